@@ -60,7 +60,7 @@ class Domain(Answering):
     width_multiple_of    d_k and d_v are multiples of this
     fully_masked_rows    rows without any allowed key occur, and give what the specification says
     nonfinite_forbidden  keys and values that nobody may attend to may hold NaN, which must not leak
-    batch                axes of batches in front occur, even if the function was written for arrays without them; what
+    batch                leading batch axes occur, even if the function was written for arrays without them; what
                          has an axis for them gets several items in any case
     min_tokens           smallest n_q and n_k
     min_width            smallest d_k and d_v
@@ -160,7 +160,7 @@ _WORDS = {
     "width_powers_of_two": "widths that are powers of two",
     "fully_masked_rows": "rows without any key among them",
     "nonfinite_forbidden": "NaN behind the mask",
-    "batch": "axes of batches in front",
+    "batch": "leading batch axes",
     "contiguous": "arrays without gaps in memory",
 }
 

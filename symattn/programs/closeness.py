@@ -299,7 +299,7 @@ def check_representable(name: str, values: Tensor, format: Format) -> None:
     xp: Any = namespace_of(values)
     numbers = xp.astype(xp.where(xp.isfinite(values), values, 0.0), xp.float64)
     if not xp.all(format.rounded(numbers) == numbers):
-        raise InputError(f"{name} holds numbers that {format.name} does not; hint: round them first")
+        raise InputError(f"{name} holds numbers that {format.name} cannot hold; hint: round them first")
 
 
 def _without_masked(spec: Attention, inputs: Arrays) -> Arrays:

@@ -97,7 +97,7 @@ def choose_backend() -> None:
 def _split(target: str) -> tuple[str, str]:
     place, _, attribute = target.rpartition(":")
     if target.endswith((".npz", ".safetensors")):
-        raise BadTarget(f"{target} is a trace, and no function; hint: symattn verify {target}, or {FORMS}")
+        raise BadTarget(f"{target} is a trace, not a function; hint: symattn verify {target}, or {FORMS}")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
         if target.endswith(".py") and Path(target).is_file():
             raise BadTarget(f"{target}: name one of its functions, such as {_defined(Path(target))}")

@@ -128,7 +128,7 @@ def _check_ranges(path: Path, entries: dict[str, TensorRange], there: int) -> No
     at = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
         if entry.start != at:
-            word = "overlaps the one before" if entry.start < at else "leaves bytes out before it"
+            word = "overlaps the one before" if entry.start < at else "leaves a gap before it"
             raise InputError(f"{path}: the range of {name[:40]!r} {word}, {entry.start}, expected {at}")
         at = entry.end
     if at != there:
@@ -186,7 +186,7 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
         first = opened.tell()
     check_declared(shape, dtype, member.file_size - (first - start), place)
     if first + math.prod(shape) * dtype.itemsize > path.stat().st_size:
-        raise InputError(f"{place} ends behind the file's end; the file is cut off")
+        raise InputError(f"{place} ends beyond the end of the file; the file is cut off")
     if not math.prod(shape):
         return np.zeros(shape, dtype)
     return np.memmap(path, dtype=dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")

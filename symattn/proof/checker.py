@@ -172,15 +172,15 @@ def _expect_meanings(e: Record, x: CheckedNode) -> tuple[dict[str, tuple[dict[st
     """
     meant = {str(m["letter"]): (scope_of(m), m["expression"]) for m in e["meant"]}
     arrays = {array_of(name) for name in meant}
-    expect(len(meant) == len(e["meant"]), "a letter that stands for two things")
-    expect(not arrays & set(map(array_of, e["positive"])), "what stands for something is declared positive")
+    expect(len(meant) == len(e["meant"]), "a letter with two meanings")
+    expect(not arrays & set(map(array_of, e["positive"])), "a defined letter is declared positive")
     entries = {y.label for y in x.letters() if array_of(y.label) in arrays}
-    expect(entries <= meant.keys(), "an entry stands for nothing")
+    expect(entries <= meant.keys(), "an entry of an undefined name")
     others = [(scope_of(c), c[side]) for c in e["conclusions"] for side in ("smaller", "larger")]
     inside = [read(body, scope) for scope, body in (*meant.values(), *others)]
     for y in inside:
         Simplifying(frozenset())(y)  # which refuses −∞
-        expect(all(z.label not in meant for z in y.letters()), "a letter stands for what has such letters in it")
+        expect(all(z.label not in meant for z in y.letters()), "a definition uses a defined letter")
     return meant, inside
 
 
@@ -188,7 +188,7 @@ def _expect_laws(e: Record, meant: Mapping[str, tuple[dict[str, str], Any]], sig
     """Reject unless each letter with a law stands for an expression that the law shows not to be negative."""
     laws = {str(name): str(law) for name, law in e["laws"]}
     expect(len(laws) == len(e["laws"]), "two laws of one letter")
-    expect(laws.keys() <= signs.known & {array_of(name) for name in meant}, "a law of what stands for nothing")
+    expect(laws.keys() <= signs.known & {array_of(name) for name in meant}, "a law of an undefined array")
     for law, scope, body in ((laws[array_of(name)], *m) for name, m in meant.items() if array_of(name) in laws):
 
         def same(a: CheckedNode, b: CheckedNode, scope: Mapping[str, str] = scope) -> bool:

@@ -301,7 +301,7 @@ def in_place(data: object, meant: Mapping[str, tuple[list[str], object]]) -> Any
             return None
         own, body = meant[x[1]]
         plain = all(len(i) == 1 for i in x[2]) and len(own) == len(x[2])
-        expect(plain, "a letter that stands for something is permuted")
+        expect(plain, "a defined letter is permuted")
         return reindexed(body, dict(zip(own, [i[0] for i in x[2]], strict=True)), fresh)
 
     return rewritten(data, change)

@@ -175,7 +175,7 @@ def fold(record: Record, same: Same) -> None:
         right = read(joined(part["expression"], arrays, sort, {}), scope)
         expect(same(left, right, scope), "the merged state of two blocks is not the state of both")
     many = len(record["made"]) == len(record["result"])
-    expect(many, "more is made of a state than it is said to be, or less")
+    expect(many, "the state has other parts than are declared")
     for outcome, result in zip(record["made"], record["result"], strict=True):
         expect(not holds_letter(outcome["expression"], blocks), _BLIND)
         _finished(outcome, result, meaning(state, FIRST, set(), sort), numbers, same)

@@ -55,7 +55,7 @@ def read(path: Path) -> tuple[Accepted, ...]:
     result = json_text.loaded(path, _LARGEST, toml=path.suffix != ".json")
     entries = result.get("accepted", []) if isinstance(result, dict) else None
     if not isinstance(entries, list) or set(result) - {"accepted"}:
-        raise InputError(f"{path} holds something else than [[accepted]] entries")
+        raise InputError(f"{path} holds entries other than [[accepted]]")
     return tuple(_accepted(entry, f"{path}, entry {number}") for number, entry in enumerate(entries, 1))
 
 

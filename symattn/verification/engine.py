@@ -356,12 +356,12 @@ def _with_note(report: Report, note: str) -> Report:
 
 
 _OF_ONE = (
-    "It takes heads of width {0} alone, and raises for all others that were tried; these were left out: promised by "
-    "--min-width {0} --max-width {0}{1}, they would not occur."
+    "It takes heads of width {0} alone, and raises for all others that were tried; these were left out. "
+    "--min-width {0} --max-width {0}{1} promises that they do not occur."
 )
 _OF_WIDTHS = (
     "Where values are wider or narrower than keys, it computes something else, which no known mistake explains; such "
-    "layers were left out: promised by --same-width, they would not occur."
+    "layers were left out. --same-width promises that they do not occur."
 )
 _OF_SHAPES = (
     "; hint: if it takes some shapes only, say which: --square, --min-width, … (symattn help inputs), Domain in Python"
@@ -378,7 +378,7 @@ def _check_usable(session: Session) -> None:
     if len(failed) < len(tried) or refusals.by_library(failed):
         return
     never = len(session.late) == len(tried)
-    words = f"did not return: {failed[0]}" if never else f"gave nothing to judge on any input: {failed[0]}"
+    words = f"did not return: {failed[0]}" if never else f"returned nothing to judge on any input: {failed[0]}"
     of_shapes = failed[0].refused or failed[0].type in refusals.MISFITS
     raise Unusable(f"{session.runner.describe()} {words}{_OF_SHAPES if of_shapes else ''}")
 
@@ -432,7 +432,7 @@ def _late(session: Session) -> Iterator[str]:
     sizes = equal_sizes(session.subject.own_sizes(smallest))
     error, count = smallest.outcome.error, len(session.late)
     left = "; inputs that are as large were left out" * (count >= _LATE)
-    yield f"Calls that gave nothing to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."
+    yield f"Calls without a result to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."
 
 
 def _open(session: Session) -> Iterator[str]:

@@ -19,7 +19,7 @@ _ABOUT = {
     "structure": "roles of inputs, order of keys, weights by V = I",
     "mask": "masked keys, and no others",
     "behaviour": "repeated calls, other lengths, views, shared arrays",
-    "batches": "axes in front",
+    "batches": "leading axes",
     "ranges": "scores at every magnitude, products that cancel",
     "orders": "scores that rise and fall, equal values",
     "hidden keys": "masks that hide whole tiles",

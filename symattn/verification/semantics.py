@@ -375,7 +375,7 @@ class ResidueRun:
                 return
             if drawn - len(group) > SPARE:
                 break
-        self.reason = "what was equal to what changed from one pair of primes to the next; another seed may settle it"
+        self.reason = "which numbers are equal changed from one pair of primes to the next; another seed may decide it"
 
     def _kind(self, p: int, q: int) -> type[Modular]:
         kind: Any = modular(p, q, self.random.getrandbits(63), self.rough)

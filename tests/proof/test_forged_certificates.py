@@ -198,7 +198,7 @@ FORGED: dict[str, tuple[Record, Record]] = {
         sign(["product", letter("x[0]"), letter("x[0]")], only=["x"]),
         sign(SQUARE, only=["x"]),
     ),
-    "a law of what stands for nothing": (
+    "a law of an undefined array": (
         sign(H, **{"not negative": ["h"], "laws": [["h", "bounded"]]}),
         of_h(A_BOUND, laws=[["h", "bounded"]]),
     ),

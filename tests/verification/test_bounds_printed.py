@@ -348,6 +348,6 @@ def test_the_library_gives_the_bits_of_its_preset(name: str, dtype: str) -> None
     assert found.known
     assert found.share > 0.99
     assert found.like == (name,)
-    assert f"So does {name}." in " ".join(found.document().text().split())
+    assert f"The same bits come from {name}." in " ".join(found.document().text().split())
     other = next(n for n in HOLDING if n != name)
     assert other not in found.like

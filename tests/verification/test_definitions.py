@@ -157,7 +157,7 @@ def test_what_fresh_inputs_contradict_is_not_named() -> None:
 
     (fault,) = verify(twice, RMSNorm(), examples=0).faults
     assert fault.cause is None
-    assert "what was seen at first is consistent with “the output is multiplied by 2”" in fault.message
+    assert "the first failures are consistent with “the output is multiplied by 2”" in fault.message
 
 
 @pytest.mark.deep
@@ -210,7 +210,7 @@ def test_sizes_that_are_refused_beside_axes_are_read() -> None:
 
     report = verify(some, RMSNorm(eps=0.5), examples=0)
     assert report.faults == ()
-    assert any("promised by --width-multiple-of 4, it would not occur" in note for note in report.notes)
+    assert any("--width-multiple-of 4 promises that no such input occurs" in note for note in report.notes)
 
 
 @pytest.mark.deep
@@ -564,7 +564,7 @@ NAMED = [
     (Merge(), "merge", "the outputs are weighted the wrong way round",
      lambda o1, l1, o2, l2: merging(*_NATURAL)(o2, l1, o1, l2)),
     (Merge(base=2), "merge", "the second output's weight is used for both", second_weight),
-    (_DELTA, "values", "β multiplies what is erased alone: values are added whole", whole_values, "float64"),
+    (_DELTA, "values", "β multiplies only the erased value: new values are added in full", whole_values, "float64"),
     (_SWIGLU, "project", "the activation is that of the product of gate and up", gated(late=True)),
     (Merge(), "lse", "the larger log-sum is not added back: it is that of the differences from it",
      lambda *given: (merging(*_NATURAL)(*given)[0], np.log1p(np.exp(-abs(given[1] - given[3]))))),

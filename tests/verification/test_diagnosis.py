@@ -120,7 +120,7 @@ NAMED = {
     "NaN in it": Named(_filled(-np.inf), MASKED, "mask", None, "…a row without any key gives NaN…", EMPTY),
     "a step without which all is right": Named(
         lambda q, k, v, bias: _softmax(scores(q, k) + np.sin(3 * bias)) @ v, Attention(bias=True), "bias", None,
-        "…no known mistake explains it; all is right where the bias is 0…",
+        "…no known mistake explains it; the output is right where the bias is 0…",
     ),
     "a constant in place of the maximum": Named(
         _with_maximum(lambda s: s.dtype.type(10)), PLAIN, "max", "10 is subtracted, not the largest score of the row…"
@@ -204,7 +204,7 @@ class _Remembers:
 
 @pytest.mark.deep
 def test_what_an_earlier_call_made_is_found_again() -> None:
-    Named(_Remembers(True), CAUSAL, "mask", "what an earlier call made is used again").check()
+    Named(_Remembers(True), CAUSAL, "mask", "a result of an earlier call is reused").check()
     assert not verify(_Remembers(False), Attention(causal=True), examples=5).faults
 
 

@@ -118,7 +118,7 @@ def test_a_call_that_does_not_return_is_not_judged() -> None:
     report = _with_late(is_late)
     assert (report.verdict, report.faults) == (Verdict.NO_FAULT, ())
     (note,) = [n for n in report.notes if "did not return" in n]
-    assert note.startswith("Calls that gave nothing to judge: 1, such as n_q = ")
+    assert note.startswith("Calls without a result to judge: 1, such as n_q = ")
     assert note.endswith("did not return within 10 s; --time-limit gives more.")
 
 

@@ -67,7 +67,7 @@ def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
         return f"there is a {name} that is not promised"
     if np.ndim(asked):
         zero = name == "sink" and not np.any(asked)
-        return "the sink's logits are ignored: 0 is used for all of them" if zero else f"the {name} is another"
+        return "the sink's logits are ignored: 0 is used for all of them" if zero else f"the {name} is different"
     return f"the {name} is {asked:g}, expected {promised:g}"
 
 
@@ -125,7 +125,7 @@ def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
             return words
     lost = call.given.empty() & ~intent.setting.empty()
     no_key = f"the mask of the call leaves {int(lost.sum())} of {lost.size} queries no key at all"
-    return no_key if lost.any() else "the mask is another"
+    return no_key if lost.any() else "the mask is different"
 
 
 # -- one call that was read: both judgements, the cause of a fault, and what could not be excluded ---------------------

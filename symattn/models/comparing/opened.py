@@ -55,7 +55,7 @@ def opened(source: str, random: bool = False, changed: Mapping[str, object] | No
         )
     if not (path.is_dir() or path.suffix == ".json"):
         if random or changed:
-            raise InputError(f"{source} makes its model itself; hint: config.json or its folder for random weights")
+            raise InputError(f"{source} creates its model itself; hint: config.json or its folder for random weights")
         return _made(source)
     libraries()
     if random:

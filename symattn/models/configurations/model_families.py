@@ -195,7 +195,7 @@ FAMILIES: dict[str, ModelFamily] = {
 
 def table() -> str:
     """Return a Markdown table: family, kind of attention, and the descriptions of its rules."""
-    lines = ["| `model_type` | kind | what is read, and what is taken for granted |", "|---|---|---|"]
+    lines = ["| `model_type` | kind | what is read, and what is assumed |", "|---|---|---|"]
     for name, family in FAMILIES.items():
         for kind, rules in family.kinds.items():
             says = [rule.says for rule in rules]

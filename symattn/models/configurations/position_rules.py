@@ -111,7 +111,7 @@ class RopeFields:
         if part is None or part == 1 or kind == "proportional":
             return None
         if not share and kind == "default":
-            c.cannot_tell(f"partial_rotary_factor is {str(part)[:20]}, which rotations of this family do not look at")
+            c.cannot_tell(f"partial_rotary_factor is {str(part)[:20]}, which rotations of this family ignore")
         columns = int(self.at.d_k * c.as_number(share or "partial_rotary_factor", part))
         return None if columns == self.at.d_k else c.as_count("the number of rotated columns", columns, 2)
 
@@ -258,7 +258,7 @@ alibi = fixed("ALiBi with computed slopes", position=Alibi())
 def gptj(at: LayerPlace) -> Fields:
     width = at.c.find("rotary_dim")
     if width is None:
-        at.c.cannot_tell("rotary_dim is null: all columns turn by the width of the model, for which there is no field")
+        at.c.cannot_tell("rotary_dim is null: frequencies are those of the model's width, for which there is no field")
     columns = at.c.as_count("rotary_dim", width, 2)
     return {"position": Rotary(width=None if columns == at.d_k else columns, layout="interleaved")}
 
@@ -286,7 +286,7 @@ def mpt(at: LayerPlace) -> Fields:
         at.c.cannot_tell(f"attn_type is {str(fields['attn_type'])[:40]!r}; known: multihead_attention")
     for name in ("clip_qkv", "softmax_scale", "prefix_lm", "qk_ln", "attn_uses_sequence_id"):
         if fields.get(name):
-            at.c.cannot_tell(f"attn_config has {name}, of which this adapter knows nothing")
+            at.c.cannot_tell(f"attn_config has {name}, which this adapter does not know")
     if fields.get("alibi") not in (True, False):
         at.c.cannot_tell("attn_config does not say whether there is ALiBi")
     if fields["alibi"] and fields.get("alibi_bias_max", 8) != 8:

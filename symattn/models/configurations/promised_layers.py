@@ -192,7 +192,7 @@ def _by_fields(c: Configuration, layout: LayerLayout, parallel: bool) -> LayerLa
     """Return the layout with the norms that fields of the configuration add, remove or move."""
     if c.model_type == "opt":
         if not c.flag("layer_norm_elementwise_affine"):
-            c.cannot_tell("layer_norm_elementwise_affine is false, of which this adapter knows nothing")
+            c.cannot_tell("layer_norm_elementwise_affine is false, which this adapter does not know")
         return layout if c.flag("do_layer_norm_before") else replace(layout, order="post")
     paths = dict(layout.paths)
     if parallel and layout.shared:

@@ -258,12 +258,12 @@ def _swallowed(sample: BitSample, contract: Contract, aim: Aim) -> str:
     result = [sample._replace(got=y) for v in aim.variants() if (y := sample.replayed(contract, v)) is not None]
     most = max((1 - pair(mistaken, contract).share for mistaken in result), default=0.0)
     if most == 0:
-        return "roundings swallow it whole: the outputs are the same with it, bit for bit, where the scores are widest"
+        return "rounding hides it completely: outputs with it are identical, bit for bit, where the scores are widest"
     for legal in near(contract, sample.spec):
         if any(pair(mistaken, legal).score >= FITS - APART for mistaken in result):
             return f"it gives the bits of an allowed arithmetic: {legal.stored}"
     changed, needed = in_percent(most), in_percent(1 - FITS + APART)
-    return f"roundings swallow most of it: it changes {changed} of the bits, and {needed} tell"
+    return f"rounding hides most of it: it changes {changed} of the bits, and {needed} tell"
 
 
 def in_percent(share: float) -> str:

@@ -116,9 +116,9 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
     shapes = ", ".join(f"{name} {' × '.join(map(str, a.shape))}" for name, a in trial.sample.inputs.items())
     yield Paragraph((f"{'The arithmetic' if arithmetic.known else 'The arithmetic is'}: {arithmetic.words}.",))
     if fault:
-        yield Paragraph((f"These bits are what comes with a mistake: {fault.message}.",))
+        yield Paragraph((f"These are the bits of a mistake: {fault.message}.",))
     if like:
-        yield Paragraph((f"So does {' and '.join(like)}.",))
+        yield Paragraph((f"The same bits come from {' and '.join(like)}.",))
     columns = headers("what is stored", ">of the bits")
     rows = ((p.contract.stored + ", with the mistake" * (p.mistake is not None), p.share) for p in _shown(trial))
     yield Table(columns, tuple(((words,), (f"{100 * share:.2f} %",)) for words, share in rows))

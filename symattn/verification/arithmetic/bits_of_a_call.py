@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 GROUP = "bits"
 _GROUND = (
-    "Every single output is within what this arithmetic allows, so there is no counterexample: calls with numbers at "
-    "random gave the bits of this mistake, and of no arithmetic without it that is known."
+    "Every output is within the bound of this arithmetic, so there is no counterexample: calls with random inputs gave "
+    "the bits of this mistake, and of no known arithmetic without it."
 )
 SIZES = Sizes(256, 256, 80, 64)  # d_k is no power of 4: a scale of 2^{−k} hides its own roundings
 LONGER = Sizes(64, 331, 80, 64)  # no multiple of any tile: what is right for 256 keys need not be right here
@@ -70,7 +70,7 @@ class Trial:
         if wrong is None or wrong.mistake is None:
             return None
         of = f"{percent(wrong.share)} of {self.sample.got.size} outputs"
-        words = f"{of} are bit for bit what comes with this mistake ({wrong.contract.words})"
+        words = f"{of} match this mistake bit for bit ({wrong.contract.words})"
         without = f"without it at most {percent(self.ranking.best.share)} are"
         cause = wrong.mistake.cause + self.where
         return Fault(wrong.mistake.step, cause, f"{cause}: {words}; {without}", ground=_GROUND)

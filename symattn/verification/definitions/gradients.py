@@ -247,7 +247,7 @@ def of_wrong_attention(
     def made(variant: Variant) -> Compute:
         return laid(partial(_of_wrong, spec, variant))
 
-    return attending.by_rule(spec, _names(spec), made, "backward", "it is the gradient of other attention: ")
+    return attending.by_rule(spec, _names(spec), made, "backward", "it is the gradient of a different attention: ")
 
 
 def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:

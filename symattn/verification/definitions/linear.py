@@ -312,8 +312,8 @@ _CORRECTIONS: dict[str, Correction] = {
     "the delta rule's correction has the other sign: β (v + k S) is added to the state":
         lambda v, old, beta: beta * (v + old),
     "β is left out": lambda v, old, beta: v - old,
-    "β multiplies what is added alone: what it replaces is erased whole": lambda v, old, beta: beta * v - old,
-    "β multiplies what is erased alone: values are added whole": lambda v, old, beta: v - beta * old,
+    "β multiplies only the added value: the replaced value is erased completely": lambda v, old, beta: beta * v - old,
+    "β multiplies only the erased value: new values are added in full": lambda v, old, beta: v - beta * old,
 }  # fmt: skip
 
 

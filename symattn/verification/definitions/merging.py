@@ -161,7 +161,7 @@ def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
     for words, which in _MISREAD.items():
         yield mistake("merge", words.format(meant=meant, taken=taken), partial(_misread, which))
     alone: Compute = lambda base, *given: (_merged(None if base else 2, *given)[0], _merged(base, *given)[1])  # noqa: E731
-    yield mistake("merge", f"the weights are made of {meant} as if they were {taken}", alone)
+    yield mistake("merge", f"the weights are computed from {meant} as if they were {taken}", alone)
     other = "natural, not of base 2" if base else "of base 2, not natural"
     yield mistake("lse", f"the log-sum that is returned is {other}", partial(_misread, _RETURNED))
     yield mistake("lse", f"the logarithm that is added to the larger log-sum is {other}", _of_other_logarithm)
@@ -172,7 +172,7 @@ def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
 #: Which log-sum-exps are taken for those of the other base: the first, the second, the returned one.
 _MISREAD = {
     "{meant} are taken as {taken}": (True, True, True),
-    "{meant} are taken as {taken}; that of both is returned as it should be": (True, True, False),
+    "{meant} are taken as {taken}; the merged one is returned correctly": (True, True, False),
     "the first of the {meant} is taken as {taken}": (True, False, False),
     "the second of the {meant} is taken as {taken}": (False, True, False),
     "the first of the {meant} is taken as {taken}, and so is that of both": (True, False, True),

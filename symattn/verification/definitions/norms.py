@@ -186,7 +186,7 @@ def _ways(spec: Norm) -> tuple[Compute, ...]:
         made = {
             "(x − m)/σ · g + b": spec,
             "(x r − m r) g + b": partial(folded, spec, two_pass),
-            "the same, m and σ growing number by number": partial(folded, spec, welford),
+            "the same, with m and σ updated number by number": partial(folded, spec, welford),
             "x s + (b − m s), s = g r": partial(affine_folded, spec, two_pass),
             "(x − m)/σ stored as the inputs are, then · g + b in their format": partial(stored, spec, two_pass),
         }

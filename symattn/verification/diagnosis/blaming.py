@@ -52,7 +52,7 @@ def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tu
     weights = _weights(session, telling)
     cases = [r for r in wrong if r.ratios is not None][:_CASES]
     if weights is None and cases and _right(session, cases, partial(_changed, changes=_each(_ZERO, "q w_q"))):
-        return "weights", "all is right where queries are 0"
+        return "weights", "the output is right where queries are 0"
     if telling is not smallest and smallest.ratios is not None and not explains(smallest, _weights(session, smallest)):
         return "output", ""
     return first_wrong_step(session.spec, telling, weights, session.records)
@@ -125,12 +125,12 @@ def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
         if session.effort.over:
             return "", ""
         if _right(session, cases, partial(_changed, changes=changes)):
-            return step, f"all is right where {words}"
+            return step, f"the output is right where {words}"
     lowered = partial(_changed, changes=_each(lambda a: a * _SMALL, "q w_q"))
     if session.spec.softcap is not None and _right(session, cases, lowered):
-        return "softcap", "all is right where scores are far below the cap"
+        return "softcap", "the output is right where scores are far below the cap"
     if isinstance(session.spec.position, Rotary) and _right_in_place(session):
-        return "position", "all is right where the key stands where the query does"
+        return "position", "the output is right where a key has the position of the query"
     return "", ""
 
 
@@ -200,7 +200,7 @@ def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]
     if len(seen) < len(_BELOW) or not off or _is_power(seen):
         return "", ""
     x = max(off, key=lambda x: abs(seen[x] - exp(-x)))
-    words = f"weights are those of another function than the exponential of s − max s: at −{x:g} it is {seen[x]:.4g}"
+    words = f"weights are not exponentials of s − max s: at −{x:g} it is {seen[x]:.4g}"
     return "exp", f"{words} times what it is at 0, where e^(−{x:g}) = {exp(-x):.4g}"
 
 
@@ -242,7 +242,7 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
             continue
         words = _moved(judged)
         if words:
-            return "values", f"with V = I for its values, the weights are right and meet other values: {words}"
+            return "values", f"with V = I, the weights are right and multiply the wrong values: {words}"
     return "", ""
 
 

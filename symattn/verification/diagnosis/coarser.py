@@ -134,7 +134,7 @@ def side(session: Session, narrow: str) -> tuple[str, str]:
     if not outcome:
         return "", ""
     step, seen = _after_scores(session)
-    return (step or "score"), f"{words}, and {seen or 'all is right where queries are 0: so scores lose digits'}"
+    return (step or "score"), f"{words}, and {seen or 'the output is right where queries are 0: so scores lose digits'}"
 
 
 def _after_scores(session: Session) -> tuple[str, str]:
@@ -153,7 +153,7 @@ def _after_scores(session: Session) -> tuple[str, str]:
         shares = shares and abs(weights.sum() - 1) <= legal
     if shares:
         return "", ""
-    words = "weights are right beside each other, and do not sum to 1: the sum that they are divided by loses digits"
+    words = "the ratios of weights are right, but they do not sum to 1: the sum that they are divided by loses digits"
     return "normalize", words
 
 

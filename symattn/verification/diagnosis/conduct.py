@@ -126,11 +126,11 @@ def earlier_used(session: Session) -> Fault | None:
     if len(later) < _LEAST:
         return None
     message = (
-        f"what an earlier call made is used again: in lengths that are new, all {len(later)} first calls are right, "
+        f"a result of an earlier call is reused: for new lengths, all {len(later)} first calls are right, "
         "and in each of them a later call with other numbers or another number of keys is wrong"
     )
     return Fault(
-        _blamed(session, later), "what an earlier call made is used again", message, shown(session.subject, later[0])
+        _blamed(session, later), "a result of an earlier call is reused", message, shown(session.subject, later[0])
     )
 
 

@@ -47,7 +47,7 @@ def _stale(session: Session) -> Fault | None:
         any(e.finding is None and same_bits(e.outcome, r.outcome) for e in session.records[:k]) for k, r in wrong
     ):
         return None
-    message = "returns what an earlier call gave, for other numbers in the same shapes"
+    message = "returns the result of an earlier call for other numbers in the same shapes"
     return Fault("call", "the result of an earlier call is returned", message, shown(session.subject, wrong[0][1]))
 
 
@@ -73,7 +73,7 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
         return first.step, first.cause, first.cause + session.subject.expectation(first.step)
     steps = sorted({m.step for m in cause.mistakes}, key=STEPS.index)
     words = "; or ".join(m.cause for m in cause.mistakes[:_NAMED])
-    return steps[0], words, f"{words} (each explains everything that was seen)"
+    return steps[0], words, f"{words} (each explains everything observed)"
 
 
 def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, None, str]:
@@ -91,7 +91,7 @@ def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple
         step, seen = session.subject.blamed(session, smallest, cause.records)
     known = f"no known mistake {'that was tried ' * cause.search.cut}explains it"
     if cause.mistakes:
-        known = f"what was seen at first is consistent with “{cause.mistakes[0].cause}”, other inputs are not"
+        known = f"the first failures are consistent with “{cause.mistakes[0].cause}”, other inputs are not"
     return step, None, f"{words}; {known}" + (f"; {seen}" if seen else "")
 
 

@@ -19,8 +19,8 @@ GROUP = "behaviour"
 _LAYOUTS: tuple[tuple[str, called_target.Memory], ...] = (
     ("arrays with gaps in memory", "strided"),
     ("arrays that are transposed views", "transposed"),
-    ("arrays that run backwards", "reversed"),
-    ("arrays in Fortran's order", "fortran"),
+    ("arrays with negative strides", "reversed"),
+    ("arrays in Fortran order", "fortran"),
 )
 _LENGTHS = (5, 9, 7, 12)  # lengths of the cache, for the same number of new tokens
 _NEW = 2
@@ -67,7 +67,7 @@ def take(session: Session, case: Case) -> None:
         return
     judged = session.run_case(case)
     if judged.finding == "raises":
-        session.backwards = f"It fails on arrays that run backwards in memory: {judged.outcome.error}."
+        session.backwards = f"It fails on arrays with negative strides: {judged.outcome.error}."
     else:
         session.keep(judged)
 

@@ -217,5 +217,5 @@ def remedy(promises: Sequence[_Promise]) -> str:
     """Name the options by which a user promises that no such input occurs."""
     if not promises:
         return "no promise is known that would exclude just these"
-    words = (f"--{p.field.replace('_', '-')}" + ("" if p.value is True else f" {p.value}") for p in promises)
-    return f"promised by {' '.join(words)}, it would not occur"
+    words = [f"--{p.field.replace('_', '-')}" + ("" if p.value is True else f" {p.value}") for p in promises]
+    return f"{' '.join(words)} promise{'s' * (len(words) == 1)} that no such input occurs"

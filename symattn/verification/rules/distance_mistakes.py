@@ -153,7 +153,7 @@ def _by_logarithms(shift: int, up: bool, n: Any, half: int, buckets: Buckets) ->
 _OF_SIZES: dict[str, Callable[[Any, int, Buckets], Any]] = {
     "the first wide bucket begins 1 later": partial(_by_logarithms, 1, False),
     "the first wide bucket begins 1 earlier": partial(_by_logarithms, -1, False),
-    "distances in wide buckets are one bucket on": _one_on,
+    "distances in wide buckets are one bucket too far": _one_on,
     "logarithms are rounded up, not down, where buckets are wide": partial(_by_logarithms, 0, True),
     "every distance has its own bucket, there are no wide ones": lambda n, half, a: np.minimum(n, half - 1),
 }

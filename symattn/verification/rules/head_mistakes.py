@@ -286,7 +286,7 @@ _PARTS: tuple[tuple[str, str, dict[str, Wrong]], ...] = (
 )  # fmt: skip
 #: Wrong matrices of keys and values for the latent.
 _MADE = {
-    ("w_uv", "w_uk"): "the matrices that make keys and values of the latent are exchanged",
-    ("w_uv", "w_uv"): "keys are made of the latent as values are",
-    ("w_uk", "w_uk"): "values are made of the latent as keys are",
+    ("w_uv", "w_uk"): "the matrices that compute keys and values from the latent are exchanged",
+    ("w_uv", "w_uv"): "keys are computed from the latent with the matrix of the values",
+    ("w_uk", "w_uk"): "values are computed from the latent with the matrix of the keys",
 }

@@ -210,5 +210,5 @@ def _rest(spec: Attention, right: VisiblePlaces) -> Changes:
         yield "blocks are one key too short: a query does not see the last key of its own block", {"beyond": -1}
         yield _counted("blocks are", "block")
         if n > 1:
-            words = "places are dealt to blocks in turn: a query sees every so many keys, not those of its own block"
+            words = "positions are dealt to blocks in turn: a query sees equally spaced keys, not its own block"
             yield words, {"dealt": True}

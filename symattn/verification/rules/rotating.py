@@ -186,7 +186,7 @@ def _places() -> dict[str, Callable[[Any], Any]]:
         result[f"positions are rounded to {name}"] = partial(_rounded, Format(name))
     for n in (8, 16, 32, 64, 128):
         result[f"positions are counted modulo {n}"] = lambda p, n=n: p % n  # type: ignore[misc]
-        result[f"positions end at {n - 1}: later tokens stand there too"] = lambda p, n=n: np.minimum(p, n - 1)  # type: ignore[misc]
+        result[f"positions end at {n - 1}: later tokens get this position too"] = lambda p, n=n: np.minimum(p, n - 1)  # type: ignore[misc]
     return result
 
 

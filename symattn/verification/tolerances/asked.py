@@ -169,7 +169,7 @@ class Sharp:
             values = np.broadcast_to(values, shape)
         except (TypeError, ValueError):
             raise InputError(
-                f"weights are no array that fits the output, {shape}; hint: one weight an element"
+                f"weights do not have the shape of the output, {shape}; hint: one weight an element"
             ) from None
         parts = np.multiply(np.abs(values), self.worst, where=values != 0, out=np.zeros(shape))
         worst = float(parts.sum()) * (1 + 1e-9)  # the sum's own rounding
@@ -255,5 +255,5 @@ def _numbers(name: str, a: np.ndarray, place: str, precision: Precision) -> np.n
     if np.isnan(wide).any() or np.isposinf(wide).any():
         raise InputError(f"{place} must hold finite numbers (a mask also −inf), but holds NaN or infinity")
     if not np.array_equal(precision.input.rounded(wide), wide):
-        raise InputError(f"{place} holds numbers that {precision.input.name} does not; hint: round them, or --dtype")
+        raise InputError(f"{place} holds numbers that {precision.input.name} cannot hold; hint: round them, or --dtype")
     return wide

@@ -112,7 +112,7 @@ def test_a_mask_is_compared_in_queries_that_are_not_looked_at(monkeypatch: pytes
     model = quiet("llama")
     with torch.no_grad(), audit(model, rows=2) as report:
         model(torch.arange(300)[None] % 50)
-    assert {(f.state, f.cells, f.cause) for f in report.findings} == {("wrong", 4, "the mask is another")}
+    assert {(f.state, f.cells, f.cause) for f in report.findings} == {("wrong", 4, "the mask is different")}
 
 
 def test_what_is_held_to_no_configuration_passes_as_given_alone() -> None:

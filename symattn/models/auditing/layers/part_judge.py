@@ -124,7 +124,7 @@ def judged(
     right = [r for r in result if r.finding not in OF_VALUES or (promised is not None and _within(r, promised))]
     if not right:
         first = result[0] if extra is None else _widened(result[0], extra)
-        words = _cause(subject, arithmetics[0], first) if search else "its cause was not looked for"
+        words = _cause(subject, arithmetics[0], first) if search else "its cause was not searched for"
         return PartFinding(part, min(r.worst for r in result), True, words)
     if any(r.undecided or not r.decisive for r in right):
         return PartFinding(part, reason="the bound says nothing about these numbers")
