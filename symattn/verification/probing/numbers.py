@@ -32,10 +32,8 @@ def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         yield f"scores that fall steeply by tiles, n = {n}", maker.from_heads(np.ones((rows, 1)), steep, v)
     for n in (16, 40):
         below: Array = 32.0 * n**0.5 * (np.eye(n) - 1)
-        yield (
-            f"each key takes all the weight once, n = {n}",
-            maker.from_heads(below, np.eye(n), rng.integers(-8, 9, (n, 2)) * 1.0),
-        )
+        v = rng.integers(-8, 9, (n, 2)) * 1.0
+        yield f"each key takes all the weight once, n = {n}", maker.from_heads(below, np.eye(n), v)
     for gap in _GAPS:
         k = np.array([[0.0], [gap], [-gap], [gap / 2]])
         ones = np.ones((4 if maker.square else 2, 1))
