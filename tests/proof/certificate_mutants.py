@@ -218,7 +218,7 @@ def main() -> int:
     """Count the mutants of the catalogue."""
     from symattn.proof.theorem import decide
     from symattn.theorems import catalogue
-    from symattn.theorems.explaining import certificates
+    from symattn.theorems.runner import certificates
 
     total: Counter[str] = Counter()
     every: list[str] = []

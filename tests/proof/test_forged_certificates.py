@@ -13,7 +13,7 @@ import pytest
 from symattn.proof.checker import check
 from symattn.proof.theorem import decide
 from symattn.theorems import TOPICS, of_topic
-from symattn.theorems.explaining import certificates
+from symattn.theorems.runner import certificates
 from tests.proof.certificate_mutants import accepted, put
 from tests.proof.certificate_numbers import fails
 from tests.proof.test_prover_certificates import RECORDS

@@ -19,7 +19,7 @@ from symattn.proof.theorem import Method, Theorem, decide
 from symattn.proof.together import Together
 from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.as_printed import AsPrinted, Following
-from symattn.theorems.explaining import certificates
+from symattn.theorems.runner import certificates
 from tests.golden.freeze import stored
 from tests.lanes import one_in
 
