@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from symattn.document.codec import command
-from symattn.document.errors import CannotRun, InputError, Refused, SymattnError, Undecided, named, raised_in_symattn
+from symattn.document.errors import CannotRun, InputError, Refused, SymattnError, Undecided, named
 from symattn.document.model import Document
 from symattn.programs.loading import load_module, one_line, where
+from symattn.proof.code import raised_in_symattn
 from symattn.proof.inequality import Certificate
 from symattn.proof.prover import equations
 from symattn.proof.statement import Letters, run

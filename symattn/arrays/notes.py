@@ -6,7 +6,6 @@ lifts, and those that it compares positions with.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -112,22 +111,3 @@ def value_at(x: Polynomial, sizes: Mapping[str, int]) -> Fraction:
 def meeting(sizes: Mapping[str, int] | None = None) -> AbstractContextManager[Met]:
     """Collect the constants of the block; an outer block does not see them."""
     return assigned(_meeting, Met(sizes=sizes))
-
-
-_KNOWN = {"π": math.pi, "e": math.e}
-_TYPED = 2**30  # a float with a denominator up to this was typed, not computed
-
-
-def irrational(x: float) -> str:
-    """Return the constant of which the float ``x`` is a simple multiple or part, in words, or ""."""
-    if not math.isfinite(x) or x == 0 or x.as_integer_ratio()[1] <= _TYPED:
-        return ""
-    for name, value in _KNOWN.items():
-        for below in (1, 2, 3, 4, 6, 8, 12, 180):
-            times = round(x / value * below)
-            if times and abs(times) <= 720 and math.isclose(x, value * times / below, rel_tol=1e-15):
-                return name if times == below else f"a multiple of {name}"
-            inverse = round(1 / (x * value) * below) if abs(x) > 1e-9 else 0
-            if inverse and inverse <= 12 and math.isclose(1 / x, value * inverse / below, rel_tol=1e-15):
-                return f"a part of 1/{name}"
-    return ""

@@ -19,8 +19,6 @@ from typing import Any, TypeVar
 from symattn.document import model
 from symattn.document import notation as nt
 from symattn.document.evidence import Evidence, Grade, Verdict
-from symattn.document.tex import tex
-from symattn.document.text import text
 
 _Stored = TypeVar("_Stored")
 Record = dict[str, Any]
@@ -34,7 +32,7 @@ _CLASSES: dict[str, type[Any]] = {
 
 
 def record(x: object) -> Any:
-    """Return the JSON form of a value: no bare NaN or infinity, exact numbers as strings, formulas as text and TeX.
+    """Return the JSON form of a value: no bare NaN or infinity, exact numbers as strings; formulas as they are.
 
     >>> record(Evidence(Grade.PROVED, "for all n"))
     {'grade': 'proved', 'where': 'for all n'}
@@ -42,12 +40,10 @@ def record(x: object) -> Any:
     match x:
         case Enum():
             return x.value
-        case None | bool() | int() | str():
+        case None | bool() | int() | str() | nt.Node():
             return x
         case float():
             return x if isfinite(x) else str(x)
-        case nt.Node():
-            return {"text": text(x), "tex": tex(x)}
         case Mapping():
             return {str(key): record(value) for key, value in x.items()}
         case tuple() if hasattr(x, "_asdict"):

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable
-from pathlib import Path
-
-_ROOT = str(Path(__file__).resolve().parents[1])
 
 
 class SymattnError(Exception):
@@ -106,13 +102,3 @@ def nearest_of(word: str, known: Iterable[str]) -> str:
 
     spellings = {name.lower(): name for name in known}
     return next((spellings[name] for name in get_close_matches(word.lower(), spellings, n=1)), "")
-
-
-def raised_in_symattn(error: BaseException) -> bool:
-    """Return whether symattn's own code, or a library that it called, raised ``error``, rather than a user's."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if str(Path(frame.filename).resolve()).startswith(_ROOT):
-            return True
-        if "site-packages" not in frame.filename and not frame.filename.startswith("<frozen"):
-            return False
-    return False

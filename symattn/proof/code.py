@@ -1,8 +1,9 @@
-"""The code of a statement, and the whole numbers and code that it reaches."""
+"""The code of a statement, the whole numbers and code that it reaches, and whose code raised an exception."""
 
 from __future__ import annotations
 
 import dis
+import traceback
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -31,6 +32,16 @@ def asks_types(function: object) -> bool:
 
 def _is_own(code: CodeType) -> bool:
     return Path(code.co_filename).is_relative_to(ROOT)
+
+
+def raised_in_symattn(error: BaseException) -> bool:
+    """Return whether symattn's own code, or a library that it called, raised ``error``, rather than a user's."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename).resolve().is_relative_to(ROOT):
+            return True
+        if "site-packages" not in frame.filename and not frame.filename.startswith("<frozen"):
+            return False
+    return False
 
 
 def _of(x: object, visited: set[int], depth: int) -> Iterator[int | CodeType]:

@@ -16,7 +16,8 @@ from random import Random
 
 import numpy as np
 
-from symattn.arrays.notes import irrational, listening, meeting
+from symattn.arrays.index.array import irrational
+from symattn.arrays.notes import listening, meeting
 from symattn.document.errors import InputError, Meaningless, Refused, Undecided
 from symattn.document.text import equal_sizes
 from symattn.proof.literals import LARGEST, NamedNumbers, named

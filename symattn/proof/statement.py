@@ -21,10 +21,10 @@ import numpy as np
 from symattn.arrays.index.axes import Axis, withheld
 from symattn.arrays.indexed import Indexed, Permutation
 from symattn.arrays.notes import assigned, meeting
-from symattn.document.errors import InputError, Meaningless, Refused, SymattnError, Undecided, raised_in_symattn
+from symattn.document.errors import InputError, Meaningless, Refused, SymattnError, Undecided
 from symattn.document.text import equal_sizes
 from symattn.proof import drawing
-from symattn.proof.code import asks_types
+from symattn.proof.code import asks_types, raised_in_symattn
 
 Pair = tuple[Any, Any]  # two sides: arrays of one kind, or numbers
 Sides = Callable[..., Any]

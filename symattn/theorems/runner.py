@@ -17,13 +17,14 @@ from typing import Any
 from symattn.arrays.index.expressions import Expression, Masked
 from symattn.arrays.index.writing import Writing, in_blocks, length, size
 from symattn.document import model as md
-from symattn.document.errors import Refused, SymattnError, raised_in_symattn
+from symattn.document.errors import Refused, SymattnError
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.measure import width
 from symattn.document.model import Block, Inline, Text
 from symattn.document.notation import Node, Sum, Words, call, equals, name, relation
 from symattn.proof import certified
 from symattn.proof.certificate import by_definition
+from symattn.proof.code import raised_in_symattn
 from symattn.proof.prover import ElementEquation
 from symattn.proof.theorem import Theorem, TheoremOutcome, decide
 from symattn.theorems.as_printed import read

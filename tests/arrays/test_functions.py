@@ -13,7 +13,7 @@ from symattn.arrays.enclosing import exponential
 from symattn.arrays.enclosing.bounds import ETA, U
 from symattn.arrays.enclosing.exponential import EPSILON, STEPS, check_table, exp, exp_moderate, powers
 from symattn.arrays.functions import FUNCTIONS, of_floats
-from symattn.arrays.notes import irrational
+from symattn.arrays.index.array import irrational
 from symattn.arrays.tape import pull_back, tape
 from symattn.document.errors import Refused
 from symattn.proof.gradients import gradient

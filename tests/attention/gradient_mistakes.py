@@ -61,8 +61,8 @@ MISTAKES: dict[str, tuple[str, Any, Any, Callable[..., Any]]] = {
         lambda p, g: namespace_of(p).where(p > 0, g - namespace_of(g).mean(g, axis=-1, keepdims=True), 0),
     ),
     "entmax as sparsemax": ("entmax", SCORES, "entmax15_gradient", SCORES.sparsemax_gradient),
-    "no slope of the cap": ("softcap", SCORES, "softcap_gradient", lambda y, cap, g: g),
-    "the cap's slope without c": ("softcap", SCORES, "softcap_gradient", lambda y, cap, g: g * (1 - y * y)),
+    "no slope of the cap": ("softcap", BACKWARD, "softcap_gradient", lambda y, cap, g: g),
+    "the cap's slope without c": ("softcap", BACKWARD, "softcap_gradient", lambda y, cap, g: g * (1 - y * y)),
     "one of two readers": ("self-attention", BACKWARD, "pulled", _last_alone),
     "the first operand alone": (
         "multi-head",

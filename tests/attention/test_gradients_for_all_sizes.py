@@ -12,7 +12,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.gradients import scores
-from symattn.attention.gradients.attention import backward, softmax_vjp
+from symattn.attention.gradients.attention import backward, softcap_gradient, softmax_vjp
 from symattn.attention.layers.steps import sigmoid
 from symattn.attention.linear import (
     causal_linear_attention,
@@ -82,7 +82,7 @@ PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
         lambda s, sink, g: scores.sink_gradients(sink_weights(s, sink), g),
     ),
     "sigmoid": (partial(sigmoid_weights, bias=0), SCORES, lambda s, g: (scores.sigmoid_gradient(sigmoid(s), g),)),
-    "softcap": (partial(softcap, cap=2), SCORES, lambda s, g: (scores.softcap_gradient(softcap(s, 2), 2, g),)),
+    "softcap": (partial(softcap, cap=2), SCORES, lambda s, g: (softcap_gradient(softcap(s, 2), 2, g),)),
     **{
         turn.__name__: (
             turn,

@@ -40,6 +40,7 @@ PRINTED = (*(f"attention.{file}." for file in CHECKS), "attention.spec.__post_in
 SLOPES = (
     "attention.gradients.scores.",
     "attention.gradients.backward",
+    "attention.gradients.attention.softcap_gradient",
     *("attention.softmax.relu_weights", "attention.softmax.sigmoid_weights"),
     *(f"attention.layers.steps.{name}" for name in ("relu", "sigmoid", "silu", "tanh", "identity", "gelu", "erf")),
 )

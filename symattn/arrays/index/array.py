@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import numbers
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.index import building as build
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
 from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
-from symattn.arrays.notes import assigned, irrational, meet
+from symattn.arrays.notes import assigned, meet
 from symattn.document.errors import InputError, Meaningless, Refused
 from symattn.document.model import Document
 
@@ -271,3 +272,22 @@ def _element(a: Axis, k: object, declared: bool) -> Place:
 def index_variables(places: Places) -> tuple[Index, ...]:
     """Return the index variables of a place."""
     return tuple(i for _, t in places for i in t if isinstance(i, Index))
+
+
+_KNOWN = {"π": math.pi, "e": math.e}
+_TYPED = 2**30  # a float with a denominator up to this was typed, not computed
+
+
+def irrational(x: float) -> str:
+    """Return the constant of which the float ``x`` is a simple multiple or part, in words, or ""."""
+    if not math.isfinite(x) or x == 0 or x.as_integer_ratio()[1] <= _TYPED:
+        return ""
+    for name, value in _KNOWN.items():
+        for below in (1, 2, 3, 4, 6, 8, 12, 180):
+            times = round(x / value * below)
+            if times and abs(times) <= 720 and math.isclose(x, value * times / below, rel_tol=1e-15):
+                return name if times == below else f"a multiple of {name}"
+            inverse = round(1 / (x * value) * below) if abs(x) > 1e-9 else 0
+            if inverse and inverse <= 12 and math.isclose(1 / x, value * inverse / below, rel_tol=1e-15):
+                return f"a part of 1/{name}"
+    return ""

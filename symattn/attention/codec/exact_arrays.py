@@ -1,15 +1,19 @@
-"""Arrays of a sheet: nested lists of exact numbers, booleans, integers, or −∞ in an additive mask."""
+"""Arrays of a sheet, by the names people use: nested lists of exact numbers, booleans, integers, or −∞ in a mask."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.codec.json_text import TypedNumber, short, shown
+from symattn.attention.inputs import NEEDED, OPTIONAL, TOKENS
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.document.errors import InputError
+from symattn.document.keywords import plain
 
 Entries = list[Any]
 MOST = 10**12  # the largest absolute value; larger ones could need decimals of a thousand billion digits
@@ -129,3 +133,47 @@ def flat(entries: object) -> list[Any]:
     if isinstance(entries, (list, tuple)):
         return [x for entry in entries for x in flat(entry)]
     return [entries]
+
+
+# -- names of arrays ---------------------------------------------------------------------------------------------------
+INPUTS = tuple(dict.fromkeys((*TOKENS, *(f"{a}_{b}" for b in "qkvo" for a in "wb"), *NEEDED, *OPTIONAL)))
+_INPUT_NAMES = {plain(name): name for name in INPUTS}
+
+
+def input_name(name: str) -> str | None:
+    """Return the array that a name stands for, or None."""
+    return _INPUT_NAMES.get(plain(name))
+
+
+# Words that people use in place of letters: ``query`` for q, ``w_query`` and ``query_weight`` for w_q.
+_WORDS = {"query": "q", "queries": "q", "key": "k", "keys": "k", "value": "v", "values": "v"}
+_WORDS |= {start + word: "w" + letter for word, letter in _WORDS.items() for start in ("w", "weight")} | {
+    word + end: "w" + letter for word, letter in _WORDS.items() for end in ("w", "weight", "weights", "proj")
+}
+_WORDS |= {letter + "proj": "w" + letter for letter in "qkvo"} | {"embedding": "x", "embeddings": "x", "input": "x"}
+
+
+def suggested(word: str, names: Iterable[str]) -> str:
+    """Return `` Did you mean 'w_q'?`` or ""; case and hyphens are ignored, and words may stand for letters."""
+    bares = {plain(name): name for name in names}
+    letter = _WORDS.get(plain(word))
+    nearly = get_close_matches(
+        plain(word), bares, n=1, cutoff=0.9
+    )  # ``input`` is corrected to ``inputs`` first, if that is known
+    result = nearly or ([letter] if letter in bares else get_close_matches(plain(word), bares, n=1))
+    return f" Did you mean {bares[result[0]]!r}?" if result else ""
+
+
+def called(arrays: Mapping[str, object], where: str) -> dict[str, Any]:
+    """Return the arrays by symattn's names. Raises InputError for an unknown name, or an array given twice."""
+    result: dict[str, Any] = {}
+    for name, array in arrays.items():
+        own = input_name(name)
+        if own is None:
+            raise InputError(
+                f"{where}: unknown name {short(name)!r}.{suggested(name, INPUTS)} Known: {', '.join(INPUTS)}"
+            )
+        if own in result:
+            raise InputError(f"{where}: {own} is given twice, once as {short(name)!r}")
+        result[own] = array
+    return result

@@ -22,6 +22,12 @@ def softmax_vjp(p: Array, g: Array) -> Array:
     return p * (g - xp.sum(p * g, axis=-1, keepdims=True))
 
 
+def softcap_gradient(y: Array, cap: object, g: Array) -> Array:
+    """dS = dY ⊙ (1 − (y/c)²), from the capped scores y = c tanh(s/c). Source: Gemma Team, Gemma 2 (2024), §2."""
+    t = y / namespace_of(y).asarray(cap, dtype=y.dtype)
+    return g * (1 - t * t)
+
+
 def backward(q: Array, k: Array, v: Array, p: Array, g: Array) -> Gradients:
     """Return the gradients of ⟨G, P V⟩ with P = softmax(Q Kᵀ / √d_k), from the weights P.
 

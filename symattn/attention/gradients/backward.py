@@ -15,6 +15,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import cotangents, differentiable, through
 from symattn.attention.flow import Step
 from symattn.attention.gradients import scores
+from symattn.attention.gradients.attention import softcap_gradient
 from symattn.attention.spec import Attention
 from symattn.attention.stages.weights import of_rows
 
@@ -95,6 +96,6 @@ def _weighed(spec: Attention, x: tuple[Any, ...], p: Array, g: Array) -> Gradien
 
 #: The rules by name of step.
 RULES: dict[str, Callable[..., Gradients]] = {
-    "capped": lambda spec, x, y, g: (scores.softcap_gradient(y, spec.softcap, g),),
+    "capped": lambda spec, x, y, g: (softcap_gradient(y, spec.softcap, g),),
     "weights": _weighed,
 }

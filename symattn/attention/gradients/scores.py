@@ -1,4 +1,4 @@
-"""Gradients from arrays saved by the forward pass, capped scores and weights, and of arrays that were broadcast."""
+"""Gradients of rows of scores from weights saved by the forward pass, and of arrays that were broadcast."""
 
 from __future__ import annotations
 
@@ -17,12 +17,6 @@ def summed_like(g: Array, x: Array) -> Array:
     wide = [extra + k for k, n in enumerate(x.shape) if same(n, 1) and not same(g.shape[extra + k], 1)]
     g = xp.sum(g, axis=tuple(wide), keepdims=True) if wide else g
     return xp.sum(g, axis=tuple(range(extra))) if extra else g
-
-
-def softcap_gradient(y: Array, cap: object, g: Array) -> Array:
-    """dS = dY ⊙ (1 − (y/c)²), from the capped scores y = c tanh(s/c). Source: Gemma Team, Gemma 2 (2024), §2."""
-    t = y / namespace_of(y).asarray(cap, dtype=y.dtype)
-    return g * (1 - t * t)
 
 
 # -- rows of weights: from the gradient of the weights of each row to that of its scores -------------------------------

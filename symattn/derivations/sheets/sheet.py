@@ -24,18 +24,8 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.plain import real
 from symattn.attention.codec import npz_arrays as npz
-from symattn.attention.codec.exact_arrays import Entries, shape_of
-from symattn.attention.codec.json_text import (
-    INPUTS,
-    MOST_BYTES,
-    TypedNumber,
-    called,
-    content,
-    decoded,
-    input_name,
-    short,
-    suggested,
-)
+from symattn.attention.codec.exact_arrays import INPUTS, Entries, called, input_name, shape_of, suggested
+from symattn.attention.codec.json_text import MOST_BYTES, TypedNumber, content, decoded, short
 from symattn.attention.fields import field_types
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention

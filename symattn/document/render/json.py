@@ -9,6 +9,7 @@ from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.codec import Record, record
 from symattn.document.render.common import heading, plain_text
+from symattn.document.tex import tex
 from symattn.document.text import text
 
 SCHEMA = 1
@@ -17,7 +18,11 @@ SCHEMA = 1
 def render(document: md.Document) -> str:
     """Render the document as JSON. ``document.record`` adds keys and overrides those made from the blocks."""
     whole = {**_common(document), **_from_blocks(document), **document.record}
-    return json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False, default=_formula) + "\n"
+
+
+def _formula(x: nt.Node) -> Record:
+    return {"text": text(x), "tex": tex(x)}
 
 
 def _common(document: md.Document) -> Record:
@@ -59,9 +64,8 @@ def _entries(block: md.Block) -> tuple[str, list[Any]]:
         case md.Values():
             return "steps", [_values(block)]
         case md.Result():
-            formulas = record(block.formulas)
             words = {"text": plain_text(block.text)} if block.text else {}
-            return "results", [{"title": block.title, **words, "formulas": formulas, "evidence": block.evidence}]
+            return "results", [{"title": block.title, **words, "formulas": block.formulas, "evidence": block.evidence}]
         case md.Table():
             columns = [heading(c) for c in block.columns]
             rows = [[plain_text(cell) for cell in row] for row in block.rows]
@@ -76,7 +80,7 @@ def _entries(block: md.Block) -> tuple[str, list[Any]]:
 
 def _step(step: md.Step) -> Record:
     grade = step.evidence.grade if step.evidence else None
-    entry = {**record(step.formula), "reason": plain_text(step.reason), "grade": grade}
+    entry = {**_formula(step.formula), "reason": plain_text(step.reason), "grade": grade}
     return {**entry, "where": step.evidence.where} if step.evidence and step.evidence.where else entry
 
 
@@ -89,7 +93,7 @@ def _values(block: md.Values) -> Record:
     }
     others = {"others": block.others} if block.others else {}
     grade = block.evidence.grade if block.evidence else None
-    return {**entry, **others, "reason": plain_text(block.reason), "grade": grade}
+    return {**entry, **others, "grade": grade}
 
 
 def _code(entries: object) -> Any:

@@ -11,7 +11,8 @@ import numpy as np
 
 from symattn.arrays.plain import real
 from symattn.arrays.precision import Precision
-from symattn.attention.codec.json_text import called, content
+from symattn.attention.codec.exact_arrays import called
+from symattn.attention.codec.json_text import content
 from symattn.attention.codec.npz_arrays import plain
 from symattn.attention.inputs import required
 from symattn.attention.letters_of_attention import ARRAYS

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, walk
-from symattn.attention.codec.json_text import INPUTS, called, input_name
+from symattn.attention.codec.exact_arrays import INPUTS, called, input_name
 
 QKV = {"q": [[1, 2]], "k": [[1, 0]], "v": [[1]]}
 
