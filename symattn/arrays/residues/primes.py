@@ -16,6 +16,7 @@ import numpy as np
 from symattn.document.errors import InputError, Refused
 
 LEAST, BELOW = 1 << 22, 1 << 23  # the range of p
+_FACTORED_BITS = 128  # of the largest integer whose root is computed: sizes, and parts of short fractions
 
 
 class NoRoot(Refused):
@@ -64,25 +65,12 @@ def root(n: int, m: int) -> int:
     Raises ``NoRoot``.
     """
     result = 1 if n else 0
-    for prime, power in factors(n):
+    if n.bit_length() > _FACTORED_BITS:
+        raise Refused(f"modular: the root of {n}, which is too large to factor")
+    for prime, power in ((int(p), e) for p, e in flint.fmpz(n).factor()) if n else ():
         result = result * pow(prime, power // 2, m) % m
         if power % 2:
             if not has_root(prime, m):
                 raise NoRoot(prime, m)
             result = result * pow(prime, (m + 1) // 4, m) % m
     return result
-
-
-def factors(n: int) -> list[tuple[int, int]]:
-    """Return the prime factors of n with their powers, by trial division: n is a size, or part of a short fraction."""
-    result, prime = [], 2
-    while prime * prime <= n:
-        power = 0
-        while n % prime == 0:
-            n, power = n // prime, power + 1
-        if power:
-            result.append((prime, power))
-        prime += 1
-        if prime > 1 << 16:
-            raise Refused(f"modular: the root of {n}, which has no small prime factor")
-    return [*result, (n, 1)] if n > 1 else result

@@ -105,22 +105,13 @@ def _square_of_cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quoti
 
 def _cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     signed = _square_of_cosine(a, b)
-    try:
-        exact: Quotient | None = abs(signed).sqrt() * signed.sign()
-    except Refused:
-        exact = None
-    shown = _signed_root(signed, digits) if exact is None else exact.decimal(digits)
-    return Likeness(signed, exact, shown)
+    return Likeness(signed, *_signed_root(signed, digits))
 
 
 def _distance(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     gap = tuple(x - y for x, y in zip(a, b, strict=True))
     square = dot(gap, gap)
-    try:
-        exact: Quotient | None = square.sqrt()
-    except Refused:
-        exact = None
-    return Likeness(-square, exact, _signed_root(square, digits) if exact is None else exact.decimal(digits))
+    return Likeness(-square, *_signed_root(square, digits))
 
 
 def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
@@ -137,9 +128,13 @@ def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Lik
     return Likeness(signed, None, approximation.decimal(enclose, digits), "°")
 
 
-def _signed_root(signed: Quotient, digits: int) -> str:
-    """sign(x) √|x| for an irrational x, rounded."""
-    return approximation.decimal(lambda precision: _at(precision, lambda: _root_ball(signed)), digits)
+def _signed_root(signed: Quotient, digits: int) -> tuple[Quotient | None, str]:
+    """Return sign(x) √|x|, or None if it leaves the exact field, and its digits."""
+    try:
+        exact = abs(signed).sqrt() * signed.sign()
+    except Refused:
+        return None, approximation.decimal(lambda precision: _at(precision, lambda: _root_ball(signed)), digits)
+    return exact, exact.decimal(digits)
 
 
 def _root_ball(signed: Quotient) -> Any:

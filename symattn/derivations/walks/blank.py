@@ -12,6 +12,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.exact_arrays import shape_of
 from symattn.attention.inputs import TOKENS, WEIGHTS
 from symattn.derivations.parameters import LIMITS, whole
+from symattn.derivations.printed_elements import nested
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks.walk_data import Walk
 from symattn.document.codec import Record
@@ -73,11 +74,7 @@ def _drawn(rng: np.random.Generator, name: str, entries: object) -> Any:
     if name not in (*TOKENS, *WEIGHTS):
         return entries
     numbers = (0, 0, 1, 1, -1) if name in WEIGHTS else (0, 1, 1, 2, -1)
-    return _quotients(rng.choice(numbers, shape_of(entries)).tolist())
-
-
-def _quotients(entries: object) -> Any:
-    return [_quotients(e) for e in entries] if isinstance(entries, list) else Quotient.of(entries)
+    return nested(Quotient.of, rng.choice(numbers, shape_of(entries)).tolist())
 
 
 def _is_kind(sheet: Sheet) -> bool:
