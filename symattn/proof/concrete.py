@@ -8,10 +8,9 @@ cos² + sin² = 1 for the letters named in ``rules``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
-from itertools import product
 from operator import add, mul
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ import flint
 from symattn.arrays.index import expressions as ex
 from symattn.document.errors import Refused
 from symattn.proof.clearing import is_reciprocal
+from symattn.proof.counting import nodes
 
 Monomial = tuple[tuple[int, int], ...]  # letters, which are numbers, with their powers, in order
 Polynomial = dict[Monomial, flint.fmpq]  # in an exponent
@@ -185,7 +185,7 @@ def vanishes_at(
     indices = tuple(free)
 
     def answer() -> bool:
-        world = World(x, _places(indices, sizes), sizes, inverses)
+        world = World(x, _places(x, indices, sizes), sizes, inverses)
         return all(world.zero(at, rules) for at in world.places)
 
     seats = {i: n for n, i in enumerate(indices)}
@@ -196,14 +196,28 @@ def vanishes_at(
 
 def zero_somewhere(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]) -> bool:
     """Return whether x = 0 whatever the letters are, at some place of these sizes."""
-    world = World(x, _places(free, sizes), sizes)
+    world = World(x, _places(x, free, sizes), sizes)
     return any(map(world.zero, world.places))
 
 
-def _places(free: Iterable[ex.Index], sizes: Mapping[str, int]) -> Iterator[dict[ex.Index, int]]:
-    indices = tuple(free)
-    for values in product(*[range(sizes[i.sort]) for i in indices]):
-        yield dict(zip(indices, values, strict=True))
+def _places(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]) -> list[Place]:
+    """Return one place of each kind: to rename the members of a sort that no order compares only renames letters."""
+    orders = (y for y in nodes(x, arguments=True) if isinstance(y, ex.Predicate) and y.relation != "=")
+    compared = {i.sort for y in orders for i in y.sides}
+    places: list[dict[ex.Index, int]] = [{}]
+    for i in free:
+        every = sizes[i.sort]
+        places = [
+            {**at, i: n}
+            for at in places
+            for n in range(every if i.sort in compared else min(every, _members(at, i.sort) + 1))
+        ]
+    return list(places)
+
+
+def _members(at: Place, sort: str) -> int:
+    """Return how many members of a sort a place names; they are 0, 1, …"""
+    return 1 + max((n for i, n in at.items() if i.sort == sort), default=-1)
 
 
 def _inverse_free(world: World, f: Any) -> Any:

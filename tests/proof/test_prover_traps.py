@@ -46,6 +46,10 @@ def outer(f: Any) -> Any:
     return f[:, None] + f[None, :]
 
 
+def apart(f: Any, g: Any, h: Any) -> Any:
+    return (f - g) * (g - h) * (h - f)
+
+
 FALSE: dict[str, Callable[[], tuple[Any, Any]]] = {
     # 1: exponents that mix a free and a summed index coincide at n = 2
     "exponents coincide at n = 2": lambda: (exp(x * (total(x) - x)), exp(xp.sum(outer(x) * 0) + total(x**2) - x * x)),
@@ -65,6 +69,9 @@ FALSE: dict[str, Callable[[], tuple[Any, Any]]] = {
     "P = Pᵀ for symmetric scores": lambda: (lambda s: (softmax(s), softmax(s).mT))(square + square.mT),
     # 9: free indices that coincide
     "x_i y_j = x_j y_i": lambda: (x[:, None] * y[None, :], y[:, None] * x[None, :]),
+    "x_i = 0 below the diagonal": lambda: (xp.where(rows > xp.arange(x.shape[0]), x[:, None], 0), Indexed.lift(0)),
+    "x_i = 0 on the diagonal": lambda: (xp.where(rows == xp.arange(x.shape[0]), x[:, None], 0), Indexed.lift(0)),
+    "two of three are equal": lambda: (apart(x[:, None, None], x[None, :, None], x), Indexed.lift(0)),
     # 14: permutations
     "x[π] = x": lambda: (x[PI], x),
     "f(x[π]) = f(x)": lambda: (softmax(tokens[PI] @ tokens.mT), softmax(tokens @ tokens.mT)),
