@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, HALF, Format
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
+from symattn.bounds.case_result import UNFIT
 from symattn.bounds.judgement import measure_scores
 from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import float64_outputs
 from symattn.bounds.sharp.sample import chosen, only
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.codec import changed_fields
@@ -25,7 +28,9 @@ from symattn.programs.frameworks import read as numbers
 from symattn.programs.question import Question
 from symattn.programs.trace_files import TracePiece, count, floats, pieces, read
 from symattn.verification.arithmetic.suspects import BitSample, explained
-from symattn.verification.diagnosis.screening import LITTLE
+from symattn.verification.definitions import lse
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, changes
+from symattn.verification.diagnosis.screening import LITTLE, plainest
 from symattn.verification.report import STEPS, Check, Fault, Report
 
 _FEW = 8  # rows whose logarithms are judged, by balls, which are slow
@@ -211,12 +216,12 @@ class _JudgedTrace:
         """Return the fault of a piece."""
         said = "; ".join(words.splitlines())
         where = f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
-        result = _cause(piece, self.precision) if name == "o" else None
+        result = _cause(piece, self.precision, name) if name != "scores" else None
         if result is None:
-            outcome = "; no single known mistake explains it" if name == "o" else ""
+            outcome = "; no single known mistake explains it" if name != "scores" else ""
             return Fault(_STEP[name], None, f"{said}{where}{outcome}")
-        mistake, share = result
-        return Fault(mistake.step, mistake.cause, f"{mistake.cause}: that explains {share:.1%} of it; {said}{where}")
+        mistake, left = result
+        return Fault(mistake.step, mistake.cause, f"{mistake.cause}: that explains {1 - left:.1%} of it; {said}{where}")
 
     def faults(self) -> Iterable[Fault]:
         """Yield the first fault of each array, with the number of wrong heads."""
@@ -240,28 +245,63 @@ class _JudgedTrace:
             yield f"Not judged: the {_NAMED[name]}, since there are more than {most} keys."
 
 
-# -- the one mistake that explains a wrong output, by how far it reduces the distance from the definition --------------
-def _cause(piece: TracePiece, precision: Precision) -> tuple[Mistake, float] | None:
-    """Return a mistake that leaves little of ‖y − o‖², and the share that it explains, or None.
+# -- the one mistake that explains a wrong array, by how far it reduces the distance from the definition ---------------
+_Explained = tuple[Mistake | DefinitionMistake, float]  # with the share of the squared distance that is left
+
+
+def _cause(piece: TracePiece, precision: Precision, name: str) -> _Explained | None:
+    """Return a mistake that leaves little of ‖y − a‖², y the array of this name and a the correct one, or None.
 
     The head by itself is tried first, then all heads, which may have been permuted.
     """
     for part in (piece, piece.whole):
-        sample = None if part is None else _sample(part, precision)
-        result = None if sample is None else explained(sample, LITTLE)
-        if result:
-            return result[0], 1 - result[1]
+        sample = None if part is None else _sample(part, precision, name)
+        if sample is not None and (result := _of_lse(sample) if name == "lse" else explained(sample, LITTLE)):
+            return result
     return None
 
 
-def _sample(piece: TracePiece, precision: Precision) -> BitSample | None:
-    """Return some queries at the end from which positions are counted, so that the specification applies to them."""
-    n_q = piece.inputs["q"].shape[-2]
+def _sample(piece: TracePiece, precision: Precision, name: str) -> BitSample | None:
+    """Return some queries at the end from which positions are counted, so that the specification applies to them.
+
+    Weights are the output for values V = I.
+    """
+    n_q, n_k = piece.inputs["q"].shape[-2], piece.inputs["k"].shape[-2]
     top = piece.spec.alignment == "top-left"
     rows = range(min(n_q, _ROWS)) if top else range(max(0, n_q - _ROWS), n_q)
     masks = {n for n, a in piece.inputs.items() if n in ("mask", "bias") and a.ndim > 1 and a.shape[-2] == n_q > 1}
     inputs = {n: np.asarray(a[..., list(rows), :]) if n in {"q", *masks} else a for n, a in piece.inputs.items()}
+    if name == "weights":
+        inputs["v"] = np.broadcast_to(np.eye(n_k), (*inputs["k"].shape[:-1], n_k))
     if sum(a.size for a in inputs.values()) > _ENTRIES or piece.spec.position is not None:
         return None
     spec = replace(piece.spec, fully_masked="zeros") if piece.spec.fully_masked == "error" else piece.spec
-    return BitSample(spec, floats(inputs), numbers(piece.made["o"][..., list(rows), :])[0], precision.input)
+    got = np.take(piece.made[name], rows, axis=-1 if name == "lse" else -2)
+    return BitSample(spec, floats(inputs), numbers(got)[0], precision.input)
+
+
+def _of_lse(sample: BitSample) -> _Explained | None:
+    """Return the mistake in L that leaves least of the squared distance, if that is little.
+
+    Where several give the same numbers, the cause names the plainest, as ``A; or B``.
+    """
+    subject = lse.subject(replace(sample.spec, lse=True))
+
+    def rest(run: Compute) -> np.ndarray | None:
+        """Return got − L', 0 where both are the same infinity, or None if that is undefined."""
+        try:
+            with np.errstate(all="ignore"):
+                exact = np.asarray(float64_outputs(partial(subject.run, run), sample.inputs)[1])
+                result = np.where(exact == sample.got, 0, sample.got - exact)
+        except UNFIT:
+            return None
+        return result if exact.shape == sample.got.shape and np.isfinite(result).all() else None
+
+    whole = rest(subject.ways[0])
+    if whole is None or not whole.any():
+        return None
+    every = [(m, r) for m in (*subject.mistakes, *changes(subject), *subject.others) if (r := rest(m.run)) is not None]
+    mistake, least = min(every, key=lambda both: float((both[1] ** 2).sum()))
+    left = float((least**2).sum() / (whole**2).sum())
+    alike = plainest(tuple(m for m, r in every if np.allclose(r, least, rtol=0, atol=1e-9)))
+    return (replace(mistake, cause="; or ".join(m.cause for m in alike)), left) if left <= LITTLE else None

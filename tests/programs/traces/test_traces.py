@@ -87,6 +87,37 @@ def test_what_stands_beside_the_output_is_judged(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize(
+    ("name", "fault", "step", "words"),
+    [
+        ("lse", "", "lse", "the logarithm has the base 2"),
+        ("lse", "sign", "lse", "lse has the other sign"),
+        ("lse", "mask", "mask", "also sees the next key"),
+        ("lse", "rolled", "lse", None),  # near misses: no known mistake
+        ("lse", "noise", "lse", None),
+        ("weights", "heads", "score", "repeated in turn"),
+        ("weights", "noise", "weights", None),
+    ],
+)
+def test_a_mistake_in_sums_or_weights_alone_is_named(
+    tmp_path: Path, name: str, fault: str, step: str, words: str | None
+) -> None:
+    every = made(np.float32)
+    right = every[name]
+    wrong = {
+        "": lambda: right * np.float32(np.log2(np.e)),
+        "sign": lambda: -right,
+        "rolled": lambda: np.roll(right, 1, axis=-1),
+        "noise": lambda: right + np.float32(1e-2) * np.random.default_rng(1).random(right.shape, np.float32),
+    }
+    arrays = {n: every[n] for n in CORE}
+    arrays[name] = wrong[fault]() if fault in wrong else made(np.float32, fault)[name]
+    (found,) = verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL).faults
+    assert found.step == step
+    assert found.cause is None if words is None else words in str(found.cause)
+
+
+@pytest.mark.deep
 def test_large_files_are_judged_in_little_memory(tmp_path: Path) -> None:
     """Of four times as many heads hardly more is held at a time: the arrays of one head, not those of the file."""
 
