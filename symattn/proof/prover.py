@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from symattn.arrays.array import Array
 from symattn.arrays.index.array import once
+from symattn.arrays.index.axes import same_order
 from symattn.arrays.index.building import add, as_written, negate, substitute
 from symattn.arrays.index.expressions import PI, TESTED, Demand, Expression, Index, Letter, Opaque, canonical, recorded
 from symattn.arrays.index.positions import PLACE, as_number
@@ -134,8 +135,9 @@ def equations(left: Indexed, right: Indexed) -> Iterator[tuple[tuple[Index, ...]
 def _elements(left: Array, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]]:
     """Yield the free indices of each equation, and a function that computes its sides."""
     left, right = _spread(left, right), _spread(right, left)
-    if [a.blocks for a in left.shape] != [a.blocks for a in right.shape]:
+    if left.ndim != right.ndim or not all(map(same_order, left.shape, right.shape)):
         raise InputError(f"the two sides have the shapes {left.shape} and {right.shape}")
+    right = right.xp.broadcast_to(right, left.shape)
     for places in left.places():
         yield index_variables(places), partial(sides_at, left, right, places)
 

@@ -290,6 +290,13 @@ WRONG_SHAPES: dict[str, Callable[[], Any]] = {
     "sum of two sorts": lambda: x + letters("z", "m"),
     "product of two sorts": lambda: tokens @ letters("z", "m d"),
     "sides of two sorts": lambda: prove(x, letters("z", "m")),
+    "twice and half as many pairs": lambda: prove(
+        xp.concat([x, x], axis=0), xp.reshape(xp.stack([x, y], axis=1), (-1,))
+    ),
+    "four and twice three": lambda: letters("a", "4 d") + xp.reshape(letters("b", "2 3 d"), (6, "d")),
+    "two sorts in the other order": lambda: (
+        xp.concat([x, letters("z", "m")], axis=0) + xp.concat([letters("z", "m"), x], axis=0)
+    ),
     "squeeze of a pair": lambda: xp.squeeze(xp.stack([x, y], axis=-1), axis=-1),
     "a permutation of another sort": lambda: letters("z", "m")[PI],
 }
@@ -299,6 +306,19 @@ WRONG_SHAPES: dict[str, Callable[[], Any]] = {
 def test_axes_of_two_sorts_are_not_mixed(name: str) -> None:
     with pytest.raises(InputError):
         WRONG_SHAPES[name]()
+
+
+def test_lengths_with_the_same_parts_in_the_same_order_fit() -> None:
+    """4 = 2 + 2 = 2·2, and 2·n = n + n: the elements are the same."""
+    two, four = letters("k", "2 d"), letters("q", "4 d")
+    joined, product = xp.concat([two, two + 1], axis=0), xp.reshape(xp.stack([two, two + 1], axis=0), (4, "d"))
+    assert prove(four * joined, four * product).proved
+    assert not prove(four * joined, four * xp.reshape(xp.stack([two, two + 1], axis=1), (4, "d"))).proved
+    halves, pairs = xp.concat([x, y], axis=0), xp.reshape(xp.stack([x, y], axis=0), (-1,))
+    assert prove(halves, pairs).proved
+    assert prove(halves * pairs, xp.concat([x * x, y * y], axis=0)).proved
+    assert prove(four.mT @ joined, four.mT @ product).proved
+    assert not prove(halves * pairs, xp.concat([x * x, y * x], axis=0)).proved
 
 
 def test_a_permutation_behind_an_ellipsis_permutes_the_axis_that_it_stands_for() -> None:

@@ -6,6 +6,7 @@ into an axis is the number of a block and one entry for each of its factors.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from abc import abstractmethod
 from collections import Counter
@@ -297,6 +298,23 @@ ONE_LONG = Axis([()])
 def same_length(a: object, b: object) -> bool:
     """Return whether two lengths are equal for all sizes."""
     return linear(a).coefficients == linear(b).coefficients
+
+
+Part = tuple[int, tuple[int, ...], Block]  # the number of a block, entries of its leading numbers, its other factors
+
+
+def split(a: Axis) -> list[Part]:
+    """Return the parts of an axis in their order: a product that starts with a number is that many equal parts."""
+    result: list[Part] = []
+    for number, block in enumerate(a.blocks):
+        leading = tuple(itertools.takewhile(lambda f: isinstance(f, int), block))
+        result += [(number, at, block[len(leading) :]) for at in itertools.product(*map(range, leading))]  # type: ignore[arg-type]
+    return result
+
+
+def same_order(a: Axis, b: Axis) -> bool:
+    """Return whether two axes have the same parts: 2·n is n + n, and 4 is 2 + 2 or 2·2."""
+    return a.blocks == b.blocks or [rest for _, _, rest in split(a)] == [rest for _, _, rest in split(b)]
 
 
 def axis(x: object) -> Axis:

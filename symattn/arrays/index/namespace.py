@@ -15,8 +15,8 @@ from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.index import building as build
 from symattn.arrays.index import expressions as ex
 from symattn.arrays.index import positions, structure
-from symattn.arrays.index.array import Indexed, Places
-from symattn.arrays.index.axes import ONE_LONG, Axis, axis
+from symattn.arrays.index.array import Indexed, Place, Places
+from symattn.arrays.index.axes import ONE_LONG, Axis, axis, same_order, split
 from symattn.arrays.notes import note
 from symattn.arrays.reductions import Contractions
 from symattn.document.errors import InputError, Refused, Undecided
@@ -141,7 +141,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
     def matmul(self, a: Array, b: Array) -> Indexed:
         if a.ndim < 2 or b.ndim < 2:
             raise Refused("indexed: matmul of a vector; hint: give it an axis of length one")
-        if a.shape[-1].blocks != b.shape[-2].blocks:
+        if not same_order(a.shape[-1], b.shape[-2]):
             raise InputError(f"indexed: matmul of inner sizes {a.shape[-1]} and {b.shape[-2]}")
         return self.sum(a[..., :, None, :] * self.matrix_transpose(b)[..., None, :, :], axis=-1)
 
@@ -200,8 +200,8 @@ def each(step: Step, *operands: object) -> Indexed:
         shape = [_common(a, b) for a, b in zip(shape, padded, strict=True)]
 
     def pick(x: Indexed, places: Places) -> ex.Expression:
-        mine = places[rank - x.ndim :]
-        return x.at(tuple((0, ()) if a.blocks == ((),) else p for a, p in zip(x.shape, mine, strict=True)))
+        own = range(rank - x.ndim, rank)
+        return x.at(tuple(_place(places[k], shape[k], a) for k, a in zip(own, x.shape, strict=True)))
 
     return Indexed(shape, lambda places: step(*[pick(x, places) for x in arrays]))
 
@@ -212,11 +212,22 @@ def spread(x: object, like: object) -> Indexed:
 
 
 def _common(a: Axis, b: Axis) -> Axis:
-    if a.blocks == b.blocks or b.blocks == ((),):
+    if b.blocks == ((),) or same_order(a, b):
         return a
     if a.blocks == ((),):
         return b
     raise InputError(f"indexed: axes of lengths {a} and {b} do not fit; are they meant to be one sort?")
+
+
+def _place(place: Place, of: Axis, own: Axis) -> Place:
+    """Return the place in ``own``, an axis of length one or in the same order, that belongs to a place in ``of``."""
+    if own.blocks in (((),), of.blocks):
+        return place if own.blocks == of.blocks else (0, ())
+    number, entries = place
+    k = next(k for k, (b, at, _) in enumerate(split(of)) if b == number and at == entries[: len(at)])
+    leading = len(split(of)[k][1])
+    block, at, _ = split(own)[k]
+    return block, (*at, *entries[leading:])
 
 
 def _add(a: ex.Expression, b: ex.Expression) -> ex.Expression:

@@ -46,7 +46,7 @@ class IndexStructure:
         from symattn.arrays.index.namespace import each
 
         empty = Indexed(shape, lambda _: ZERO)
-        return each(lambda x, _: x, a, empty)
+        return each(lambda _, x: x, empty, a)
 
     def concat(self, arrays: Sequence[Any], axis: int = 0) -> Indexed:
         """Concatenate the blocks, so that lengths add."""
