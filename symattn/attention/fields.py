@@ -116,3 +116,7 @@ class Described(Answering):
 
     def __post_init__(self) -> None:
         check(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone: steps can be made again, and hold functions that cannot be pickled."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]

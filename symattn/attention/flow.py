@@ -125,6 +125,20 @@ class Flow:
             self.now[role] = name
 
 
+def steps_of(
+    description: Any, names: Iterable[str], make: Callable[[Any, frozenset[str]], Iterable[Step]]
+) -> tuple[Step, ...]:
+    """Return the steps that ``make`` gives for inputs of these names.
+
+    They are cached per object, not per value: equal descriptions may hold 1/2 and 0.5, of different types.
+    """
+    given = frozenset(names)
+    result: dict[frozenset[str], tuple[Step, ...]] = description.__dict__.setdefault("_steps", {})
+    if given not in result:
+        result[given] = tuple(make(description, given))
+    return result[given]
+
+
 def traced(description: Any, inputs: Mapping[str, object], check: Callable[[Any, dict[str, Any]], None]) -> Trace:
     """Run the steps of ``description`` on the inputs that are not None, and return every array by name."""
     values = {name: array for name, array in inputs.items() if array is not None}

@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import Any
 
 from symattn.attention.fields import Described, check, refusal
-from symattn.attention.flow import Flow, Step, Trace, run_steps
+from symattn.attention.flow import Flow, Step, Trace, run_steps, steps_of
 from symattn.attention.inputs import by_name, check_inputs
 from symattn.attention.latent import Latent
 from symattn.attention.letters_of_attention import WIDE
@@ -24,13 +24,13 @@ from symattn.document.printable import Shown
 _WIDTH, _INDENT = 114, 14
 
 
-def pipeline(spec: Attention, names: frozenset[str]) -> tuple[Step, ...]:
+def pipeline(spec: Attention, names: frozenset[str]) -> list[Step]:
     """Return the steps of ``spec`` from the inputs named in ``names`` to ``output``."""
     flow = Flow(spec, names)
     for asks, stage in weights.STAGES:
         if not asks or asks in names or getattr(spec, asks, None):
             stage(flow)
-    return tuple(flow.steps)
+    return flow.steps
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -127,16 +127,7 @@ class Attention(Fields, Described, Shown):
 
     def pipeline(self, input_names: Iterable[str]) -> tuple[Step, ...]:
         """Return the steps from the inputs named in ``input_names`` to the output."""
-        names = frozenset(input_names)
-        # Cached per object, not per value: equal specifications may hold 1/2 and 0.5, of different types.
-        result: dict[frozenset[str], tuple[Step, ...]] = self.__dict__.setdefault("_steps", {})
-        if names not in result:
-            result[names] = pipeline(self, names)
-        return result[names]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the fields alone: steps can be made again, and hold functions that cannot be pickled."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return steps_of(self, input_names, pipeline)
 
     def document(self, names: Iterable[str] = ("q", "k", "v")) -> Document:
         """Return a document of the formula, the shapes and every step, for the inputs named in ``names``."""

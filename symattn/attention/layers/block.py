@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from symattn.arrays.array import Array
 from symattn.attention.fields import Described, check, refusal
 from symattn.attention.flow import Step as Part
-from symattn.attention.flow import Trace, traced
+from symattn.attention.flow import Trace, steps_of, traced
 from symattn.attention.layers.block_inputs import check_arrays, check_names
 from symattn.attention.layers.block_parts import block_parts
 from symattn.attention.layers.steps import ACTIVATIONS
@@ -89,9 +89,7 @@ class Block(Described, Shown):
 
     def pipeline(self, input_names: Iterable[str]) -> tuple[Part, ...]:
         """Return the steps from the inputs named in ``input_names`` to the output."""
-        names = {name: name for name in input_names}
-        check_names(self, names)
-        return tuple(block_parts(self, names))
+        return steps_of(self, input_names, _steps)
 
     def trace(self, x: Array, y: Array | None = None, **inputs: object) -> Trace:
         """Every named array of a run, in order: the inputs, then those of each part under its name, then output."""
@@ -106,3 +104,8 @@ class Block(Described, Shown):
         from symattn.attention.layers.layer_documents import block_document
 
         return block_document(self, names)
+
+
+def _steps(block: Block, names: frozenset[str]) -> list[Part]:
+    check_names(block, sorted(names))
+    return block_parts(block, {name: name for name in names})

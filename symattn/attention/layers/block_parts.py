@@ -126,7 +126,8 @@ def _attention(block: Block, stream: Stream, part: str) -> None:
     if part == "cross":
         where |= {"y": stream.names["y"]}
     tokens = {"x": stream.letters[stream.now]}
-    own = {array: replaced(symbol, attention_letters(part)) for array, symbol in SYMBOLS.items()} | tokens
+    of_part = attention_letters(part)
+    own = {array: replaced(symbol, of_part) for array, symbol in SYMBOLS.items()} | tokens
 
     def called(array: str) -> str:
         return where.get(array, f"{stream.prefix}{part}.{array}")
