@@ -52,7 +52,7 @@ from symattn.arrays.namespace import Namespace
 from symattn.arrays.precision import Contract, Precision
 from symattn.arrays.reductions import _axes
 from symattn.arrays.rounding.array import SPECIAL, ComputedNumber, LinearErrors, sharply
-from symattn.arrays.rounding.bounds import SLACK, common_ids, given_up, growth, holds, own, radii, rounding, table, up
+from symattn.arrays.rounding.bounds import SLACK, common_ids, growth, holds, rounding, table, up
 from symattn.arrays.rounding.elementwise import RoundedElementwise
 from symattn.arrays.special import Forbidden
 from symattn.document.errors import InputError
@@ -68,8 +68,8 @@ class RoundedSums(ComputedNumber):
         """Sum along ``axis``; each of n nonzero numbers passes at most n − 1 roundings."""
         value, a, n = Ball._sum(a.value, axis), a.name_errors(), a.plain_shape[axis]
         ids, reach = common_ids([a.rows], a.size), a.reach
-        part, count = table(a.rows, ids), (reach > 0).sum(axis=axis)
-        rest = own(a.rows) + SLACK * n * radii(a.rows) + given_up(a.rows, part)
+        (part, left), count = table(a.rows, ids), (reach > 0).sum(axis=axis)
+        rest = a.rows.own + SLACK * n * a.rows.radius + left
         terms = np.where(a.terms > 0, a.terms, reach).sum(axis=axis)
         return cls.made(
             value,
@@ -98,7 +98,7 @@ class RoundedSums(ComputedNumber):
         """Multiply matrices; each of n nonzero products passes at most n roundings, its own and those of the sum."""
         a, b = a.name_errors(), b.name_errors()
         shape = (*np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2]), a.plain_shape[-2], b.plain_shape[-1])
-        largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if radii(z.rows).any()), 0)
+        largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if z.rows.radius.any()), 0)
         ids, value = common_ids([a.rows, b.rows], largest), np.empty(shape, dtype=object)
         x, y = (np.broadcast_to(z.planes[0], (*shape[:-2], *z.plain_shape[-2:])) for z in (a, b))
         for i in np.ndindex(*shape[:-2]):
@@ -138,12 +138,12 @@ class RoundedSums(ComputedNumber):
         With ``fused``, numbers outside the format ``stored`` may first be rounded to it.
         """
         f, near, e = cls.precision.stored, x.near, x.error
-        shared = table(x.rows, ids) if radii(x.rows).any() else None
-        rest = own(x.rows) + x.last + (0 if shared is None else given_up(x.rows, shared))
+        shared, left = table(x.rows, ids) if x.rows.radius.any() else (None, 0.0)
+        rest = x.rows.own + x.last + left
         if cls.precision.contract == "fused":
             read = rounding(up(near.size + e), near.low - e, growth(f, 1), f)
             rest = rest + np.where((e == 0) & holds(f, near), 0, read)
-        return shared, up(rest), up(radii(x.rows) + rest)
+        return shared, up(rest), up(x.rows.radius + rest)
 
 
 class _WholeSum:

@@ -319,9 +319,8 @@ def test_the_last_rounding_is_not_the_same_for_all_readers(monkeypatch: pytest.M
 
     def all_own(cls: Any, value: Any, errors: Any, **how: Any) -> Any:
         x = made(cls, value, errors, **how)
-        rows = bounds.rows_of(np.zeros((*x.last.shape, 0)), np.zeros(0, dtype=np.int64), x.last)
-        one = elementwise.Floats(np.ones(()), np.zeros(()))
-        return made(cls, value, cls.linear(x.plain_shape, [(one, x), (one, cls(x.planes[0], rows, *[0 * x.last] * 3))]))
+        own = cls(x.planes[0], *bounds.bounded(x.last), *[0 * x.last] * 3)
+        return made(cls, value, cls.linear(x.plain_shape, [(bounds.ONE, x), (bounds.ONE, own)]))
 
     monkeypatch.setattr(Rounded, "made", classmethod(all_own))
     assert _found_by(_attention)

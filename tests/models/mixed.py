@@ -44,4 +44,4 @@ def _rounded(kind: type[Rounded], x: Rounded) -> Rounded:
     fresh = rounding(up(near.size + e), near.low - e, growth(f, 1), f)
     exact = (e == 0) & holds(f, near) | (f.digits >= x.precision.score.digits)
     last = np.where(exact, x.last, up(x.last + fresh))
-    return kind(x.planes[0], x.rows, last, x.terms, x.count, *near)
+    return kind(x.planes[0], *x.rows, last, x.terms, x.count, *near)

@@ -51,9 +51,9 @@ def _plane(k: int) -> Any:
 class ComputedNumber(Planes):
     """An exact number x with bounds on x̃ − x and x̂ − x̃: x̃ is the computed number, x̂ the number that is read.
 
-    Planes: x, in balls; rows, x̃ − x = Σ c_s ε_s + r with |r| ≤ own; ``last``, |x̂ − x̃| ≤ last, the rounding that each
-    reader may see or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else 0; ``count``, the number of these; and
-    ``near``, two planes: x in float64, which every operation reads several times.
+    Planes: x, in balls; ``rows``, four planes: x̃ − x = Σ c_s ε_s + r with |r| ≤ own; ``last``, |x̂ − x̃| ≤ last, the
+    rounding that each reader may see or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else 0; ``count``, the
+    number of these; and ``near``, two planes: x in float64, which every operation reads several times.
     """
 
     holds = "exact numbers, each with how far correct code may be from it"
@@ -80,25 +80,30 @@ class ComputedNumber(Planes):
     def _read(cls, value: Ball, f: Format, data: object = None) -> Self:
         x = bounds.floats(value.entries, data)
         read = np.where(bounds.holds(f, x), 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f))
-        return cls(value.entries, bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x)
+        return cls(value.entries, *bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x)
 
     @property
     def value(self) -> Ball:
         """The exact values, in balls."""
         return Ball(self.planes[0])
 
-    rows, last, terms, count = map(_plane, range(1, 5))
+    @property
+    def rows(self) -> bounds.Errors:
+        """The errors before the last rounding."""
+        return bounds.Errors(*self.planes[1:5])
+
+    last, terms, count = map(_plane, range(5, 8))
 
     @property
     def error(self) -> np.ndarray:
         """e: |x̂ − x| ≤ e, as float64 rounded up; +∞ if nothing is known."""
         with np.errstate(over="ignore"):
-            return bounds.up(bounds.radii(self.rows) + bounds.own(self.rows) + self.last)
+            return bounds.up(self.planes[3] + self.planes[4] + self.last)
 
     @property
     def near(self) -> bounds.Floats:
         """The exact values in float64."""
-        return bounds.Floats(*self.planes[5:])
+        return bounds.Floats(*self.planes[8:])
 
     @property
     def reach(self) -> np.ndarray:
@@ -108,11 +113,13 @@ class ComputedNumber(Planes):
     # -- building blocks of operations --------------------------------------------------------------------------------
     def name_errors(self) -> Self:
         """Name each own error as an ε, here and in views, so that all later readers share it."""
-        rows = bounds.named(self.rows)
-        repeated = any(n > 1 and not step for n, step in zip(rows.shape, self.rows.strides, strict=True))
-        if repeated or not self.rows.flags.writeable:
-            return type(self)(self.planes[0], rows, *self.planes[2:])
-        self.rows[...] = rows
+        before = self.rows
+        rows = bounds.named(before)
+        repeated = any(n > 1 and not step for n, step in zip(self.plain_shape, before.own.strides, strict=True))
+        if repeated or not before.own.flags.writeable:
+            return type(self)(self.planes[0], *rows, *self.planes[5:])
+        for mine, new in zip(before, rows, strict=True):
+            mine[...] = new
         return self
 
     @staticmethod
@@ -122,9 +129,9 @@ class ComputedNumber(Planes):
         ids = bounds.common_ids([x.rows for _, x in parts], int(np.prod(shape)))
         shared, rest, last = np.zeros((*shape, ids.size)), np.zeros(shape), np.zeros(shape)
         for c, x in parts:
-            size, part = np.abs(c.near), bounds.table(x.rows, ids)
-            shared += c.near[..., None] * part
-            more = bounds.own(x.rows) + bounds.given_up(x.rows, part) + bounds.SLACK * bounds.radii(x.rows)
+            size, (part, left) = np.abs(c.near), bounds.table(x.rows, ids)
+            shared += part if c is bounds.ONE else c.near[..., None] * part
+            more = x.rows.own + left + bounds.SLACK * x.rows.radius
             if c.off.any():
                 rest = rest + bounds.product(c.off, x.error)
             rest, last = rest + bounds.product(size, more), last + bounds.product(size, x.last)
@@ -143,6 +150,7 @@ class ComputedNumber(Planes):
         same: Any = False,
         terms: Any = 0.0,
         count: Any = 0.0,
+        near: bounds.Floats | None = None,
     ) -> Self:
         """Return numbers with these errors before they are rounded.
 
@@ -150,19 +158,22 @@ class ComputedNumber(Planes):
         more      other errors before rounding
         relative  the total relative error of rounding, and ``small`` the number of roundings, see ``bounds.rounding``
         same      where the operand is returned unchanged, with its last rounding still open
+        near      the numbers in float64, if they are known
         """
         shared, ids, rest, last = errors
-        radius = np.abs(shared).sum(axis=-1) * (1 + 2.0**-30)
+        radius = bounds.radii(shared)
         rest = bounds.up(rest + more + times * (radius + rest + last) + np.where(same, 0, last))
-        last, x = np.where(same, last, 0.0), bounds.floats(value.entries)
+        last, x = np.where(same, last, 0.0), bounds.floats(value.entries) if near is None else near
         e = bounds.up(radius + rest + last)
         fresh = bounds.rounding(bounds.up(x.size + e), x.low - e, relative, cls.precision.score, small)
         last = last + np.where(same, 0.0, fresh)
-        lost, odd = ~np.isfinite(radius + rest + last), special(value.entries)
-        rows = bounds.rows_of(
-            np.where((lost | odd)[..., None], 0, shared), ids, np.where(odd, 0, np.where(lost, np.inf, rest))
-        )
-        return cls(value.entries, rows, *[np.where(lost | odd, 0.0, p) for p in (last, terms, count)], *x)
+        odd = special(value.entries)
+        lost = ~np.isfinite(radius + rest + last) & ~odd
+        if (lost | odd).any():
+            shared, radius = np.where((lost | odd)[..., None], 0, shared), np.where(lost | odd, 0, radius)
+            rest = np.where(odd, 0, np.where(lost, np.inf, rest))
+        rows = bounds.errors_of(shared, ids, rest, radius)
+        return cls(value.entries, *rows, *[np.where(lost | odd, 0.0, p) for p in (last, terms, count)], *x)
 
     @classmethod
     def rounded_once(cls) -> np.ndarray:

@@ -20,9 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
+from itertools import count, islice
 from math import inf, isfinite
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import flint
@@ -84,6 +83,9 @@ class Floats(NamedTuple):
         return np.asarray(np.where(self.off == 0, np.abs(self.near), below))
 
 
+ONE = Floats(np.ones(()), np.zeros(()))
+
+
 def floats(balls: np.ndarray, data: object = None) -> Floats:
     """Return the numbers in an array of balls and special elements, which were made from ``data``."""
     if isinstance(data, np.ndarray) and data.dtype.kind == "f":
@@ -133,47 +135,54 @@ _unused = count()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowErrors:
-    """The error Σ c_s ε_s + r, |r| ≤ ``own``, of a number: the s in order, their c_s, and Σ|c_s|."""
+class CommonErrors:
+    """The sums Σ c_s ε_s of several numbers: the s in order, and a line of c_s for each number."""
 
     ids: np.ndarray
     coefficients: np.ndarray
-    radius: float
-    own: float
 
 
-NONE = RowErrors(np.empty(0, dtype=np.int64), np.empty(0), 0.0, 0.0)
-_RADIUS, _OWN = (np.frompyfunc(attrgetter(name), 1, 1) for name in ("radius", "own"))
-_BOUNDED = np.frompyfunc(lambda r: RowErrors(NONE.ids, NONE.coefficients, 0.0, r) if r else NONE, 1, 1)
+class Errors(NamedTuple):
+    """The error Σ c_s ε_s + r, |r| ≤ ``own``, of each number: in which ``line`` its c_s stand, and Σ|c_s|."""
+
+    common: np.ndarray
+    line: np.ndarray
+    radius: np.ndarray
+    own: np.ndarray
+
+    def groups(self) -> list[tuple[CommonErrors, Any]]:
+        """Return all common errors, each with the places of its numbers in a flat array."""
+        members = self.common.ravel().tolist()
+        every = dict(zip(map(id, members), members, strict=True))
+        if len(every) == 1:
+            return [(c, slice(None)) for c in every.values() if c.ids.size]
+        keys = np.fromiter(map(id, members), dtype=np.int64, count=len(members))
+        return [(c, np.flatnonzero(keys == key)) for key, c in every.items() if c.ids.size]
 
 
-_NEGATED = np.frompyfunc(lambda r: RowErrors(r.ids, -r.coefficients, r.radius, r.own) if r.ids.size else r, 1, 1)
+NONE = CommonErrors(np.empty(0, dtype=np.int64), np.empty((1, 0)))
 
 
-def negated(rows: np.ndarray) -> np.ndarray:
+def negated(errors: Errors) -> Errors:
     """Return the errors of the negated numbers."""
-    return np.asarray(_NEGATED(rows), dtype=object)
+    result = Errors(*(p.copy() for p in errors))
+    for c, at in errors.groups():
+        line = result.line.reshape(-1)
+        result.common.reshape(-1)[at] = CommonErrors(c.ids, -c.coefficients[line[at]])
+        line[at] = np.arange(line[at].size)
+    return result
 
 
-def bounded(own: np.ndarray) -> np.ndarray:
-    """Return rows without common errors."""
-    return np.asarray(_BOUNDED(own), dtype=object)
+def bounded(own: np.ndarray) -> Errors:
+    """Return errors without common ones."""
+    none = np.full(own.shape, NONE, dtype=object)
+    return Errors(none, np.zeros(own.shape, dtype=np.int64), np.zeros(own.shape), own)
 
 
-def radii(rows: np.ndarray) -> np.ndarray:
-    """Return Σ|c_s| of each row."""
-    return np.asarray(_RADIUS(rows), dtype=np.float64)
-
-
-def own(rows: np.ndarray) -> np.ndarray:
-    """Return the bound on r of each row."""
-    return np.asarray(_OWN(rows), dtype=np.float64)
-
-
-def common_ids(arrays: Iterable[np.ndarray], size: int) -> np.ndarray:
-    """Return the ids of all rows, in order; if they are too many for ``size`` rows, those with the largest weights."""
-    rows = [row for a in arrays for row in a.flat if row.ids.size]
-    result = list({id(row.ids): row.ids for row in rows}.values())
+def common_ids(arrays: Iterable[Errors], size: int) -> np.ndarray:
+    """Return the ids of all errors, in order; if they are too many for ``size`` rows, those of the largest weights."""
+    parts = [(c, a.line.reshape(-1)[at]) for a in arrays for c, at in a.groups()]
+    result = list({id(c.ids): c.ids for c, _ in parts}.values())
     if not result:
         return NONE.ids
     ids = result[0] if len(result) == 1 else np.unique(np.concatenate(result))
@@ -181,63 +190,60 @@ def common_ids(arrays: Iterable[np.ndarray], size: int) -> np.ndarray:
     if ids.size <= most:
         return ids
     weights = np.zeros(ids.size)
-    for row in rows:
-        weights[np.searchsorted(ids, row.ids)] += np.abs(row.coefficients)
+    for c, lines in parts:
+        weights[np.searchsorted(ids, c.ids)] += np.abs(c.coefficients[lines]).sum(axis=0)
     return ids[np.sort(np.argsort(weights)[::-1][:most])]
 
 
-def table(rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return the coefficients of an array of rows for the given ids: (…) → (…, len(ids))."""
-    out = np.zeros((rows.size, ids.size))
-    places: dict[int, list[int]] = {}
-    members = list(rows.flat)
-    for k, row in enumerate(members):
-        if row.ids.size and ids.size:
-            places.setdefault(id(row.ids), []).append(k)
-    for group in places.values():
-        block = np.array([members[k].coefficients for k in group])
-        columns = members[group[0]].ids
-        if columns is ids:
-            out[group] = block
-        else:
-            at = np.minimum(np.searchsorted(ids, columns), ids.size - 1)
-            present = ids[at] == columns
-            out[np.ix_(group, at[present])] = block[:, present]
-    return out.reshape(*rows.shape, ids.size)
+def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coefficients of an array for the given ids, (…) → (…, len(ids)), and a bound on what they leave out.
+
+    The table is read, not written: it may be that of the array.
+    """
+    groups, lines, left = errors.groups(), errors.line.reshape(-1), np.zeros(errors.own.size)
+    whole = len(groups) == 1 and groups[0][0].ids is ids and len(lines) == len(groups[0][0].coefficients)
+    if whole and (np.diff(lines) == 1).all():
+        return groups[0][0].coefficients.reshape(*errors.own.shape, ids.size), left.reshape(errors.own.shape)
+    out = np.zeros((lines.size, ids.size))
+    for c, at in groups:
+        columns = np.searchsorted(ids, c.ids)
+        present = np.isin(c.ids, ids, assume_unique=True) if c.ids is not ids else np.ones(ids.size, dtype=bool)
+        part = c.coefficients[np.ix_(lines[at], np.flatnonzero(present))]
+        out[np.ix_(np.arange(lines.size)[at], columns[present])] = part
+        if not present.all():
+            left[at] = np.maximum(errors.radius.reshape(-1)[at] - np.abs(part).sum(axis=-1) * (1 - 2.0**-30), 0)
+    return out.reshape(*errors.own.shape, ids.size), left.reshape(errors.own.shape)
 
 
-def rows_of(coefficients: np.ndarray, ids: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Return a table as an array of rows, without columns of zeros."""
+def radii(coefficients: np.ndarray) -> np.ndarray:
+    """Return Σ|c_s| of each line of a table, rounded up."""
+    return np.asarray(np.abs(coefficients).sum(axis=-1) * (1 + 2.0**-30))
+
+
+def errors_of(coefficients: np.ndarray, ids: np.ndarray, own: np.ndarray, radius: np.ndarray) -> Errors:
+    """Return a table and its ``radii`` as the errors of an array, without columns of zeros."""
     flat = coefficients.reshape(own.size, ids.size)
-    sizes = np.abs(flat)
-    used = sizes.any(axis=0)
+    used = flat.any(axis=0)
     if not used.all():
-        flat, sizes, ids = flat[:, used], sizes[:, used], ids[used]
+        flat, ids = flat[:, used], ids[used]
     if not ids.size:
         return bounded(own)
-    out = np.empty(own.size, dtype=object)
-    enlarged = (sizes.sum(axis=1) * (1 + 2.0**-30)).tolist()
-    for k, (radius, r) in enumerate(zip(enlarged, own.reshape(-1).tolist(), strict=True)):
-        out[k] = RowErrors(ids, flat[k], radius, r) if radius or r else NONE
-    return out.reshape(own.shape)
+    line = np.where(radius > 0, np.arange(own.size).reshape(own.shape), 0)
+    common = np.full(own.shape, NONE, dtype=object)
+    common[radius > 0] = CommonErrors(ids, flat)
+    return Errors(common, line, radius, own)
 
 
-def given_up(rows: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-    """Return a bound on the errors of the rows that a table of them leaves out."""
-    return np.asarray(np.maximum(radii(rows) - np.abs(coefficients).sum(axis=-1) * (1 - 2.0**-30), 0))
-
-
-def named(rows: np.ndarray) -> np.ndarray:
-    """Give each nonzero r an ε of its own; return the rows unchanged if there would be too many."""
-    flat, r = rows.reshape(-1), own(rows).reshape(-1)
+def named(errors: Errors) -> Errors:
+    """Give each nonzero r an ε of its own; return the errors unchanged if there would be too many."""
+    r, ids = errors.own.reshape(-1), common_ids([errors], errors.own.size)
     which = np.flatnonzero((r > 0) & np.isfinite(r))
-    ids = common_ids([rows], rows.size)
-    if not which.size or rows.size * (ids.size + which.size) > LIMIT:
-        return rows
-    fresh = np.fromiter((next(_unused) for _ in which), dtype=np.int64, count=which.size)
-    values = table(flat, ids)
-    wide = np.zeros((rows.size, ids.size + which.size))
-    wide[:, : ids.size] = values
+    if not which.size or r.size * (ids.size + which.size) > LIMIT:
+        return errors
+    fresh = np.fromiter(islice(_unused, which.size), dtype=np.int64, count=which.size)
+    values, left = table(errors, ids)
+    wide = np.zeros((r.size, ids.size + which.size))
+    wide[:, : ids.size] = values.reshape(r.size, ids.size)
     wide[which, ids.size + np.arange(which.size)] = r[which]
-    left = np.where(np.isfinite(r), 0, r) + given_up(flat, values)
-    return rows_of(wide, np.concatenate([ids, fresh]), left).reshape(rows.shape)
+    rest = np.where(np.isfinite(errors.own), 0, errors.own) + left
+    return errors_of(wide, np.concatenate([ids, fresh]), rest, radii(wide).reshape(errors.own.shape))

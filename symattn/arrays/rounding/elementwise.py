@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from operator import neg
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.rounding.array import SPECIAL, ComputedNumber, sharply, special
 from symattn.arrays.rounding.bounds import (
+    ONE,
     SLACK,
     Floats,
     bounded,
@@ -102,10 +102,9 @@ class RoundedElementwise(ComputedNumber):
         joined = (m + n > 0) & ~zero
         joint_count, f = np.maximum(m, 1) + np.maximum(n, 1), cls.precision.accumulate
         more = (growth(f, joint_count) - growth(f, m)) * x + (growth(f, joint_count) - growth(f, n)) * y
-        one = Floats(np.ones(()), np.zeros(()))
         return cls.made(
             value,
-            cls.linear(value.plain_shape, [(one, a), (one, b)]),
+            cls.linear(value.plain_shape, [(ONE, a), (ONE, b)]),
             more=np.where(joined, up(more), 0),
             relative=cls.rounded_once(),
             same=zero,
@@ -117,8 +116,10 @@ class RoundedElementwise(ComputedNumber):
     @sharply
     def _negative(cls, a: Self) -> Self:
         """−x, with the errors of x negated."""
-        _, rows, *bounds, near, off = a.planes
-        return cls(Ball.each(neg, a.value), negated(rows), *(p.copy() for p in bounds), np.asarray(-near), off.copy())
+        *bounds, near, off = a.planes[5:]
+        return cls(
+            Ball.each(neg, a.value), *negated(a.rows), *(p.copy() for p in bounds), np.asarray(-near), off.copy()
+        )
 
     def as_input(self) -> Self:
         """Return these numbers stored in the input's format: rounded once more if the arithmetic is wider."""
@@ -130,9 +131,8 @@ class RoundedElementwise(ComputedNumber):
         """Round x to the input's format; all readers read the stored number."""
         f, e, x = cls.precision.input, a.error, a.near
         array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
-        one = Floats(np.ones(()), np.zeros(()))
         more = np.where((e == 0) & holds(f, x), 0.0, array)
-        return cls.made(a.value, cls.linear(a.value.plain_shape, [(one, a)]), more=more, small=0)
+        return cls.made(a.value, cls.linear(a.value.plain_shape, [(ONE, a)]), more=more, small=0)
 
     @classmethod
     @sharply
@@ -175,8 +175,8 @@ class RoundedElementwise(ComputedNumber):
         share = np.where(e == 0, 0.0, up(e / y.low))
         terms = _scaled(a, b, lambda: up(1 / np.maximum(y.low - e, 0)))
         lost = np.where(b.reach * float(f.smallest_normal) > 1, a.reach * float(f.eta), 0)
-        of_a = floats(inverse.entries)
-        by_b = times(floats(value.entries), of_a)
+        of_a, near = floats(inverse.entries), floats(value.entries)
+        by_b = times(near, of_a)
         slopes = [(of_a, a), (Floats(-by_b.near, by_b.off), b)]
         return cls.made(
             value,
@@ -188,6 +188,7 @@ class RoundedElementwise(ComputedNumber):
             same=one,
             terms=terms,
             count=np.where(one, a.count, 0),
+            near=near,
         )
 
     @classmethod
@@ -207,6 +208,7 @@ class RoundedElementwise(ComputedNumber):
             cls.linear(value.plain_shape, [(tangent, a)]),
             more=np.where(bounded, flat, rest),
             relative=np.where(exact, 0, 2 * cls.precision.exp_ulps * float(cls.precision.score.u)),
+            near=y,
         )
 
     @classmethod
@@ -220,16 +222,20 @@ class RoundedElementwise(ComputedNumber):
         none, other = special(a.planes[0]), special(b.planes[0])
         first = np.where(none | other, other, gap >= unsure)
         second = np.where(none | other, none, -gap >= unsure)
-        either: list[Any] = [bounded(np.maximum(*e)), 0.0, 0.0, 0.0]
-        planes = zip(a.planes[1:5], b.planes[1:5], either, strict=True)
+        either: list[Any] = [*bounded(np.maximum(*e)), 0.0, 0.0, 0.0]
+        planes = zip(a.planes[1:8], b.planes[1:8], either, strict=True)
         result = [np.where(first, p, np.where(second, q, r)) for p, q, r in planes]
         return cls(value.entries, *result, *floats(value.entries))
 
     @classmethod
     @sharply
     def _max(cls, a: Self, axis: int) -> Self:
-        lines = [a.map(lambda p, i=i: np.take(p, i, axis=axis)) for i in range(a.plain_shape[axis])]  # type: ignore[misc]
-        return reduce(cls._maximum, lines)
+        """Compare the two halves of each line, and so on."""
+        lines = a.map(lambda p: np.moveaxis(p, axis, 0).copy())
+        while (half := lines.plain_shape[0] // 2) > 0:
+            larger, rest = cls._maximum(lines[:half], lines[half : 2 * half]), lines[2 * half :]
+            lines = cls(*map(np.concatenate, zip(larger.planes, rest.planes, strict=True)))
+        return lines[0]
 
     @classmethod
     @sharply
