@@ -185,10 +185,10 @@ class Rounded(RoundedElementwise, RoundedSums):
     @property
     def bound(self) -> np.ndarray:
         """The largest legal |x̂ − x|, with x̂ in the input's format, as float64 rounded up; +∞ if there is no bound."""
-        f, e, x = self.precision.input, self.error, self.near
-        if f == self.precision.score:
-            return e
         with np.errstate(over="ignore", invalid="ignore"):
+            f, e, x = self.precision.input, self.error, self.near
+            if f == self.precision.score:
+                return e
             array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
             return np.where((e == 0) & holds(f, x), 0.0, up(e + array))
 

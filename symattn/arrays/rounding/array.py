@@ -18,7 +18,6 @@ from symattn.arrays.special import Forbidden, Undefined
 
 F = TypeVar("F", bound=Callable[..., Any])
 SPECIAL = (Forbidden, Undefined)
-_IS_SPECIAL = np.frompyfunc(lambda x: isinstance(x, SPECIAL), 1, 1)
 
 
 def sharply(method: F) -> F:
@@ -97,8 +96,7 @@ class ComputedNumber(Planes):
     @property
     def error(self) -> np.ndarray:
         """e: |x̂ − x| ≤ e, as float64 rounded up; +∞ if nothing is known."""
-        with np.errstate(over="ignore"):
-            return bounds.up(self.planes[3] + self.planes[4] + self.last)
+        return bounds.up(self.planes[3] + self.planes[4] + self.planes[5])
 
     @property
     def near(self) -> bounds.Floats:
@@ -129,12 +127,19 @@ class ComputedNumber(Planes):
         ids = bounds.common_ids([x.rows for _, x in parts], int(np.prod(shape)))
         shared, rest, last = np.zeros((*shape, ids.size)), np.zeros(shape), np.zeros(shape)
         for c, x in parts:
-            size, (part, left) = np.abs(c.near), bounds.table(x.rows, ids)
-            shared += part if c is bounds.ONE else c.near[..., None] * part
-            more = x.rows.own + left + bounds.SLACK * x.rows.radius
+            rows = x.rows
+            part, left = bounds.table(rows, ids)
+            more, its_last = rows.own + left + bounds.SLACK * rows.radius, x.last
             if c.off.any():
                 rest = rest + bounds.product(c.off, x.error)
-            rest, last = rest + bounds.product(size, more), last + bounds.product(size, x.last)
+            if c is not bounds.ONE:
+                size = np.abs(c.near)
+                part, more, its_last = (
+                    c.near[..., None] * part,
+                    bounds.product(size, more),
+                    bounds.product(size, its_last),
+                )
+            shared, rest, last = shared + part, rest + more, last + its_last
         return LinearErrors(shared, ids, rest, last)
 
     @classmethod
@@ -161,19 +166,22 @@ class ComputedNumber(Planes):
         near      the numbers in float64, if they are known
         """
         shared, ids, rest, last = errors
-        radius = bounds.radii(shared)
-        rest = bounds.up(rest + more + times * (radius + rest + last) + np.where(same, 0, last))
-        last, x = np.where(same, last, 0.0), bounds.floats(value.entries) if near is None else near
+        radius, unchanged = bounds.radii(shared), np.any(same)
+        if np.ndim(times):
+            rest = rest + times * (radius + rest + last)
+        rest = bounds.up(rest + more + (np.where(same, 0, last) if unchanged else last))
+        x = bounds.floats(value.entries) if near is None else near
+        last = np.where(same, last, 0.0) if unchanged else np.zeros(())
         e = bounds.up(radius + rest + last)
         fresh = bounds.rounding(bounds.up(x.size + e), x.low - e, relative, cls.precision.score, small)
-        last = last + np.where(same, 0.0, fresh)
+        last = last + np.where(same, 0.0, fresh) if unchanged else fresh
         odd = special(value.entries)
-        lost = ~np.isfinite(radius + rest + last) & ~odd
-        if (lost | odd).any():
-            shared, radius = np.where((lost | odd)[..., None], 0, shared), np.where(lost | odd, 0, radius)
-            rest = np.where(odd, 0, np.where(lost, np.inf, rest))
+        gone = ~np.isfinite(radius + rest + last) | odd
+        if gone.any():
+            shared, radius = np.where(gone[..., None], 0, shared), np.where(gone, 0, radius)
+            rest = np.where(odd, 0, np.where(gone, np.inf, rest))
         rows = bounds.errors_of(shared, ids, rest, radius)
-        return cls(value.entries, *rows, *[np.where(lost | odd, 0.0, p) for p in (last, terms, count)], *x)
+        return cls(value.entries, *rows, *[np.where(gone, 0.0, p) for p in (last, terms, count)], *x)
 
     @classmethod
     def rounded_once(cls) -> np.ndarray:
@@ -191,4 +199,7 @@ class ComputedNumber(Planes):
 
 def special(values: np.ndarray) -> np.ndarray:
     """Return where −∞ and undefined elements are."""
-    return np.asarray(_IS_SPECIAL(values), dtype=bool)
+    types = list(map(type, values.ravel().tolist()))
+    if types.count(flint.arb) == len(types):
+        return np.zeros(values.shape, dtype=bool)
+    return np.array([issubclass(t, SPECIAL) for t in types]).reshape(values.shape)

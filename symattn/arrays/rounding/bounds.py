@@ -28,7 +28,6 @@ import flint
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.arrays.special import Forbidden, Undefined
 
 UP = 1 + 2.0**-40
 TINY = 1e-300
@@ -52,17 +51,24 @@ def _growth(f: Format, n: int) -> np.ndarray:
 def rounding(size: np.ndarray, low: np.ndarray, relative: np.ndarray, f: Format, small: int = 1) -> np.ndarray:
     """Return the error of ``small`` roundings, in total ``relative``, of numbers x̂ with ``low`` ≤ |x̂| ≤ ``size``.
 
-    None underflows if ``low`` is a normal number. The error is +∞ if the result may overflow.
+    None underflows if ``low`` is a normal number. The error is +∞ if the result may overflow; the caller silences that.
     """
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = relative * size + np.where(low >= float(f.smallest_normal), 0, small * float(f.eta) * (1 + relative))
-        return np.where(size == 0, 0.0, np.where(size + error <= float(f.largest), up(error), np.inf))
+    normal, eta, largest = _limits(f)
+    error = relative * size + np.where(low >= normal, 0, small * eta * (1 + relative))
+    return np.where(size == 0, 0.0, np.where(size + error <= largest, up(error), np.inf))
+
+
+@lru_cache(64)
+def _limits(f: Format) -> tuple[float, float, float]:
+    return float(f.smallest_normal), float(f.eta), float(f.largest)
 
 
 def product(c: Any, e: Any) -> np.ndarray:
     """Return c e, rounded up, for c, e ≥ 0; +∞ where e is."""
-    values = np.where((np.asarray(c) == 0) | (np.asarray(e) == 0), 0.0, up(c * e))
-    return np.where(np.isinf(e), np.inf, values)
+    values = up(c * e)
+    if np.isfinite(values).all():
+        return values
+    return np.where(np.isinf(e), np.inf, np.where((np.asarray(c) == 0) | (np.asarray(e) == 0), 0.0, values))
 
 
 class Floats(NamedTuple):
@@ -95,7 +101,7 @@ def floats(balls: np.ndarray, data: object = None) -> Floats:
 
 
 def _float(x: Any) -> tuple[float, float]:
-    if isinstance(x, (Forbidden, Undefined)):
+    if type(x) is not flint.arb:
         return 0.0, 0.0
     near = float(x.mid())
     if x.is_exact() and flint.arb(near) == x:
@@ -200,19 +206,21 @@ def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     The table is read, not written: it may be that of the array.
     """
-    groups, lines, left = errors.groups(), errors.line.reshape(-1), np.zeros(errors.own.size)
-    whole = len(groups) == 1 and groups[0][0].ids is ids and len(lines) == len(groups[0][0].coefficients)
-    if whole and (np.diff(lines) == 1).all():
-        return groups[0][0].coefficients.reshape(*errors.own.shape, ids.size), left.reshape(errors.own.shape)
+    shape, groups, lines = errors.own.shape, errors.groups(), errors.line.reshape(-1)
+    if not groups or not ids.size:
+        return np.zeros((*shape, ids.size)), errors.radius
+    c, left = groups[0][0], np.zeros(lines.size)
+    if len(groups) == 1 and c.ids is ids and len(lines) == len(c.coefficients) and (lines[1:] > lines[:-1]).all():
+        return c.coefficients.reshape(*shape, ids.size), left.reshape(shape)
     out = np.zeros((lines.size, ids.size))
     for c, at in groups:
-        columns = np.searchsorted(ids, c.ids)
-        present = np.isin(c.ids, ids, assume_unique=True) if c.ids is not ids else np.ones(ids.size, dtype=bool)
-        part = c.coefficients[np.ix_(lines[at], np.flatnonzero(present))]
-        out[np.ix_(np.arange(lines.size)[at], columns[present])] = part
+        columns = np.minimum(np.searchsorted(ids, c.ids), ids.size - 1)
+        present, part = ids[columns] == c.ids, c.coefficients[lines[at]]
         if not present.all():
+            columns, part = columns[present], part[:, present]
             left[at] = np.maximum(errors.radius.reshape(-1)[at] - np.abs(part).sum(axis=-1) * (1 - 2.0**-30), 0)
-    return out.reshape(*errors.own.shape, ids.size), left.reshape(errors.own.shape)
+        out[np.arange(lines.size)[at][:, None], columns] = part
+    return out.reshape(*shape, ids.size), left.reshape(shape)
 
 
 def radii(coefficients: np.ndarray) -> np.ndarray:

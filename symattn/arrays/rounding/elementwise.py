@@ -99,17 +99,19 @@ class RoundedElementwise(ComputedNumber):
         reach = a.reach, b.reach
         x, y = (np.where(z.terms > 0, z.terms, most) for z, most in zip((a, b), reach, strict=True))
         m, n, zero = a.count, b.count, (reach[0] == 0) | (reach[1] == 0)
-        joined = (m + n > 0) & ~zero
-        joint_count, f = np.maximum(m, 1) + np.maximum(n, 1), cls.precision.accumulate
-        more = (growth(f, joint_count) - growth(f, m)) * x + (growth(f, joint_count) - growth(f, n)) * y
+        joined, more, count, f = (m + n > 0) & ~zero, np.zeros(()), m + n, cls.precision.accumulate
+        if joined.any():
+            together = np.maximum(m, 1) + np.maximum(n, 1)
+            grown = (growth(f, together) - growth(f, m)) * x + (growth(f, together) - growth(f, n)) * y
+            more, count = np.where(joined, up(grown), 0), np.where(joined, together, m + n)
         return cls.made(
             value,
             cls.linear(value.plain_shape, [(ONE, a), (ONE, b)]),
-            more=np.where(joined, up(more), 0),
+            more=more,
             relative=cls.rounded_once(),
             same=zero,
             terms=np.where((a.terms > 0) | (b.terms > 0), x + y, 0),
-            count=np.where(joined, joint_count, m + n),
+            count=count,
         )
 
     @classmethod
@@ -271,6 +273,6 @@ def _is_power(x: Floats, e: np.ndarray) -> np.ndarray:
 
 def _scaled(x: ComputedNumber, c: ComputedNumber, by: Callable[[], np.ndarray] | None = None) -> np.ndarray:
     """Return Σ|x_l y_l| after multiplication by at most ``by()`` (None: |ĉ|), if c is common to matrices; else 0."""
-    if any(n != 1 for n in c.plain_shape[-2:]):
+    if any(n != 1 for n in c.plain_shape[-2:]) or not x.terms.any():
         return np.zeros(())
     return product(c.reach if by is None else by(), x.terms)
