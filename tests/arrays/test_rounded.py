@@ -202,6 +202,12 @@ def test_a_divisor_that_may_be_zero_says_nothing() -> None:
     assert x.bound[0] == np.inf > x.bound[1]
 
 
+def test_a_number_has_the_bound_of_an_array_of_one() -> None:
+    kind = rounded("float16")
+    x, y = (kind.lift(np.array(c)) for c in (3.0, 0.7))
+    assert ((x * x) / (y * y)).bound == ((x[None] * x[None]) / (y[None] * y[None])).bound[0] > 0
+
+
 def test_a_precision_has_one_kind() -> None:
     half = Precision.of("float16")
     assert rounded("float16") is rounded(half) is not rounded(half, accumulate="float32")

@@ -167,7 +167,7 @@ class ComputedNumber(Planes):
         """
         shared, ids, rest, last = errors
         radius, unchanged = bounds.radii(shared), np.any(same)
-        if np.ndim(times):
+        if np.any(times):
             rest = rest + times * (radius + rest + last)
         rest = bounds.up(rest + more + (np.where(same, 0, last) if unchanged else last))
         x = bounds.floats(value.entries) if near is None else near
