@@ -176,7 +176,7 @@ def test_strides_that_a_library_refuses_are_told(library: ModuleType) -> None:
 
     report = verify(mine, **SMALL)
     assert not report.faults
-    assert any("no kernel for these strides" in n and "promised by --contiguous" in n for n in report.notes)
+    assert any("no kernel for these strides" in n and "--contiguous promises" in n for n in report.notes)
     quiet = verify(mine, **{**SMALL, "domain": Domain(max_tokens=17, max_width=20, contiguous=True)})
     assert not any(n.startswith("It refuses") for n in quiet.notes)
 
@@ -232,7 +232,7 @@ def test_definitions_tell_refusals_with_the_promise() -> None:
 
     report = verify(norm, LayerNorm(), framework="numpy", examples=5)
     assert not report.faults
-    assert any("promised by --width-multiple-of 4" in n for n in report.notes)
+    assert any("--width-multiple-of 4 promises" in n for n in report.notes)
 
 
 @pytest.mark.deep

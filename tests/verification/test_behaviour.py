@@ -178,7 +178,7 @@ def with_other_bits() -> Any:
 
 NOTED: tuple[tuple[Any, ...], ...] = (
     (lambda q, k, v: plain(q, k, v).astype(np.float64), "For float32 inputs it returns float64."),
-    (refusing_what_runs_backwards, "run backwards in memory: ValueError: negative strides"),
+    (refusing_what_runs_backwards, "arrays with negative strides: ValueError: negative strides"),
     (writing_and_sharing, "read-only", "share memory with the input v"),
     (with_other_bits(), "different bits"),
 )

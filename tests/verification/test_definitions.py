@@ -234,7 +234,7 @@ def test_other_errors_are_told_apart() -> None:
 
     told = {f: [(x.step, x.message) for x in verify(f, RMSNorm(eps=0.5), examples=0).faults]
             for f in (keeps, changes, narrow, fails, flat)}  # fmt: skip
-    assert told[keeps][0][1].startswith("returns what an earlier call gave")
+    assert told[keeps][0][1].startswith("returns the result of an earlier call")
     assert told[changes] == [("call", "changes its argument x")]
     assert told[narrow] == [("output", "returns float16 for float32 inputs")]
     assert "gives no array" in told[fails][0][1]
@@ -551,7 +551,7 @@ NAMED = [
     (Merge(base=2), "merge", "log-sums of base 2 are taken as natural", merging(*_NATURAL)),
     (Merge(), "merge", "natural log-sums are taken as logarithms of base 2", merging(*_BINARY)),
     (Merge(base=2), "merge", "the second of the log-sums of base 2 is taken as natural", first_converted),
-    (Merge(), "merge", "the weights are made of natural log-sums as if they were logarithms of base 2",
+    (Merge(), "merge", "the weights are computed from natural log-sums as if they were logarithms of base 2",
      lambda *given: (merging(*_BINARY)(*given)[0], merging(*_NATURAL)(*given)[1])),
     (Merge(base=2), "lse", "the logarithm that is added to the larger log-sum is natural, not of base 2",
      merging(np.exp2, np.log)),

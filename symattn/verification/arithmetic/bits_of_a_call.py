@@ -71,7 +71,7 @@ class Trial:
             return None
         of = f"{percent(wrong.share)} of {self.sample.got.size} outputs"
         words = f"{of} match this mistake bit for bit ({wrong.contract.words})"
-        without = f"without it at most {percent(self.ranking.best.share)} are"
+        without = f"without it at most {percent(self.ranking.best.share)} do"
         cause = wrong.mistake.cause + self.where
         return Fault(wrong.mistake.step, cause, f"{cause}: {words}; {without}", ground=_GROUND)
 
