@@ -103,7 +103,7 @@ def test_shapes_and_types_are_named() -> None:
         ((out, q[:, :3], k, v), {}, "d_k"),
         ((out, q.astype(int), k, v), {}, "q is of int64"),
         ((out, [[1.0]], k, v), {}, "q is not an array of NumPy or torch"),
-        ((out, q, k, v), {"precision": "float16"}, "q holds numbers that float16 does not"),
+        ((out, q, k, v), {"precision": "float16"}, "q holds numbers that float16 cannot hold"),
         ((out, q, k, v), {"mask": np.ones((3, 5), bool)}, "no input 'mask'"),
         ((out, q, k, v), {"masks": 3.0}, "no input masks"),
         ((out, q, k, v), {"sink": 3.0}, "sink is not an array"),

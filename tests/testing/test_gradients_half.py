@@ -317,7 +317,7 @@ def test_what_is_not_judged_is_refused_in_a_line() -> None:
         ({"gradients": 3}, "gradients are not 3 arrays"),
         ({"gradients": None}, "do is for gradients, and there are none"),
         ({"gradients": (None, None, None)}, "gradients are None, all of them"),
-        ({"do": do + 1e-4}, "do holds numbers that bfloat16 does not"),
+        ({"do": do + 1e-4}, "do holds numbers that bfloat16 cannot hold"),
         ({"do": do[:, :-1]}, "do has the shape"),
         ({"spec": Attention(heads=H, base=2)}, "with caps, sinks, biases and masks alone"),
         ({"contract": "eager"}, "bfloat16 and float16, with sums in float32"),

@@ -120,7 +120,7 @@ def columns_64_wrong(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -
     ("function", "heads", "words"),
     [
         (columns_48, 6, "--square-weights --width-multiple-of 8 --max-width"),
-        (square_alone, 2, "--square-weights,"),
+        (square_alone, 2, "--square-weights promises"),
         (columns_64_wrong, 4, "--square-weights --width-multiple-of 16 --max-width 16"),
     ],
 )
