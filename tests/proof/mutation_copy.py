@@ -34,7 +34,7 @@ CHECKS = (
     "positions.checks",
 )
 WORDED = ("_formula", "_reason", "_reasons", "_entries")  # what a stage says of its step
-PRINTED = (*(f"attention.{file}." for file in CHECKS), "attention.spec.__post_init__")
+PRINTED = (*(f"attention.{file}." for file in CHECKS), "attention.spec.__post_init__", "attention.spec.<lambda>")
 # Of these, theorems are about the slopes of the usual branch; tests hold every branch against the derivative of the
 # definition: tests/attention/test_gradients_*.py, and test_weights.py.
 SLOPES = (

@@ -24,7 +24,7 @@ from tests.proof.mutation_operators import Mutant, mutants
 from tests.proof.mutation_survivors import equivalent
 from tests.proof.mutation_truths import nearest_weights, true_all_the_same
 
-DEFINED, STATED = 30, 6  # how many tests share the campaign
+DEFINED, STATED = 29, 6  # how many tests share the campaign
 SAMPLED = ("streaming", "masks")
 MISTAKES = {
     "attention.softmax.normalise": "factor squared",
