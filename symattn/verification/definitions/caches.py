@@ -146,19 +146,20 @@ def _attended(
     spec: Cached, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: Any = None, *,
     keywise: bool = False, mask: Mask = _causal, start: Callable[[int], int] = lambda length: length,
     at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
-    lost: bool = False, again: bool = False, of: str = "kv", variant: Variant = RIGHT,
+    lost: bool = False, again: bool = False, of: str = "qkv", variant: Variant = RIGHT,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the output and both caches: tokens rotated from position ``start``, written at slot ``at``.
 
     ``mask`` says which keys are seen. ``lost``: caches are returned as given; ``again``: keys of the cache are rotated
-    again when read. ``of`` says to which caches ``lost``, ``at`` and ``new_first`` apply; ``variant`` is the
-    attention's.
+    again when read. ``of`` says to what ``start``, and to which caches ``lost``, ``at`` and ``new_first`` apply;
+    ``variant`` is the attention's.
     """
     xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
     filled = int(k_cache.shape[-2]) if length is None else int(length)
     if isinstance(a.position, position_fields.Rotary):
-        cos, sin = tables_of(a.position, start(filled) + np.arange(n), q)
-        q, k = (rotary.rotate(x, cos, sin, a.position.layout) for x in (q, k))
+        places = {x: start(filled) if x in of else filled for x in "qk"}
+        tables = {place: tables_of(a.position, place + np.arange(n), q) for place in {*places.values()}}
+        q, k = (rotary.rotate(x, *tables[places[name]], a.position.layout) for name, x in (("q", q), ("k", k)))
 
     def written(name: str, cache: Any, new: Any) -> Any:
         slot = at(filled) if name in of else filled
@@ -241,5 +242,6 @@ def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, 
         yield "cache", f"the cache is returned unchanged, without the {new}", {"lost": True, "of": of}
     if spec.attention.position is not None:
         for cause, start in _STARTS.items():
-            yield "position", cause, {"start": start}
+            for of, new in {"qk": "new tokens", "q": "new queries", "k": "new keys"}.items():
+                yield "position", cause.replace("new tokens", new), {"start": start, "of": of}
         yield "position", "the cache's keys, rotated when they were written, are rotated again", {"again": True}

@@ -18,7 +18,7 @@ from symattn.verification.definitions.judging import explains
 from symattn.verification.diagnosis import outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys, sizes_of
-from symattn.verification.rules import operations
+from symattn.verification.rules import operations, recording
 from symattn.verification.rules.predicates import Pairs
 
 _LEGAL = 8  # multiple of the bound of the right definition
@@ -64,12 +64,15 @@ class InDefinition(Search[DefinitionMistake]):
         wrong = {subject.outputs[k] for r in self.wrong for k in r.wrong}
         step = "lse" if wrong == {"lse"} else subject.step
         inputs = reference.float64_inputs(self.telling.case.inputs)
-        mistakes: dict[str, DefinitionMistake] = {}
-        for way in subject.ways:
-            for new in operations.replacements(way, inputs):
-                run = partial(operations.replaced, way, new)
-                mistakes.setdefault(new.words, DefinitionMistake(operations.blamed(new.step, step), new.words, run))
-        return self._likely(mistakes.values())
+        accepted = partial(screening.leaves_little, self, self.telling)
+        for way in subject.recorded or subject.ways:
+            result = self._likely(
+                DefinitionMistake(operations.blamed(new.step, step), words, partial(recording.replaced, way, new))
+                for words, new in operations.replacements(way, inputs, accepted)
+            )
+            if result:
+                return result
+        return []
 
     def _by_weights(self) -> Iterator[DefinitionMistake]:
         """Yield the mistake of wrongly counted keys, as the function's own weights show it."""

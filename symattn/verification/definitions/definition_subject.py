@@ -114,6 +114,7 @@ class Definition(Subject):
               are linear in the others
     as_run    the run of an attention with this output, by which an array beyond a format's range is named
     counted   how keys are counted, if weights can be read off
+    recorded  ways in which single operations are replaced, if not ``ways``
     costs     how many runs of attention one call counts as, such as several for a forward and a backward pass
     """
 
@@ -141,6 +142,7 @@ class Definition(Subject):
     whole: tuple[str, ...] = ("",)
     as_run: Callable[[Inputs], Run] | None = None
     counted: CountedKeys | None = None
+    recorded: tuple[Compute, ...] = ()
     costs: int = 1
     enough = 12
     climbed = 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,11 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, SCORES, Values, Variant, canonical, changed, trace
 from symattn.verification import report, rules
-from symattn.verification.diagnosis import effective_weights, fitted, outofrange, rows
+from symattn.verification.diagnosis import effective_weights, fitted, outofrange, rows, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, ComputedValues, best, is_finite, left
 from symattn.verification.probing.search import FAMILIES
-from symattn.verification.rules import combined, operations, softmaxes, tiling
+from symattn.verification.rules import combined, operations, recording, softmaxes, tiling
 from symattn.verification.rules.families import families
 
 if TYPE_CHECKING:
@@ -154,8 +155,9 @@ class InAttention(Search[Mistake]):
     def _by_operations(self) -> Iterator[Mistake]:
         """Return likely replacements of one operation of the definition."""
         spec, inputs = self.session.spec, self.telling.case.inputs
-        replacements = operations.replacements(spec, reference.float64_inputs(inputs))
-        return self._likely([_replaced(new, [*inputs]) for new in replacements])
+        accepted = partial(screening.leaves_little, self, self.telling)
+        replacements = operations.replacements(spec, reference.float64_inputs(inputs), accepted)
+        return self._likely([_replaced(words, new, [*inputs]) for words, new in replacements])
 
     def _likely(self, mistakes: list[Mistake], dim: Sequence[Mistake] = ()) -> Iterator[Mistake]:
         """Yield mistakes that account for nearly all of the error; of those with the same numbers, the first."""
@@ -269,14 +271,14 @@ class InAttention(Search[Mistake]):
         return Cause(tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self), first
 
 
-def _replaced(new: operations.Replacement, names: Sequence[str]) -> Mistake:
+def _replaced(words: str, new: recording.Replacement, names: Sequence[str]) -> Mistake:
     """Return the mistake of one replaced operation, in attention with the named inputs."""
 
     def output(spec: Attention, values: Mapping[str, Any]) -> Any:
-        return operations.replaced(spec, new, **{name: values[name] for name in names})
+        return recording.replaced(spec, new, **{name: values[name] for name in names})
 
     step = operations.blamed(new.step, "output")
-    return Mistake(step, new.words, reference.Variant({"output": output}), in_floats=True, general=True)
+    return Mistake(step, words, reference.Variant({"output": output}), in_floats=True, general=True)
 
 
 # -- fresh inputs, on which a mistake that was found must also explain the function ------------------------------------

@@ -208,8 +208,15 @@ class Search(ABC, Generic[M]):
 
     @property
     def telling(self) -> CaseResult:
-        """The small wrong case in which most sizes differ."""
-        return max(self.wrong[:_SHOWN], key=lambda r: len({*self.session.subject.measured(r).values()}))
+        """The small wrong case in which most sizes differ, with finite outputs if there is one, and of those the one
+        with most different numbers."""
+        measured = self.session.subject.measured
+
+        def telling(judged: CaseResult) -> tuple[bool, int, int]:
+            numbers = {x for a in judged.case.inputs.values() for x in np.ravel(a)[:_TELLING].tolist()}
+            return screening.is_finite(judged), len({*measured(judged).values()}), len(numbers)
+
+        return max(self.wrong[:_SHOWN], key=telling)
 
     # -- the search ----------------------------------------------------------------------------------------------------
     def meant(self, judged: CaseResult, outputs: Sequence[np.ndarray]) -> list[tuple[Part, np.ndarray]]:

@@ -72,11 +72,25 @@ def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
 
     Entries that are not finite are ignored.
     """
-    pairs = (pair for judged in spread(cases) if (pair := _errors(search, judged, mistake)) is not None)
-    with np.errstate(over="ignore"):  # overflow: such a mistake leaves everything
-        parts = [(e / size, d / size) for e, d in pairs if (size := np.abs(e).max(initial=0.0))]
-        shares = [float(((e - d) ** 2).sum() / (e**2).sum()) for e, d in parts]
+    shares = [x for r in spread(cases) if (x := left_by(search, r, search.outputs(r, mistake))) is not None]
     return float(np.mean(shares)) if shares else float("inf")
+
+
+def left_by(search: Search[M], judged: CaseResult, outputs: Outputs) -> float | None:
+    """Return ‖y − o_m‖² / ‖y − o‖² for the outputs o_m of a mistake, entries as above; None if undefined."""
+    pair = _errors(search, judged, outputs)
+    size = 0.0 if pair is None else np.abs(pair[0]).max(initial=0.0)
+    if pair is None or not size:
+        return None
+    with np.errstate(over="ignore"):  # overflow: such a mistake leaves everything
+        e, d = pair[0] / size, pair[1] / size
+        return float(((e - d) ** 2).sum() / (e**2).sum())
+
+
+def leaves_little(search: Search[M], judged: CaseResult, outputs: Outputs) -> bool:
+    """Return whether these outputs leave little of the error of a case."""
+    share = left_by(search, judged, outputs)
+    return share is not None and share <= LITTLE
 
 
 def spread(cases: Sequence[CaseResult]) -> Sequence[CaseResult]:
@@ -84,9 +98,8 @@ def spread(cases: Sequence[CaseResult]) -> Sequence[CaseResult]:
     return cases[:: -(-len(cases) // _CASES)] if cases else cases
 
 
-def _errors(search: Search[M], judged: CaseResult, mistake: M) -> tuple[Array, Array] | None:
+def _errors(search: Search[M], judged: CaseResult, outputs: Outputs) -> tuple[Array, Array] | None:
     """Return y − o and o_m − o of all outputs, over the bound; 0 if one is not finite, None if shapes differ."""
-    outputs = search.outputs(judged, mistake)
     pairs = search.meant(judged, outputs) if outputs is not None else []
     if not pairs or any(p.got is None or not p.got.shape == a.shape == p.expected.allowed.shape for p, a in pairs):
         return None
@@ -126,7 +139,7 @@ def firsts(
     """
     shares, chosen = [], list[tuple[M, Array]]()
     for mistake in mistakes:
-        errors = [_errors(search, judged, mistake) for judged in cases]
+        errors = [_errors(search, judged, search.outputs(judged, mistake)) for judged in cases]
         if errors and not any(pair is None for pair in errors):
             r, d = (_of_length_one(np.concatenate(e)) for e in zip(*filter(None, errors), strict=True))
             shares.append((float(f"{(d @ r) ** 2:.3g}"), mistake, d))

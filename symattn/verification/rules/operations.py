@@ -1,319 +1,286 @@
 """Replace one operation of a definition: drop an operand, take another array, the opposite operation, another axis.
 
-The definition runs once on arrays that record how they are computed. Each mistake then runs the same code, on any kind
-of array, with another operation at one site. Formulas in words use the names of the definition's own variables.
+A replacement is tried on a record of the definition's operations; the few that give a function's numbers then run the
+definition's own code.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import ArrayBase
-from symattn.arrays.namespace import namespace_of
 from symattn.bounds.case_result import UNFIT
+from symattn.verification.rules.recording import (
+    MOVING,
+    At,
+    Function,
+    Outputs,
+    RecordedArray,
+    RecordedOperation,
+    Recording,
+    Replacement,
+    Replay,
+    made,
+    operation_of,
+    outputs_of,
+)
 
-Site = tuple[Any, ...]  # the calls that lead to an operation, and its step; the same in all rounds of a loop
-Function = Callable[..., Any]
-_LONGEST = 60  # characters of an expression that is written out
-_MOST = 40  # arrays of one shape that are exchanged with each other; of more, only those with names
-
-
-class RecordedOperation(NamedTuple):
-    """An operation as it was called, in a step of the definition."""
-
-    name: str
-    operands: Sequence[Any]
-    options: Mapping[str, Any]
-    step: str
-
-
-class Replacement(NamedTuple):
-    """Another operation at a site, in words; ``other`` is the site of a further array that it takes."""
-
-    site: Site
-    words: str
-    step: str
-    run: Function
-    other: Site | str = ""
-
-
-class RecordedArray(ArrayBase):
-    """An array of another kind, with the expression and the operation that give it."""
-
-    name, holds = "recorded", "values with the operations that give them"
-    operation: RecordedOperation | None = None
-
-    def __init__(self, value: Any, words: str, named: bool = False, site: Site = ()) -> None:
-        self.value, self.words, self.named, self.site = value, words, named, site
-        self.shape, self.dtype = value.shape, value.dtype
-
-    def __getitem__(self, key: object) -> Any:
-        return type(self)(self.value[key], self.words, False, (*self.site, str(key)))
-
-
-class Recording:
-    """One run of a definition, as the namespace of its arrays: record each operation, or replace one of them."""
-
-    def __init__(self, inputs: Mapping[str, Any], replacement: Replacement | None = None) -> None:
-        self.replacement, self.step, self.top = replacement, "", sys._getframe(1)
-        self.under = namespace_of(*inputs.values())
-        self.kind: Any = type("Recorded", (RecordedArray,), {"xp": self})
-        inexact = {n: a for n, a in inputs.items() if getattr(a.dtype, "kind", "f") not in "biu"}
-        self.arrays: dict[Any, RecordedArray] = {n: self.kind(a, n, True) for n, a in inexact.items()}
-        self.inputs: dict[str, Any] = {**inputs, **self.arrays}
-        self.names: dict[str, object] = dict.fromkeys(inputs)
-        self.plain: dict[int, tuple[str, object]] = {}  # by id: names of other arrays, and the arrays
-
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(self.under, name)
-        return partial(self._run, name) if callable(function) and not isinstance(function, type) else function
-
-    def _run(self, name: str, *operands: Any, **options: Any) -> Any:
-        frame, new, values = sys._getframe(1), self.replacement, [_value(a) for a in operands]
-        site = (*_calls(frame, self.top), self.step)
-        if new is None:
-            self._name(operands, frame)
-        if new is not None and new.site == site:
-            more = [self.arrays[new.other]] if new.other else []
-            result = new.run(self.under, *values, *more, **options)
-        else:
-            result = getattr(self.under, name)(*values, **options)
-        if not hasattr(result, "shape") or getattr(result.dtype, "kind", "f") in "biu":
-            return result
-        words = "" if new else self.written(name, operands, options)
-        self.arrays[site] = recorded = self.kind(result, words, False, site)
-        recorded.operation = RecordedOperation(name, operands, options, self.step)
-        return recorded
-
-    def _name(self, operands: Iterable[Any], frame: FrameType | None) -> None:
-        """Name operands after the variables that hold them, unless another array has the name."""
-        unnamed = [a for a in _arrays(operands) if not getattr(a, "named", False)]
-        while unnamed and frame is not None and frame is not self.top:
-            code = frame.f_code
-            parameters = {"self", *code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
-            for name, x in frame.f_locals.items():
-                key = x.site if isinstance(x, RecordedArray) else id(x)
-                own = name not in parameters and any(x is a for a in unnamed)
-                if own and self.names.setdefault(name, key) == key:
-                    self.plain[id(x)] = name, x
-                    _named(name, x)
-            frame = frame.f_back
-
-    def word(self, operand: Any, alone: bool = False) -> str:
-        """Write an operand, in brackets if it is a formula and does not stand ``alone``."""
-        if isinstance(operand, list | tuple):
-            return ", ".join(self.word(x, True) for x in operand)
-        if not isinstance(operand, RecordedArray):
-            number = np.shape(operand) == () and isinstance(operand, int | float | np.generic | np.ndarray)
-            return f"{float(operand):g}" if number else self.plain.get(id(operand), ("(…)", operand))[0]
-        words = operand.words if len(operand.words) <= _LONGEST else "(…)"
-        return words if alone or " " not in re.sub(r"\([^()]*\)", "", words) else f"({words})"
-
-    def written(self, name: str, operands: Sequence[Any], options: Mapping[str, Any]) -> str:
-        """Write an operation as a formula."""
-        arrays = [a for a in operands if isinstance(a, RecordedArray)]
-        if name in _MOVING or (name == "sum" and options.get("axis") == -1 and operands[0].shape[-1] == 1):
-            return self.word(arrays[-1] if arrays else operands[0], True)
-        if name == "multiply" and any(type(a) is int and a == 1 for a in operands):
-            return self.word(arrays[0])
-        alone = [name == "add" or (name == "subtract" and not i) for i in range(len(operands))]
-        axis = f"; axis {options['axis']}" if options.get("axis", -1) != -1 else ""
-        called = f"{name}({self.word([*operands])}{axis})"
-        return _WRITTEN.get(name, called).format(*map(self.word, operands, alone))
-
-
-#: How operations are written that are not written as calls.
-_WRITTEN = {"add": "{} + {}", "subtract": "{} − {}", "multiply": "{} ⊙ {}", "divide": "{}/{}", "matmul": "{} {}",
-            "negative": "−{}", "matrix_transpose": "{}ᵀ"}  # fmt: skip
-#: Operations that only move numbers, or guard against −∞ and 0: they are not written, and not replaced.
-_MOVING = ("reshape", "broadcast_to", "expand_dims", "squeeze", "asarray", "moveaxis", "swapaxes", "stack", "where",
-           "astype", "permute_dims")  # fmt: skip
-
-
-def _named(name: str, x: Any) -> Any:
-    """Return an array, and call it so in formulas from now on if it is recorded and has no name."""
-    if isinstance(x, RecordedArray) and not x.named:
-        x.words, x.named = name, True
-        x.xp.arrays[name] = x
-    return x
-
-
-def _calls(frame: FrameType | None, top: FrameType) -> Iterator[int]:
-    """Yield the places in the code from which an operation is called, up to the frame ``top``."""
-    while frame is not None and frame is not top:
-        yield from (id(frame.f_code), frame.f_lasti)
-        frame = frame.f_back
-
-
-def _arrays(operands: Iterable[Any]) -> Iterator[Any]:
-    for a in operands:
-        yield from _arrays(a) if isinstance(a, list | tuple) else (a,) if hasattr(a, "shape") else ()
-
-
-def _value(a: Any) -> Any:
-    if type(a) in (list, tuple):
-        return type(a)(map(_value, a))
-    return a.value if isinstance(a, RecordedArray) else a
+_MOST = 40  # arrays that are taken in place of others; of more, only those with names
+_ROUNDS = 2  # uses of one line of code that are also replaced singly, such as for queries and for keys
+_COMPARED = 3  # rounds of a site in which replacements are compared with each other
+_DEEP = 3  # operations over which one is moved
+_NODES = 120  # operations of a way of computing that takes too long to replace
 
 
 # -- replacements of an operation --------------------------------------------------------------------------------------
-_FORMS: dict[str, Function] = {
-    "{0}": lambda xp, a, b=0: a + 0 * b,
-    "{1}": lambda xp, a, b: 0 * a + b,
-    "−{1}": lambda xp, a, b: 0 * a - b,
-    "{0} + {1}": lambda xp, a, b: a + b,
-    "2 ⊙ {0} + {1}": lambda xp, a, b: 2 * a + b,
-    "{0} + 2 ⊙ {1}": lambda xp, a, b: a + 2 * b,
-    "{0} − {1}": lambda xp, a, b: a - b,
-    "{1} − {0}": lambda xp, a, b: b - a,
-    "{0} ⊙ {1}": lambda xp, a, b: a * b,
-    "{0}/{1}": lambda xp, a, b: a / b,
-    "1/{1}": lambda xp, a, b: 0 * a + 1 / b,
-    "{0} ⊙ {1}²": lambda xp, a, b: a * b * b,
-    "{0}² ⊙ {1}": lambda xp, a, b: a * a * b,
-    "{0}/{1}²": lambda xp, a, b: a / b / b,
-    "1 + {0}": lambda xp, a: 1 + a,
-    "exp(−{0})": lambda xp, a: xp.exp(-a),
-    "exp2({0})": lambda xp, a: xp.exp2(a),
-    "log(1 + {0})": lambda xp, a: xp.log(1 + a),
-    "log({0})/log(2)": lambda xp, a: xp.log(a) / xp.log(xp.asarray(2, dtype=a.dtype)),
-}
-_REPLACED = {
-    "add": "{0}; {1}; {0} − {1}; {1} − {0}; {0} ⊙ {1}; 2 ⊙ {0} + {1}; {0} + 2 ⊙ {1}",
-    "subtract": "{0}; −{1}; {0} + {1}; {1} − {0}",
-    "multiply": "{0}; {1}; {0}/{1}; {0} + {1}; {0} ⊙ {1}²; {0}² ⊙ {1}",
-    "divide": "{0}; {0} ⊙ {1}; {0}/{1}²; 1/{1}",
-    "maximum": "{0}; {1}",
-    "sqrt": "{0}",
-    "tanh": "{0}",
-    "cumulative_sum": "{0}",
-    "exp": "{0}; 1 + {0}; exp(−{0}); exp2({0})",
-    "log": "{0}; log(1 + {0}); log({0})/log(2)",
-}
-#: What may become of a result.
+#: What may become of an operand or a result, and in place of a function of one array.
 _CHANGED: dict[str, Function] = {
+    "{}": lambda xp, y: y,
     "−{}": lambda xp, y: -y,
     "2 ⊙ {}": lambda xp, y: 2 * y,
     "{}/2": lambda xp, y: y / 2,
+    "1 + {}": lambda xp, y: 1 + y,
+    "1 − {}": lambda xp, y: 1 - y,
+    "1/{}": lambda xp, y: 1 / y,
     "{}²": lambda xp, y: y * y,
     "√{}": lambda xp, y: xp.sqrt(y),
+    "|{}|": lambda xp, y: xp.abs(y),
+    "tanh({})": lambda xp, y: xp.tanh(y),
+    "exp({})": lambda xp, y: xp.exp(y),
+    "exp2({})": lambda xp, y: xp.exp2(y),
+    "log({})": lambda xp, y: xp.log(y),
+    "log({})/log(2)": lambda xp, y: xp.log(y) / xp.log(xp.asarray(2, dtype=y.dtype)),
     "the reverse along axis -1": lambda xp, y: xp.flip(y, axis=-1),
     "the reverse along axis -2": lambda xp, y: xp.flip(y, axis=-2),
 }
+#: What may be done to an operand or a result by a further array.
+_ADDED: dict[str, Function] = {
+    "{} ⊙ {}": lambda y, x: y * x,
+    "{}/{}": lambda y, x: y / x,
+    "{} + {}": lambda y, x: y + x,
+    "{} − {}": lambda y, x: y - x,
+    "{} ⊙ (1 − {})": lambda y, x: y * (1 - x),
+}
+_POWERS = (("√{}", "{}²"), ("{}²", "√{}"))  # changes of what a mean is of, and of the mean
+_BINARY = ("add", "subtract", "multiply", "divide", "maximum")
 _REDUCTIONS, _AXES = ("sum", "mean", "max"), (-1, -2, -3, 0)
+Place = tuple[int, ...]  # of an operand, which may be in a list; () for the result
+Other = tuple[Callable[[], str], Callable[[At], Any]]  # another operation: its words, and the run
 
 
-def _of_same_operands(recording: Recording, result: RecordedArray) -> Iterator[tuple[str, Function]]:
-    """Yield other operations on the same operands, and changes of the result, in words."""
-    assert result.operation is not None
-    name, operands, options, _ = result.operation
-    for form in _REPLACED[name].split("; ") if name in _REPLACED else ():
-        words = (recording.word(a, "(" in form or form == "{0}") for a in operands)
-        yield form.format(*words), lambda xp, *of, form=form, **options: _FORMS[form](xp, *of)
+def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterator[Other]:
+    """Yield other operations in place of the one that gives a result; ``alone``: without further arrays."""
+    operation, kind = operation_of(result), recording.kind
+
+    def of_other(**fields: Any) -> Other:
+        other = operation._replace(**fields)
+        return partial(recording.written, *other[:3]), lambda at: at.result(of=at.operation._replace(**fields))
+
+    name, operands, options, _ = operation
+    if name in _BINARY:
+        yield from (of_other(name=other) for other in _BINARY if other != name)
+        yield from ((partial(recording.written, other, operands[::-1], {}), partial(_turned, other))
+                    for other in ("subtract", "divide"))  # fmt: skip
     for other in _REDUCTIONS if name in _REDUCTIONS else (name,):
         for axis in _AXES if name in (*_REDUCTIONS, "cumulative_sum") else ():
             if (other != name) != (axis != options.get("axis", -1)):
-                yield recording.written(other, operands, {**options, "axis": axis}), partial(_reduced, other, axis)
-    right = recording.word(recording.kind(result.value, recording.written(name, operands, options)))
-    for form, change in _CHANGED.items():
-        yield form.format(right), partial(_changed, change, name)
+                yield of_other(name=other, options={**options, "axis": axis})
+    places = list(_places(operands))
+    for place, a in [((), kind(result.value, recording.written(*operation[:3]))), *places]:
+        for form, change in _CHANGED.items():
+            changed = kind(a.value, form.format(recording.word(a, "(" in form or form == "{}")))
+            yield partial(_written, recording, operation, place, changed), partial(_changed, change, place)
+            if place and name != "matmul" and name not in _REDUCTIONS:
+                yield partial(recording.word, changed, True), partial(_instead, change, place)
+        before = {} if alone else {k: x for k, of in recording.arrays.items() for x in of if x.number < result.number}
+        named = [k for k, x in before.items() if x.named]
+        for key in before if len(before) <= _MOST else named:
+            x = before[key]
+            if place and x is not a and tuple(x.shape) == tuple(a.shape):
+                yield partial(_written, recording, operation, place, x), partial(_exchanged, place, key)
+            for form, added in _ADDED.items() if x.dtype.kind == "f" and _broadcasts(x.shape, a.shape) else ():
+                with_x = partial(_joined, recording, operation, place, a, form, x)
+                yield with_x, partial(_added, added, place, key)
+        if place and a.round:
+            stale = kind(a.value, f"{recording.word(a)} one step earlier", True)
+            yield partial(_written, recording, operation, place, stale), partial(_one_step_earlier, place)
+        yield from _in_other_orders(recording, result, place[0]) if len(place) == 1 else ()
+    for inner, outer in _POWERS if name == "mean" else ():
+        words = outer.format(f"mean({inner.format(recording.word(operands[0]))})")
+        yield partial(str, words), partial(_of_power, inner, outer)
 
 
-def _reduced(name: str, axis: int, xp: Any, x: Any, /, **options: Any) -> Any:
-    return getattr(xp, name)(x, **{**options, "axis": axis})
+def _written(recording: Recording, operation: RecordedOperation, place: Place, x: RecordedArray) -> str:
+    """Write the operation with ``x`` as operand, or ``x`` in place of the result."""
+    if not place:
+        return recording.word(x, True)
+    return recording.written(operation.name, _with(operation.operands, place, x), operation.options)
 
 
-def _changed(change: Function, name: str, xp: Any, /, *operands: Any, **options: Any) -> Any:
-    return change(xp, getattr(xp, name)(*operands, **options))
+def _joined(recording: Recording, operation: RecordedOperation, place: Place, a: Any, form: str, x: Any) -> str:
+    joined = recording.kind(a.value, form.format(recording.word(a), recording.word(x)))
+    return _written(recording, operation, place, joined)
 
 
-def _exchanged(name: str, place: int, xp: Any, /, *operands: Any, **options: Any) -> Any:
-    """Run the operation with the last operand, a further one, at a place."""
-    *own, other = operands
-    own[place] = other.value
-    return getattr(xp, name)(*own, **options)
+def _at(at: At, place: Place, change: Function) -> Any:
+    """Run the operation with an operand, or its result, changed."""
+    if not place:
+        return change(at.result())
+    return at.result(_with(at.operation.operands, place, change(at.value(_operand(at, place)))))
 
 
-def _in_other_order(name: str, place: int, inner: int, xp: Any, /, *operands: Any, **options: Any) -> Any:
-    """Run the operation on an operand of the one whose result it takes, and that one after it."""
-    *own, other = operands
-    inside: RecordedOperation = other.operation
-    own[place] = _value(inside.operands[inner])
-    first = getattr(xp, name)(*own, **options)
-    after = [first if a is inside.operands[inner] else _value(a) for a in inside.operands]
-    return getattr(xp, inside.name)(*after, **inside.options)
+def _operand(at: At, place: Place) -> Any:
+    return dict(_places(at.operation.operands))[place]
 
 
-def _with(operands: Sequence[Any], place: int, x: Any) -> list[Any]:
-    return [*operands[:place], x, *operands[place + 1 :]]
+def _changed(change: Function, place: Place, at: At) -> Any:
+    return _at(at, place, partial(change, at.xp))
 
 
-def _with_others(recording: Recording, result: RecordedArray) -> Iterator[tuple[str, Function, Site | str]]:
-    """Yield the operation with another operand of the same shape, or before the one whose result it takes."""
-    assert result.operation is not None
-    name, operands, options, _ = result.operation
-    arrays = list(recording.arrays.items())
-    before = arrays[: next(i for i, (_, x) in enumerate(arrays) if x is result)]
-    for place, a in enumerate(operands):
-        if not isinstance(a, RecordedArray):
-            continue
-        with_x = partial(_with, operands, place)
-        alike = [(key, x) for key, x in before if x.words != a.words and tuple(x.shape) == tuple(a.shape)]
-        for key, x in alike if len(alike) <= _MOST else ((key, x) for key, x in alike if x.named):
-            yield recording.written(name, with_x(x), options), partial(_exchanged, name, place), key
-        inside = a.operation
-        if inside is None or inside.name in _MOVING:
-            continue
-        for inner, x in enumerate(inside.operands):
-            if isinstance(x, RecordedArray):
-                first = recording.kind(x.value, recording.written(name, with_x(x), options))
-                new = [first if y is x else y for y in inside.operands]
-                words = recording.written(inside.name, new, inside.options)
-                yield words, partial(_in_other_order, name, place, inner), a.site
+def _added(added: Function, place: Place, key: Any, at: At) -> Any:
+    return _at(at, place, lambda y: added(y, at.value(at.latest(key))))
 
 
-# -- mistakes of a definition ------------------------------------------------------------------------------------------
-def _outputs(way: Function, recording: Recording) -> Any:
-    """Compute the outputs of a definition on recorded arrays; of a specification step by step."""
-    values = dict(recording.inputs)
-    if not hasattr(way, "pipeline"):
-        return _value(way(**values))
-    for step in way.pipeline(frozenset(values)):
-        recording.step = step.name
-        values[step.name] = _named(step.name, step.run(*(values[n] for n in step.of)))
-    return _value((values["output"], values["lse"]) if getattr(way, "lse", False) else values["output"])
+def _exchanged(place: Place, key: Any, at: At) -> Any:
+    return _at(at, place, lambda y: at.value(at.latest(key)))
 
 
-def replaced(way: Function, replacement: Replacement, /, **inputs: Any) -> Any:
-    """Compute the outputs of a definition with one operation replaced."""
-    return _outputs(way, Recording(inputs, replacement))
+def _one_step_earlier(place: Place, at: At) -> Any:
+    return _at(at, place, lambda y: at.stale(_operand(at, place)))
 
 
-def replacements(way: Function, inputs: Mapping[str, Any]) -> Iterator[Replacement]:
-    """Yield the replacements of the operations that a definition runs on such inputs.
+def _instead(change: Function, place: Place, at: At) -> Any:
+    """Return an operand, changed, in the shape of all operands."""
+    others = [at.value(a) for p, a in _places(at.operation.operands) if p != place]
+    return change(at.xp, at.value(_operand(at, place))) + sum(0 * x for x in others)
 
-    A definition that asks which kind of array it has is recorded up to there.
+
+def _turned(name: str, at: At) -> Any:
+    return at.result(at.operation.operands[::-1], at.operation._replace(name=name))
+
+
+def _of_power(inner: str, outer: str, at: At) -> Any:
+    return _CHANGED[outer](at.xp, _changed(_CHANGED[inner], (0,), at))
+
+
+def _with(operands: Sequence[Any], place: Place, x: Any) -> list[Any]:
+    """Return the operands with ``x`` at a place, which may be within a list."""
+    first, *rest = place
+    new = _with(operands[first], tuple(rest), x) if rest else x
+    return [*operands[:first], new, *operands[first + 1 :]]
+
+
+def _places(operands: Sequence[Any]) -> Iterator[tuple[Place, RecordedArray]]:
+    for i, a in enumerate(operands):
+        if isinstance(a, list | tuple):
+            yield from (((i, *place), x) for place, x in _places(a))
+        elif isinstance(a, RecordedArray):
+            yield (i,), a
+
+
+def _broadcasts(shape: Sequence[int], onto: Sequence[int]) -> bool:
+    return len(shape) <= len(onto) and all(a in (1, b) for a, b in zip(shape[::-1], onto[::-1], strict=False))
+
+
+def _in_other_orders(recording: Recording, result: RecordedArray, place: int) -> Iterator[Other]:
+    """Yield the operation behind those whose result it takes, or with the first of these moved behind it."""
+    for path in _paths(operation_of(result), place, _DEEP):
+        for last in (True, False)[: len(path) - 1]:
+            made: Function = lambda of, operands: recording.kind(  # noqa: E731
+                result.value, recording.written(of.name, operands, of.options)
+            )
+            words = partial(lambda *a: _in_order(*a).words, path, last, operation_of(result), made)
+            yield (
+                words,
+                lambda at, path=path, last=last: _in_order(
+                    path, last, at.operation, lambda of, operands: at.result(operands, of)
+                ),
+            )
+
+
+def _paths(operation: RecordedOperation, place: int, deep: int) -> Iterator[tuple[int, ...]]:
+    """Yield the places of operands by which one goes back from an operation to those before it."""
+    a = operation.operands[place]
+    if not deep or not made(a) or operation_of(a).name in MOVING:
+        return
+    for inner, x in enumerate(operation_of(a).operands):
+        if isinstance(x, RecordedArray):
+            yield place, inner
+            yield from ((place, *path) for path in _paths(operation_of(a), inner, deep - 1))
+
+
+def _in_order(path: Sequence[int], last: bool, operation: RecordedOperation, run: Function) -> Any:
+    """Run the operations along a path, the innermost of them ``last``, or the outermost first; in a round without such
+    a path, such as the first, the operation."""
+    operations = [operation]
+    for place in path[:-1]:
+        if not made(a := operations[-1].operands[place]):
+            return run(operation, operation.operands)
+        operations.append(operation_of(a))
+    x = operations[-1].operands[path[-1]]
+    steps = [(of, of.operands[place]) for of, place in zip(operations, path, strict=True)][::-1]
+    for of, operand in [*steps[1:], steps[0]] if last else [steps[-1], *steps[:-1]]:
+        x = run(of, [x if a is operand else a for a in of.operands])
+    return x
+
+
+def replacements(
+    way: Function, inputs: Mapping[str, Any], accepted: Callable[[Outputs], bool]
+) -> list[tuple[str, Replacement]]:
+    """Return the replacements, in words, whose outputs on these inputs are ``accepted``; those in fewest words first.
+
+    A definition that asks which kind of array it has cannot be recorded, and has none.
     """
     recording = Recording(inputs)
     with np.errstate(all="ignore"), suppress(*UNFIT, AttributeError):
-        _outputs(way, recording)
-    for site, result in recording.arrays.items():
-        operation = result.operation
-        if operation is None or not isinstance(site, tuple) or operation.name in _MOVING:
+        replay = Replay(recording, outputs_of(way, recording))
+        likely = [new for nodes in _sites(recording) for new in _likely(replay, nodes, accepted)]
+        return sorted(((new.words(), new) for new in likely), key=lambda pair: len(pair[0]))
+    return []
+
+
+def _sites(recording: Recording) -> Iterator[tuple[list[RecordedArray], dict[str, Any]]]:
+    """Yield the results of each site, of each round of a site that has few, and of each line with several sites."""
+    numbers = [x for x in recording.nodes if x.dtype.kind != "b" and operation_of(x).name not in MOVING]
+    sites, lines = ({k: [x for x in numbers if x.site[i] == k] for k in dict.fromkeys(x.site[i] for x in numbers)}
+                    for i in range(2))  # fmt: skip
+    for nodes in sites.values():
+        yield nodes, {}
+        yield from (([x], {"round": x.round}) for x in nodes if 1 < len(nodes) <= _ROUNDS)
+    for nodes in lines.values():
+        if len({x.site.calls for x in nodes}) > 1:
+            yield nodes, {"line": True}
+
+
+def _likely(
+    replay: Replay, site: tuple[list[RecordedArray], dict[str, Any]], accepted: Callable[[Outputs], bool]
+) -> Iterator[Replacement]:
+    """Yield the replacements at a site whose outputs are accepted."""
+    (nodes, where), recording = site, replay.recording
+    shown = nodes[min(1, len(nodes) - 1)]  # in a loop, the second round: the first one has none before
+    operation = operation_of(shown)
+    right = partial(recording.written, *operation[:3])
+    rounds = [replay.at(x, {}) for x in [*nodes[:_COMPARED], *nodes[_COMPARED:][-1:]]]
+    known: dict[Any, bool] = {}
+    for words, run in _others(recording, shown, bool(where.get("line"))):
+        new = Replacement(shown.site, operation.step, run, partial(_taken, words, right), **where)
+        try:
+            results = [np.asarray(run(at)) for at in rounds]
+            key = tuple((x.shape, x.tobytes()) for x in results)
+            if key not in known:
+                known[key] = accepted(replay.run(new, nodes[0].number))
+        except UNFIT:
             continue
-        right = recording.written(*operation[:3])
-        of_same = ((words, run, "") for words, run in _of_same_operands(recording, result))
-        for words, run, other in (*of_same, *_with_others(recording, result)):
-            if words != right:
-                yield Replacement(site, f"{words} is taken in place of {right}", operation.step, run, other)
+        if known[key]:
+            yield new
+
+
+def _taken(words: Callable[[], str], right: Callable[[], str]) -> str:
+    return f"{words()} is taken in place of {right()}"
 
 
 #: The step to blame, by the end of the name of an array of the specification.

@@ -1,0 +1,307 @@
+"""Record the operations of a definition, and run them with another operation at one site.
+
+The definition runs once on arrays that record how they are computed. Of that record, ``Replay`` computes only what
+depends on the other operation; a ``Recording`` with a replacement runs the definition's own code, on any kind of array.
+Formulas in words use the titles of arrays in documents.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symattn.arrays import base
+from symattn.arrays.base import ArrayBase
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.letters_of_attention import ARRAYS
+
+Function = Callable[..., Any]
+Outputs = list[np.ndarray]
+_LONGEST = 60  # characters of an operand that is written out
+
+
+class Site(NamedTuple):
+    """Where an operation is called: by all calls that lead to it, the same in all rounds of a loop; by its line."""
+
+    calls: int
+    line: int
+
+
+class RecordedOperation(NamedTuple):
+    """An operation as it was called, in a step of the definition."""
+
+    name: str
+    operands: Sequence[Any]
+    options: Mapping[str, Any]
+    step: str
+
+
+class RecordedArray(ArrayBase):
+    """An array of another kind, with the expression and the operation that give it."""
+
+    name, holds = "recorded", "values with the operations that give them"
+
+    def __init__(self, value: Any, words: str, named: bool = False) -> None:
+        self.value, self.words, self.named = value, words, named
+        self.shape, self.dtype = value.shape, value.dtype
+        self.operation: RecordedOperation | None = None
+        self.site, self.number, self.round = Site(0, 0), -1, 0
+
+    def __getitem__(self, key: object) -> Any:
+        return self.xp.getitem(self, key)
+
+    def __and__(self, other: object) -> Any:
+        return self.xp.logical_and(self, other)
+
+    def __or__(self, other: object) -> Any:
+        return self.xp.logical_or(self, other)
+
+    def __invert__(self) -> Any:
+        return self.xp.logical_not(self)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+
+class At(NamedTuple):
+    """An operation in a run: the namespace, the values of recorded arrays, and what else was computed before it."""
+
+    xp: Any
+    value: Function
+    operation: RecordedOperation
+    latest: Callable[[Any], RecordedArray]  # by an input's name, or the calls of a site
+    stale: Function  # the value of an operand one round earlier
+
+    def result(self, operands: Sequence[Any] | None = None, of: RecordedOperation | None = None) -> Any:
+        """Return what an operation gives, by default this one, by default for its own operands."""
+        name, own, options, _ = of or self.operation
+        return _function(self.xp, name)(*map(self.value, own if operands is None else operands), **options)
+
+
+class Replacement(NamedTuple):
+    """Another operation at a site, in words; in one ``round`` of its calls, or wherever its ``line`` runs."""
+
+    site: Site
+    step: str
+    run: Callable[[At], Any]
+    words: Callable[[], str]
+    round: int | None = None
+    line: bool = False
+
+    def hits(self, site: Site, count: int) -> bool:
+        """Return whether it replaces an operation that was called ``count`` times before."""
+        same = self.site.line == site.line if self.line else self.site.calls == site.calls
+        return same and self.round in (None, count)
+
+
+class Recording:
+    """One run of a definition, as the namespace of its arrays: record each operation, or replace one of them."""
+
+    def __init__(self, inputs: Mapping[str, Any], replacement: Replacement | None = None) -> None:
+        self.replacement, self.step, self.top = replacement, "", sys._getframe(1)
+        self.under = namespace_of(*inputs.values())
+        self.kind: Any = type("Recorded", (RecordedArray,), {"xp": self})
+        inexact = {n: a for n, a in inputs.items() if getattr(a.dtype, "kind", "f") not in "biu"}
+        self.arrays: dict[Any, list[RecordedArray]] = {n: [self.kind(a, n, True)] for n, a in inexact.items()}
+        self.inputs: dict[str, Any] = {**inputs, **{n: a for n, (a,) in self.arrays.items()}}
+        self.nodes: list[RecordedArray] = []
+        self.names: dict[str, object] = dict.fromkeys(inputs)
+        self.plain: dict[int, tuple[str, object]] = {}  # by id: names of other arrays, and the arrays
+
+    def __getattr__(self, name: str) -> Any:
+        function = _function(self.under, name)
+        return partial(self._run, name) if callable(function) and not isinstance(function, type) else function
+
+    def _run(self, name: str, *operands: Any, **options: Any) -> Any:
+        frame, new = sys._getframe(1), self.replacement
+        operation, site = RecordedOperation(name, operands, options, self.step), _site(name, operands, frame, self.top)
+        if new is None:
+            self._name(operands, frame)
+        before = self.arrays.setdefault(site.calls, [])
+        if new is not None and new.hits(site, len(before)):
+            result = new.run(At(self.under, _value, operation, lambda key: self.arrays[key][-1], self._stale))
+        else:
+            result = _function(self.under, name)(*map(_value, operands), **options)
+        if not hasattr(result, "shape") or getattr(result.dtype, "kind", "f") in ("iu" if new is None else "biu"):
+            return result
+        recorded = self.kind(result, "" if new else self.written(name, operands, options))
+        recorded.operation, recorded.site = operation, site
+        recorded.number, recorded.round = len(self.nodes), len(before)
+        before.append(recorded)
+        self.nodes.append(recorded)
+        return recorded
+
+    def _stale(self, a: RecordedArray) -> Any:
+        return self.arrays[a.site.calls][a.round - 1].value if a.round else 0 * a.value
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+    def _name(self, operands: Iterable[Any], frame: FrameType | None) -> None:
+        """Name operands after the variables that hold them, if documents have such arrays and no other is called so."""
+        unnamed = [a for a in _arrays(operands) if not getattr(a, "named", False)]
+        while unnamed and frame is not None and frame is not self.top:
+            local = frame.f_locals
+            steps = local.get("values")
+            for name, x in (*local.items(), *(steps.items() if isinstance(steps, dict) else ())):
+                if any(x is a for a in unnamed) and (title := titled(name)):
+                    key = x.site.calls if isinstance(x, RecordedArray) else id(x)
+                    if title == "state" or self.names.setdefault(title, key) == key:
+                        self._call(x, title)
+            frame = frame.f_back
+
+    def _call(self, x: Any, title: str) -> None:
+        if isinstance(x, RecordedArray) and not x.named:
+            x.words, x.named = title, True
+        elif not isinstance(x, RecordedArray):
+            self.plain[id(x)] = title, x
+
+    def word(self, operand: Any, alone: bool = False) -> str:
+        """Write an operand, in brackets if it is a formula and does not stand ``alone``."""
+        if isinstance(operand, list | tuple):
+            return ", ".join(self.word(x, True) for x in operand)
+        if not isinstance(operand, RecordedArray):
+            number = np.shape(operand) == () and isinstance(operand, int | float | np.generic | np.ndarray)
+            return f"{float(operand):g}" if number else self.plain.get(id(operand), ("constants", operand))[0]
+        words = operand.words
+        if operand.named:
+            return words
+        if len(words) > _LONGEST and operand.operation is not None:
+            return f"the {_CALLED.get(operand.operation.name, 'array')} before it"
+        return words if alone or " " not in re.sub(r"\([^()]*\)", "", words) else f"({words})"
+
+    def written(self, name: str, operands: Sequence[Any], options: Mapping[str, Any]) -> str:
+        """Write an operation as a formula."""
+        arrays = [a for a in operands if isinstance(a, RecordedArray)]
+        if name in MOVING or (name == "sum" and options.get("axis") == -1 and operands[0].shape[-1] == 1):
+            return self.word(arrays[-1] if arrays else operands[0], True)
+        if name == "multiply" and any(type(a) is int and a == 1 for a in operands):
+            return self.word(arrays[0])
+        alone = [name == "add" or (name == "subtract" and not i) for i in range(len(operands))]
+        axis = f"; axis {options['axis']}" if options.get("axis", -1) != -1 else ""
+        called = f"{_FUNCTIONS.get(name, name.replace('_', ' '))}({self.word([*operands])}{axis})"
+        return _WRITTEN.get(name, called).format(*map(self.word, operands, alone))
+
+
+#: How operations are written that are not written as calls, and what functions are called.
+_WRITTEN = {"add": "{} + {}", "subtract": "{} − {}", "multiply": "{} ⊙ {}", "divide": "{}/{}", "matmul": "{} · {}",
+            "negative": "−{}", "matrix_transpose": "{}ᵀ", "zeros_like": "0", "abs": "|{}|"}  # fmt: skip
+_FUNCTIONS = {"maximum": "max", "minimum": "min", "cumulative_sum": "running sum", "concat": "joined"}
+#: What results of operations are called whose formulas are long.
+_CALLED = {"add": "sum", "subtract": "difference", "multiply": "product", "divide": "quotient", "matmul": "product",
+           "sqrt": "root", "exp": "exponential", "log": "logarithm", "sum": "sum", "mean": "mean", "max": "maximum",
+           "maximum": "maximum", "tanh": "hyperbolic tangent", "cumulative_sum": "running sum"}  # fmt: skip
+#: Operations that only move numbers, or guard against −∞ and 0: they are not written, and not replaced.
+MOVING = ("getitem", "reshape", "broadcast_to", "expand_dims", "squeeze", "asarray", "moveaxis", "swapaxes", "stack",
+           "where", "astype", "permute_dims")  # fmt: skip
+#: What documents call the arrays of definitions besides those of attention.
+_TITLES = {
+    "attention_norm.output": "normed tokens", "mlp_norm.output": "normed stream",
+    "attention_stream": "stream after attention", "attention_sum": "sum of tokens and attention",
+    "mlp_sum": "sum of stream and feed-forward output", "mlp.gate": "gate", "mlp.up": "hidden sums",
+    "mlp.hidden": "hidden", "mlp.output": "feed-forward output",
+    "normed": "normed rows", "centred": "centred rows", "variance": "variance", "mean": "mean", "state": "state",
+    "features": "features", "between": "sums of gates between tokens", "sums": "sums of gates",
+    "angles": "angles", "frequencies": "frequencies", "total": "total", "top": "maximum", "totals": "totals",
+    "p": "P", "dp": "dP", "ds": "dS", "dq": "dQ", "dk": "dK", "dv": "dV",
+}  # fmt: skip
+
+
+def titled(name: str) -> str:
+    """Return what documents call the array of this name; empty if they do not have it."""
+    last = name.rpartition(".")[2]
+    return _TITLES.get(name) or (ARRAYS[last].title.lower() if last in ARRAYS and len(last) > 1 else "")
+
+
+def _function(xp: Any, name: str) -> Any:
+    return operator.getitem if name == "getitem" else getattr(xp, name)
+
+
+def _site(name: str, operands: Sequence[Any], frame: FrameType | None, top: FrameType) -> Site:
+    """Return the site of an operation; slices of several arrays by one line are different operations."""
+    places = []
+    while frame is not None and frame is not top:
+        if frame.f_code.co_filename != base.__file__:
+            places.append((id(frame.f_code), frame.f_lasti))
+        frame = frame.f_back
+    of = operands[0].words if name == "getitem" and operands[0].number < 0 else ""
+    of = of or (operands[0].site.calls if name == "getitem" else "")
+    return Site(hash((name, of, *places)), hash((name, *places[:1])))
+
+
+def _arrays(operands: Iterable[Any]) -> Iterator[Any]:
+    for a in operands:
+        yield from _arrays(a) if isinstance(a, list | tuple) else (a,) if hasattr(a, "shape") else ()
+
+
+def _value(a: Any) -> Any:
+    if type(a) in (list, tuple):
+        return type(a)(map(_value, a))
+    return a.value if isinstance(a, RecordedArray) else a
+
+
+# -- the record, computed again ----------------------------------------------------------------------------------------
+class Replay:
+    """The outputs of a recorded run with a replacement: only what depends on it is computed."""
+
+    def __init__(self, recording: Recording, outputs: Any) -> None:
+        self.recording, self.outputs = recording, outputs if isinstance(outputs, tuple) else (outputs,)
+        self.reads = [[a.number for a in _arrays(operation_of(x).operands) if made(a)] for x in recording.nodes]
+
+    def at(self, node: RecordedArray, values: Mapping[int, Any]) -> At:
+        """Return the operation that gives a node, if arrays by number have these other ``values``."""
+
+        def value(a: Any) -> Any:
+            if type(a) in (list, tuple):
+                return type(a)(map(value, a))
+            return values.get(a.number, a.value) if isinstance(a, RecordedArray) else a
+
+        def latest(key: Any) -> RecordedArray:
+            arrays = self.recording.arrays[key]
+            return arrays[max(bisect_left(arrays, node.number, key=lambda a: a.number) - 1, 0)]
+
+        def stale(a: RecordedArray) -> Any:
+            return value(self.recording.arrays[a.site.calls][a.round - 1]) if a.round else 0 * value(a)
+
+        return At(self.recording.under, value, operation_of(node), latest, stale)
+
+    def run(self, new: Replacement, first: int) -> Outputs:
+        """Return the outputs; ``first`` is the number of the first node that is replaced."""
+        values: dict[int, Any] = {}
+        for node, reads in zip(self.recording.nodes[first:], self.reads[first:], strict=True):
+            if new.hits(node.site, node.round):
+                values[node.number] = new.run(self.at(node, values))
+            elif any(n in values for n in reads):
+                values[node.number] = self.at(node, values).result()
+        return [np.asarray(values.get(y.number, y.value) if made(y) else _value(y)) for y in self.outputs]
+
+
+def made(a: Any) -> bool:
+    return isinstance(a, RecordedArray) and a.number >= 0
+
+
+def operation_of(node: RecordedArray) -> RecordedOperation:
+    assert node.operation is not None
+    return node.operation
+
+
+def outputs_of(way: Function, recording: Recording) -> Any:
+    """Compute the outputs of a definition on recorded arrays; of a specification step by step."""
+    values = dict(recording.inputs)
+    if not hasattr(way, "pipeline"):
+        return way(**values)
+    for step in way.pipeline(frozenset(values)):
+        recording.step = step.name
+        values[step.name] = step.run(*(values[n] for n in step.of))
+    return (values["output"], values["lse"]) if getattr(way, "lse", False) else values["output"]
+
+
+def replaced(way: Function, replacement: Replacement, /, **inputs: Any) -> Any:
+    """Compute the outputs of a definition with one operation replaced."""
+    return _value(outputs_of(way, Recording(inputs, replacement)))
