@@ -190,16 +190,20 @@ def _in_other_orders(recording: Recording, result: RecordedArray, place: int) ->
     """Yield the operation behind those whose result it takes, or with the first of these moved behind it."""
     for path in _paths(operation_of(result), place, _DEEP):
         for last in (True, False)[: len(path) - 1]:
-            made: Function = lambda of, operands: recording.kind(  # noqa: E731
-                result.value, recording.written(of.name, operands, of.options)
-            )
-            words = partial(lambda *a: _in_order(*a).words, path, last, operation_of(result), made)
-            yield (
-                words,
-                lambda at, path=path, last=last: _in_order(
-                    path, last, at.operation, lambda of, operands: at.result(operands, of)
-                ),
-            )
+            words = partial(_in_order_in_words, recording, result, path, last)
+            yield words, partial(_reordered, path, last)
+
+
+def _reordered(path: Sequence[int], last: bool, at: At) -> Any:
+    return _in_order(path, last, at.operation, lambda of, operands: at.result(operands, of))
+
+
+def _in_order_in_words(recording: Recording, result: RecordedArray, path: Sequence[int], last: bool) -> str:
+    def run(of: RecordedOperation, operands: Sequence[Any]) -> RecordedArray:
+        x: RecordedArray = recording.kind(result.value, recording.written(of.name, operands, of.options))
+        return x
+
+    return str(_in_order(path, last, operation_of(result), run).words)
 
 
 def _paths(operation: RecordedOperation, place: int, deep: int) -> Iterator[tuple[int, ...]]:
@@ -238,6 +242,8 @@ def replacements(
     recording = Recording(inputs)
     with np.errstate(all="ignore"), suppress(*UNFIT, AttributeError):
         replay = Replay(recording, outputs_of(way, recording))
+        if len(recording.nodes) > _NODES:
+            return []
         likely = [new for nodes in _sites(recording) for new in _likely(replay, nodes, accepted)]
         return sorted(((new.words(), new) for new in likely), key=lambda pair: len(pair[0]))
     return []
