@@ -13,9 +13,9 @@ def rms_norm(x: Array, eps: object = 0, gain: Array | None = None, bias: Array |
     equation 4, where ε and b are 0.
     """
     xp = namespace_of(x)
-    y = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + xp.asarray(eps, dtype=x.dtype))
-    y = y if gain is None else y * gain
-    return y if bias is None else y + bias
+    normed = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + xp.asarray(eps, dtype=x.dtype))
+    result = normed if gain is None else normed * gain
+    return result if bias is None else result + bias
 
 
 def centre(x: Array) -> Array:

@@ -91,6 +91,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         outputs=("dq", "dk", "dv"),
         costs=3,
         ways=tuple(map(laid, _ways(spec))),
+        recorded=tuple(laid(run) for run in (*_by_formulas(attention), partial(_by_hand, attention))),
         mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),
         others=Later(lambda: of_wrong_attention(attention, laid)),
     )
@@ -110,6 +111,11 @@ def _ways(spec: Gradient) -> tuple[Compute, ...]:
     if not spec.attention.is_softmax or spec.attention.base is not None or spec.attention.dropout:
         return result
     return *result, partial(_by_tiles, spec.attention, False), partial(_by_tiles, spec.attention, True)
+
+
+def _by_formulas(attention: Attention) -> Iterator[Compute]:
+    if usual(replace(attention, softcap=None, bias=False, sink=None)):
+        yield partial(Formulas(), attention)
 
 
 def _by_hand(attention: Attention, do: Array, **given: Any) -> tuple[Any, ...]:

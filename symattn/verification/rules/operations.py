@@ -54,9 +54,10 @@ _CHANGED: dict[str, Function] = {
     "exp2({})": lambda xp, y: xp.exp2(y),
     "log({})": lambda xp, y: xp.log(y),
     "log({})/log(2)": lambda xp, y: xp.log(y) / xp.log(xp.asarray(2, dtype=y.dtype)),
-    "the reverse along axis -1": lambda xp, y: xp.flip(y, axis=-1),
-    "the reverse along axis -2": lambda xp, y: xp.flip(y, axis=-2),
+    "the reverse of {} over columns": lambda xp, y: xp.flip(y, axis=-1),
+    "the reverse of {} over rows": lambda xp, y: xp.flip(y, axis=-2),
 }
+_REVERSED = {"the reverse of {} over columns": -1, "the reverse of {} over rows": -2}
 #: What may be done to an operand or a result by a further array.
 _ADDED: dict[str, Function] = {
     "{} ⊙ {}": lambda y, x: y * x,
@@ -92,6 +93,8 @@ def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterato
     places = list(_places(operands))
     for place, a in [((), kind(result.value, recording.written(*operation[:3]))), *places]:
         for form, change in _CHANGED.items():
+            if form in _REVERSED and (len(a.shape) < 2 or a.shape[_REVERSED[form]] == 1):
+                continue
             changed = kind(a.value, form.format(recording.word(a, "(" in form or form == "{}")))
             yield partial(_written, recording, operation, place, changed), partial(_changed, change, place)
             if place and name != "matmul" and name not in _REDUCTIONS:
@@ -245,8 +248,14 @@ def replacements(
         if len(recording.nodes) > _NODES:
             return []
         likely = [new for nodes in _sites(recording) for new in _likely(replay, nodes, accepted)]
-        return sorted(((new.words(), new) for new in likely), key=lambda pair: len(pair[0]))
+        return sorted(((new.words(), new) for new in likely), key=_plainest_first)
     return []
+
+
+def _plainest_first(pair: tuple[str, Replacement]) -> tuple[bool, bool, int]:
+    """Put what takes no further array first, then what is replaced everywhere alike, then what takes fewer words."""
+    words, new = pair
+    return getattr(new.run, "func", None) in (_added, _exchanged), new.line, len(words)
 
 
 def _sites(recording: Recording) -> Iterator[tuple[list[RecordedArray], dict[str, Any]]]:
@@ -273,7 +282,9 @@ def _likely(
     rounds = [replay.at(x, {}) for x in [*nodes[:_COMPARED], *nodes[_COMPARED:][-1:]]]
     known: dict[Any, bool] = {}
     for words, run in _others(recording, shown, bool(where.get("line"))):
-        new = Replacement(shown.site, operation.step, run, partial(_taken, words, right), **where)
+        new = Replacement(
+            shown.site, operation.step, run, partial(_taken, words, right, bool(where.get("line"))), **where
+        )
         try:
             results = [np.asarray(run(at)) for at in rounds]
             key = tuple((x.shape, x.tobytes()) for x in results)
@@ -285,8 +296,8 @@ def _likely(
             yield new
 
 
-def _taken(words: Callable[[], str], right: Callable[[], str]) -> str:
-    return f"{words()} is taken in place of {right()}"
+def _taken(words: Callable[[], str], right: Callable[[], str], line: bool) -> str:
+    return f"{words()} is taken in place of {right()}{', and alike wherever this is computed' * line}"
 
 
 #: The step to blame, by the end of the name of an array of the specification.

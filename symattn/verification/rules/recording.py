@@ -106,7 +106,7 @@ class Recording:
     """One run of a definition, as the namespace of its arrays: record each operation, or replace one of them."""
 
     def __init__(self, inputs: Mapping[str, Any], replacement: Replacement | None = None) -> None:
-        self.replacement, self.step, self.top = replacement, "", sys._getframe(1)
+        self.replacement, self.top = replacement, sys._getframe(1)
         self.under = namespace_of(*inputs.values())
         self.kind: Any = type("Recorded", (RecordedArray,), {"xp": self})
         inexact = {n: a for n, a in inputs.items() if getattr(a.dtype, "kind", "f") not in "biu"}
@@ -122,7 +122,8 @@ class Recording:
 
     def _run(self, name: str, *operands: Any, **options: Any) -> Any:
         frame, new = sys._getframe(1), self.replacement
-        operation, site = RecordedOperation(name, operands, options, self.step), _site(name, operands, frame, self.top)
+        site, step = _site(name, operands, frame, self.top)
+        operation = RecordedOperation(name, operands, options, step)
         if new is None:
             self._name(operands, frame)
         before = self.arrays.setdefault(site.calls, [])
@@ -147,10 +148,10 @@ class Recording:
         """Name operands after the variables that hold them, if documents have such arrays and no other is called so."""
         unnamed = [a for a in _arrays(operands) if not getattr(a, "named", False)]
         while unnamed and frame is not None and frame is not self.top:
-            local = frame.f_locals
-            steps = local.get("values")
-            for name, x in (*local.items(), *(steps.items() if isinstance(steps, dict) else ())):
-                if any(x is a for a in unnamed) and (title := titled(name)):
+            local, steps = frame.f_locals, frame.f_locals.get("values")
+            named = ((step_title(n), x) for n, x in (steps.items() if isinstance(steps, dict) else ()))
+            for title, x in (*named, *((_TITLES.get(n, ""), x) for n, x in local.items())):
+                if title and any(x is a for a in unnamed):
                     key = x.site.calls if isinstance(x, RecordedArray) else id(x)
                     if title == "state" or self.names.setdefault(title, key) == key:
                         self._call(x, title)
@@ -213,8 +214,8 @@ _TITLES = {
 }  # fmt: skip
 
 
-def titled(name: str) -> str:
-    """Return what documents call the array of this name; empty if they do not have it."""
+def step_title(name: str) -> str:
+    """Return what documents call the array of a step; empty if they do not have it."""
     last = name.rpartition(".")[2]
     return _TITLES.get(name) or (ARRAYS[last].title.lower() if last in ARRAYS and len(last) > 1 else "")
 
@@ -223,16 +224,22 @@ def _function(xp: Any, name: str) -> Any:
     return operator.getitem if name == "getitem" else getattr(xp, name)
 
 
-def _site(name: str, operands: Sequence[Any], frame: FrameType | None, top: FrameType) -> Site:
-    """Return the site of an operation; slices of several arrays by one line are different operations."""
-    places = []
+def _site(name: str, operands: Sequence[Any], frame: FrameType | None, top: FrameType) -> tuple[Site, str]:
+    """Return the site of an operation, and the step of the specification that it is in.
+
+    A step may be run by the same line as others; and slices of several arrays by one line are different operations.
+    """
+    places, step = [], ""
     while frame is not None and frame is not top:
-        if frame.f_code.co_filename != base.__file__:
-            places.append((id(frame.f_code), frame.f_lasti))
+        code = frame.f_code
+        if code.co_filename != base.__file__:
+            places.append((id(code), frame.f_lasti))
+        if "step" in code.co_varnames:
+            step = step or getattr(frame.f_locals.get("step"), "name", "")
         frame = frame.f_back
-    of = operands[0].words if name == "getitem" and operands[0].number < 0 else ""
-    of = of or (operands[0].site.calls if name == "getitem" else "")
-    return Site(hash((name, of, *places)), hash((name, *places[:1])))
+    x = operands[0] if name == "getitem" else None
+    of = "" if x is None else x.words if x.number < 0 else x.site.calls
+    return Site(hash((name, of, step, *places)), hash((name, *places[:1]))), step
 
 
 def _arrays(operands: Iterable[Any]) -> Iterator[Any]:
@@ -297,7 +304,6 @@ def outputs_of(way: Function, recording: Recording) -> Any:
     if not hasattr(way, "pipeline"):
         return way(**values)
     for step in way.pipeline(frozenset(values)):
-        recording.step = step.name
         values[step.name] = step.run(*(values[n] for n in step.of))
     return (values["output"], values["lse"]) if getattr(way, "lse", False) else values["output"]
 
