@@ -91,7 +91,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         outputs=("dq", "dk", "dv"),
         costs=3,
         ways=tuple(map(laid, _ways(spec))),
-        recorded=tuple(laid(run) for run in (*_by_formulas(attention), partial(_by_hand, attention))),
+        recorded=tuple(map(laid, _recorded(attention))),
         mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),
         others=Later(lambda: of_wrong_attention(attention, laid)),
     )
@@ -113,9 +113,11 @@ def _ways(spec: Gradient) -> tuple[Compute, ...]:
     return *result, partial(_by_tiles, spec.attention, False), partial(_by_tiles, spec.attention, True)
 
 
-def _by_formulas(attention: Attention) -> Iterator[Compute]:
+def _recorded(attention: Attention) -> Iterator[Compute]:
+    """Yield the backward pass by its formulas, if attention is plain up to a cap, a bias and a sink; and by hand."""
     if usual(replace(attention, softcap=None, bias=False, sink=None)):
         yield partial(Formulas(), attention)
+    yield partial(_by_hand, attention)
 
 
 def _by_hand(attention: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
