@@ -464,6 +464,16 @@ def whole_values(q, k, v, beta):
     return np.stack(out)
 
 
+def read_early(q, k, v, beta, part=1.0):
+    """A delta rule that reads the state before a token's correction, or part of that one and of the one after it."""
+    state, out = np.zeros((q.shape[-1], v.shape[-1]), q.dtype), []
+    for t in range(len(q)):
+        before = state
+        state = state + beta[t] * np.outer(k[t], v[t] - k[t] @ state)
+        out.append(q[t] @ (state + q.dtype.type(part) * (before - state)))
+    return np.stack(out)
+
+
 def norm_of_tokens(x, weight, bias, part=1.0):
     """A LayerNorm whose mean is that of the first axis, or of that and the last one."""
     own = x.mean(-1, keepdims=True)
@@ -573,7 +583,8 @@ NAMED = [
     (RMSNorm(), "norm", "mean(x) ⊙ mean(x) is taken in place of mean(x ⊙ x)", of_squared_mean),
     (_NORM, "norm", "mean(x; axis 0) is taken in place of mean(x)", norm_of_tokens),
     (_PLAIN_LAYER, "project",
-     "maximum(y, 0) + mlp.b_up is taken in place of maximum(mlp.up, 0)", biased_late),
+     "max(stream after attention · mlp.w_up, 0) + mlp.b_up is taken in place of max(hidden sums, 0)", biased_late),
+    (_DELTA, "values", "q · state one step earlier is taken in place of q · state", read_early),
     (Softmax(), "exp", "powers of 2 are taken in place of those of e", lambda s: softmax(s, power=np.exp2)),
     (Softmax(), "normalize", "the last key is left out of the sum", lambda s: softmax(s, total=lambda e: e[..., :-1]),
      "float16"),
@@ -589,7 +600,10 @@ NAMED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("definition", "function"), [(_NORM, norm_of_tokens), (_PLAIN_LAYER, biased_late)])
+@pytest.mark.parametrize(
+    ("definition", "function"),
+    [(_NORM, norm_of_tokens), (_PLAIN_LAYER, biased_late), (_DELTA, read_early)],
+)
 def test_no_operation_is_blamed_that_is_done_otherwise_in_part_alone(definition, function) -> None:
     parameters = list(inspect.signature(function).parameters.values())[:-1]
     half = lambda *given: function(*given, part=0.5)  # noqa: E731

@@ -113,7 +113,8 @@ _NAMED = [
         f"scaled scores are multiplied by their absolute values; and {_EMPTY}", f"…{_EMPTY}…",
         {"domain": Domain(fully_masked_rows=True)},
     ),
-    Named(_with_gains, Attention(qk_norm="rms", eps=1e-6), "norm", "y ⊙ g_k is taken in place of y ⊙ g_q"),
+    Named(_with_gains, Attention(qk_norm="rms", eps=1e-6), "norm",
+          "normed rows ⊙ g_k is taken in place of normed rows ⊙ g_q"),
 ]  # fmt: skip
 
 
