@@ -165,7 +165,10 @@ class InAttention(Search[Mistake]):
         survivors = self.survivors(mistakes)
         likely = best(self, self.wrong, (*dim, *survivors))
         beside = self.right[:_SEEN]
-        shown = (m for m in likely[:_LIKELY] if not any(self.contradicts(judged, m) for judged in beside))
+        shown = (
+            m for m in likely[:_LIKELY]
+            if not any(self.contradicts(judged, m) for judged in beside) and not screening.disproved(self, beside, m)
+        )  # fmt: skip
         yield from islice(self._distinct(shown), _MOST)
 
     def _stored(self) -> Iterator[Mistake]:

@@ -93,6 +93,19 @@ def leaves_little(search: Search[M], judged: CaseResult, outputs: Outputs) -> bo
     return share is not None and share <= LITTLE
 
 
+def disproved(search: Search[M], right: Sequence[CaseResult], mistake: M) -> bool:
+    """Return whether the definition leaves little of the errors that the outputs of right cases have as a mistake's.
+
+    In half formats, the bound of a right case may allow the mistake as well.
+    """
+    pairs = [x for r in right if (x := _errors(search, r, search.outputs(r, mistake))) is not None]
+    with np.errstate(over="ignore"):
+        as_right, as_wrong = (
+            sum(float((x**2).sum()) for x in of) for of in ([e for e, _ in pairs], [e - d for e, d in pairs])
+        )
+    return as_right < LITTLE * as_wrong
+
+
 def spread(cases: Sequence[CaseResult]) -> Sequence[CaseResult]:
     """Return at most ``_CASES`` of the cases, from the smallest to the largest."""
     return cases[:: -(-len(cases) // _CASES)] if cases else cases
