@@ -26,23 +26,23 @@ def add_angles(cos: Array, sin: Array, more_cos: Array, more_sin: Array) -> tupl
 
 
 def rotate_half(x: Array, cos: Array, sin: Array) -> Array:
-    """Rotary embedding, pairs (l, l + d/2): (a, b) ↦ (a cos − b sin, b cos + a sin).
+    """Rotary embedding, pairs (l, l + d/2): (x₁, x₂) ↦ (x₁ cos − x₂ sin, x₂ cos + x₁ sin).
 
     Shapes: x (…, n, d), cos and sin (…, n, d/2), the angles of each position. Source: Su et al., RoFormer (2021), §3.2;
     this layout is that of GPT-NeoX and Llama.
     """
     xp = namespace_of(x)
     half = x.shape[-1] // 2
-    a, b = x[..., :half], x[..., half:]
-    return xp.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    x_1, x_2 = x[..., :half], x[..., half:]
+    return xp.concat([x_1 * cos - x_2 * sin, x_2 * cos + x_1 * sin], axis=-1)
 
 
 def rotate_interleaved(x: Array, cos: Array, sin: Array) -> Array:
     """Rotary embedding, pairs (2l, 2l + 1). Shapes as ``rotate_half``. Source: Su et al. (2021), equation 34."""
     xp = namespace_of(x)
     pairs = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
-    a, b = pairs[..., 0], pairs[..., 1]
-    rotated = xp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    x_1, x_2 = pairs[..., 0], pairs[..., 1]
+    rotated = xp.stack([x_1 * cos - x_2 * sin, x_2 * cos + x_1 * sin], axis=-1)
     return xp.reshape(rotated, (*rotated.shape[:-2], x.shape[-1]))  # tables may have axes of batches that x lacks
 
 

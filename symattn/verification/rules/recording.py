@@ -184,7 +184,7 @@ class Recording:
             return self.word(arrays[-1] if arrays else operands[0], True)
         if name == "multiply" and any(type(a) is int and a == 1 for a in operands):
             return self.word(arrays[0])
-        alone = [name == "add" or (name == "subtract" and not i) for i in range(len(operands))]
+        alone = [name == "add" or (name == "subtract" and (not i or _binds(a))) for i, a in enumerate(operands)]
         axis = f"; axis {options['axis']}" if options.get("axis", -1) != -1 else ""
         called = f"{_FUNCTIONS.get(name, name.replace('_', ' '))}({self.word([*operands])}{axis})"
         return _WRITTEN.get(name, called).format(*map(self.word, operands, alone))
@@ -209,7 +209,8 @@ _TITLES = {
     "mlp.hidden": "hidden", "mlp.output": "feed-forward output",
     "normed": "normed rows", "centred": "centred rows", "variance": "variance", "mean": "mean", "state": "state",
     "features": "features", "between": "sums of gates between tokens", "sums": "sums of gates",
-    "angles": "angles", "frequencies": "frequencies", "total": "total", "top": "maximum", "totals": "totals",
+    "angles": "angles", "cos": "cos", "sin": "sin", "x_1": "x₁", "x_2": "x₂",
+    "frequencies": "frequencies", "total": "total", "top": "maximum", "totals": "totals",
     "p": "P", "dp": "dP", "ds": "dS", "dq": "dQ", "dk": "dK", "dv": "dV",
 }  # fmt: skip
 
@@ -245,6 +246,11 @@ def _site(name: str, operands: Sequence[Any], frame: FrameType | None, top: Fram
 def _arrays(operands: Iterable[Any]) -> Iterator[Any]:
     for a in operands:
         yield from _arrays(a) if isinstance(a, list | tuple) else (a,) if hasattr(a, "shape") else ()
+
+
+def _binds(a: Any) -> bool:
+    """Return whether an operand of a difference is written without brackets."""
+    return made(a) and a.operation is not None and a.operation.name in ("multiply", "divide", "matmul")
 
 
 def _value(a: Any) -> Any:
