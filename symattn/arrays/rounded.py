@@ -120,12 +120,11 @@ class RoundedSums(ComputedNumber):
         x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y).
         """
         (s, p, e), (t, q, f), x, y = cls._operand(a, ids), cls._operand(b, ids), a.near, b.near
-        shared, (*batch, rows, columns, n) = np.zeros(shape), shape
+        shared, (*_, columns, n) = np.zeros(shape), shape
         if t is not None:
             shared += (x.near @ t.reshape(*t.shape[:-2], columns * n)).reshape(shape)
         if s is not None:
-            lines = np.moveaxis(s, -1, -2).reshape(*s.shape[:-3], rows * n, s.shape[-2]) @ y.near
-            shared += np.moveaxis(lines.reshape(*batch, rows, n, columns), -2, -1)
+            shared += y.near.swapaxes(-1, -2)[..., None, :, :] @ s
         slack, (c, d) = SLACK * a.plain_shape[-1], (x.size, y.size)
         rest = c @ q + p @ d + e @ f + (x.off + slack * c) @ f + e @ (y.off + slack * d)
         u, v = up(c + e), up(d + f)

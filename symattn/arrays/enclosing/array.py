@@ -236,7 +236,7 @@ def _pair(x: Any) -> tuple[float, float]:
         return -np.inf, 0.0
     if isinstance(x, Undefined):
         return np.nan, 0.0
-    c = float(x.mid())
+    c = float(x)  # its midpoint
     if not isfinite(c) or not x.is_finite():
         return 0.0, np.inf
     off = abs(x - c)

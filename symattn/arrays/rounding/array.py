@@ -125,7 +125,7 @@ class ComputedNumber(Planes):
         """Return Σ c_i (x̂_i − x_i) for the (c_i, x_i) in ``parts``."""
         parts = list(parts)
         ids = bounds.common_ids([x.rows for _, x in parts], int(np.prod(shape)))
-        shared, rest, last = np.zeros((*shape, ids.size)), np.zeros(shape), np.zeros(shape)
+        shared, rest, last = None, np.zeros(shape), np.zeros(shape)
         for c, x in parts:
             rows = x.rows
             part, left = bounds.table(rows, ids)
@@ -139,8 +139,9 @@ class ComputedNumber(Planes):
                     bounds.product(size, more),
                     bounds.product(size, its_last),
                 )
-            shared, rest, last = shared + part, rest + more, last + its_last
-        return LinearErrors(shared, ids, rest, last)
+            shared = part if shared is None else shared + part
+            rest, last = rest + more, last + its_last
+        return LinearErrors(np.broadcast_to(shared, (*shape, ids.size)), ids, rest, last)
 
     @classmethod
     def made(

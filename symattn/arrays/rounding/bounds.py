@@ -103,7 +103,7 @@ def floats(balls: np.ndarray, data: object = None) -> Floats:
 def _float(x: Any) -> tuple[float, float]:
     if type(x) is not flint.arb:
         return 0.0, 0.0
-    near = float(x.mid())
+    near = float(x)  # its midpoint
     if x.is_exact() and flint.arb(near) == x:
         return near, 0.0
     off = float(x.rad()) * UP + abs(near) * 2.0**-52 + TINY
@@ -159,9 +159,9 @@ class Errors(NamedTuple):
     def groups(self) -> list[tuple[CommonErrors, Any]]:
         """Return all common errors, each with the places of its numbers in a flat array."""
         members = self.common.ravel().tolist()
+        if members and members.count(c := members[0]) == len(members):
+            return [(c, slice(None))] if c.ids.size else []
         every = dict(zip(map(id, members), members, strict=True))
-        if len(every) == 1:
-            return [(c, slice(None)) for c in every.values() if c.ids.size]
         keys = np.fromiter(map(id, members), dtype=np.int64, count=len(members))
         return [(c, np.flatnonzero(keys == key)) for key, c in every.items() if c.ids.size]
 
@@ -191,7 +191,11 @@ def common_ids(arrays: Iterable[Errors], size: int) -> np.ndarray:
     result = list({id(c.ids): c.ids for c, _ in parts}.values())
     if not result:
         return NONE.ids
-    ids = result[0] if len(result) == 1 else np.unique(np.concatenate(result))
+    ids = max(result, key=len)
+    if len(result) > 1:
+        every = np.sort(np.concatenate(result))
+        every = every[np.diff(every, prepend=-1) > 0]
+        ids = ids if ids.size == every.size else every
     most = LIMIT // max(size, 1)
     if ids.size <= most:
         return ids
@@ -214,12 +218,16 @@ def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return c.coefficients.reshape(*shape, ids.size), left.reshape(shape)
     out = np.zeros((lines.size, ids.size))
     for c, at in groups:
+        part = c.coefficients[lines[at]]
+        if c.ids is ids:
+            out[at] = part
+            continue
         columns = np.minimum(np.searchsorted(ids, c.ids), ids.size - 1)
-        present, part = ids[columns] == c.ids, c.coefficients[lines[at]]
+        present = ids[columns] == c.ids
         if not present.all():
             columns, part = columns[present], part[:, present]
             left[at] = np.maximum(errors.radius.reshape(-1)[at] - np.abs(part).sum(axis=-1) * (1 - 2.0**-30), 0)
-        out[np.arange(lines.size)[at][:, None], columns] = part
+        out[at if isinstance(at, slice) else at[:, None], columns] = part
     return out.reshape(*shape, ids.size), left.reshape(shape)
 
 
