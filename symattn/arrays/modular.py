@@ -111,7 +111,7 @@ class Modular(Planes):
         plain = _plain(value)
         if plain.dtype.kind not in "iuf" or not (forbidden := plain <= cls.sentinel).any():
             return cls.lift(plain)
-        for typed in np.unique(plain[forbidden & np.isfinite(plain)]):
+        for typed in sorted(set(plain[forbidden & np.isfinite(plain)].tolist())):
             note(f"the literal {float(typed)!r} was read as -inf")
         state = cls._numbers(np.where(forbidden, 0, plain))
         return cls.holding(replace(state, forbidden=np.asarray(forbidden), number=None, multiple=None, sign=0))

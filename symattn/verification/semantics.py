@@ -259,16 +259,16 @@ class KnownAngles:
         self._random, self._near = random, near
         self._known = [0.0]  # sizes of angles, in order,
         self._numbers = [{"cos": 1, "sin": 0}]  # and the numbers in place of their cosines and sines
-        self._tables: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}  # the same at every point
+        self._tables: dict[tuple[tuple[int, ...], bytes], dict[str, np.ndarray]] = {}  # the same at every point
 
     def of(self, name: str, angles: np.ndarray) -> np.ndarray:
         """Return the numbers for an array of angles."""
-        key = (name, angles.shape, angles.tobytes())
+        key = (angles.shape, angles.tobytes())
         if key not in self._tables:
-            numbers = [self._at(size)[name] for size in np.abs(angles).reshape(-1).tolist()]
-            signs = np.where(angles < 0, -1, 1) if name == "sin" else 1
-            self._tables[key] = np.array(numbers, dtype=np.int64).reshape(angles.shape) * signs
-        return self._tables[key]
+            numbers = [self._at(size) for size in np.abs(angles).reshape(-1).tolist()]
+            cos, sin = (np.array([x[n] for x in numbers], np.int64).reshape(angles.shape) for n in ("cos", "sin"))
+            self._tables[key] = {"cos": cos, "sin": sin * np.where(angles < 0, -1, 1)}
+        return self._tables[key][name]
 
     @property
     def used(self) -> bool:

@@ -114,9 +114,11 @@ def _table(rope: Rotary, index: int, x: Array, positions: np.ndarray | None = No
             return rotary.pythagorean_tables(n, rope.triples, like, rope.start)[index]
         stand_ins = getattr(kind, "tables", None)
         if stand_ins and (positions is None or isinstance(positions, np.ndarray)):
-            frequencies = _frequencies(rope, n, width, np.zeros(()))
-            counted = np.arange(n) + rope.start if positions is None else positions
-            result = stand_ins(("cos", "sin")[index], rotary.angles(counted, frequencies))
+            if positions is None:
+                angles = _angles(rope, int(n), int(width), np.dtype(np.float64))
+            else:
+                angles = rotary.angles(positions, _frequencies(rope, n, width, np.zeros(())))
+            result = stand_ins(("cos", "sin")[index], angles)
         elif positions is None and getattr(kind, "name", "") == "enclosure":
             result = rotary.joined(*_short_tables(rope, int(n), int(width), kind), n, index)
         elif positions is None and isinstance(like, np.ndarray):
