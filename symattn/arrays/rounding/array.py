@@ -125,7 +125,8 @@ class ComputedNumber(Planes):
         """Return Σ c_i (x̂_i − x_i) for the (c_i, x_i) in ``parts``."""
         parts = list(parts)
         ids = bounds.common_ids([x.rows for _, x in parts], int(np.prod(shape)))
-        shared, rest, last = None, np.zeros(shape), np.zeros(shape)
+        shared: Any = None
+        rest, last = np.zeros(shape), np.zeros(shape)
         for c, x in parts:
             rows = x.rows
             part, left = bounds.table(rows, ids)
