@@ -134,12 +134,8 @@ class ComputedNumber(Planes):
             if c.off.any():
                 rest = rest + bounds.product(c.off, x.error)
             if c is not bounds.ONE:
-                size = np.abs(c.near)
-                part, more, its_last = (
-                    c.near[..., None] * part,
-                    bounds.product(size, more),
-                    bounds.product(size, its_last),
-                )
+                size, part = np.abs(c.near), c.near[..., None] * part
+                more, its_last = bounds.product(size, more), bounds.product(size, its_last)
             shared = part if shared is None else shared + part
             rest, last = rest + more, last + its_last
         return LinearErrors(np.broadcast_to(shared, (*shape, ids.size)), ids, rest, last)
