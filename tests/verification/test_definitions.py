@@ -440,17 +440,19 @@ def second_weight(o1, l1, o2, l2):
     return gate * o1 + gate * o2, np.logaddexp2(l1, l2)
 
 
-def gated(late):
-    """A layer with a gated feed-forward layer; ``late``, the activation is that of the product."""
+def gated(late=False, inside=1e-5, outside=0, steep=1):
+    """A layer with a gated feed-forward layer; ``late``, the activation is that of the product; ε in or outside the
+    root; a sigmoid of more than the gate."""
 
     def run(x, w_q, w_k, w_v, w_o, w1, w2, w3):
-        rms = lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(1e-5))  # noqa: E731
+        number = x.dtype.type
+        rms = lambda x: x / (np.sqrt((x * x).mean(-1, keepdims=True) + number(inside)) + number(outside))  # noqa: E731
         z, root = rms(x), np.sqrt(w_q.shape[-1]).astype(x.dtype)
         x = x + softmax((z @ w_q) @ (z @ w_k).swapaxes(-1, -2) / root) @ (z @ w_v) @ w_o
         z = rms(x)
         hidden = (z @ w3) * (z @ w1)
         gate = hidden if late else z @ w3
-        return x + hidden / (1 + np.exp(-gate)) @ w2
+        return x + hidden / (1 + np.exp(-number(steep) * gate)) @ w2
 
     return run
 
@@ -497,8 +499,15 @@ def log_softmax(s):
     return t - np.log(np.exp(t).sum(-1, keepdims=True))
 
 
-def from_sums(scores, sums):
-    """The backward pass by e^{a s − b L}, L the logarithms of the sums of e^s; a = b = 1 is right."""
+def even_first(x, cos, sin):
+    """Rotated pairs of neighbours whose first columns come before the second ones."""
+    x_1, x_2 = x[..., ::2], x[..., 1::2]
+    return np.concatenate([x_1 * cos - x_2 * sin, x_2 * cos + x_1 * sin], axis=-1)
+
+
+def from_sums(scores, sums, of_scores=False):
+    """The backward pass by e^{a s − b L}, L the logarithms of the sums of e^s; a = b = 1 is right. ``of_scores``: the
+    gradient of the values is that of dS, not of P."""
 
     def backward(q, k, v, do):
         c = np.sqrt(q.dtype.type(q.shape[-1]))
@@ -507,7 +516,7 @@ def from_sums(scores, sums):
         lse = top + np.log(np.exp(s - top).sum(-1, keepdims=True))
         p = np.exp(q.dtype.type(scores) * s - q.dtype.type(sums) * lse)
         ds = p * (do @ v.mT - (p * (do @ v.mT)).sum(-1, keepdims=True)) / c
-        return ds @ k, ds.mT @ q, p.mT @ do
+        return ds @ k, ds.mT @ q, (ds if of_scores else p).mT @ do
 
     return backward
 
@@ -576,6 +585,13 @@ NAMED = [
     (Merge(base=2), "merge", "the second output's weight is used for both", second_weight),
     (_DELTA, "values", "β multiplies only the erased value: new values are added in full", whole_values, "float64"),
     (_SWIGLU, "project", "the activation is that of the product of gate and up", gated(late=True)),
+    (_SWIGLU, "norm", "ε is 0.0001", gated(inside=1e-4)),
+    (_SWIGLU, "norm", "in the norms: ε is added to the root of the mean square, outside the root",
+     gated(inside=0, outside=1e-5)),
+    (_SWIGLU, "project", "the activation is x σ(1.702 x), as the quick GELU with 1.702", gated(steep=1.702)),
+    (Gradient(Attention()), "backward", "(dS/sqrt(5))ᵀ is taken in place of weightsᵀ", from_sums(1, 1, True)),
+    (Rotary(layout="interleaved"), "position",
+     "the even columns of entries of the output come first, then the odd ones", even_first),
     (Merge(), "lse", "the larger log-sum is not added back: it is that of the differences from it",
      lambda *given: (merging(*_NATURAL)(*given)[0], np.log1p(np.exp(-abs(given[1] - given[3]))))),
     (Merge(), "lse", "the log-sum is not updated: it is the first one",

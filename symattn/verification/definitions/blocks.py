@@ -7,15 +7,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from symattn.attention.constants import number
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.block_inputs import norms
-from symattn.attention.layers.steps import ACTIVATIONS
+from symattn.attention.layers.steps import ACTIVATIONS, sigmoid
 from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later, Numbered
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input
 from symattn.verification.rules.norms import norms as of_norms
 from symattn.verification.subject import Array, Random
@@ -65,7 +68,7 @@ def subject(spec: Block) -> Definition:
         ways=(spec,),
         mistakes=tuple(_mistakes(spec)),
         others=Later(lambda: _by_rule(spec)),
-        numbered=tuple(attending.by_number(a, partial(_of_variant, spec))),
+        numbered=tuple(_numbered(spec)),
         shapes=tuple(s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)),
         families={n: FAMILIES[n] for n in ("normal", "integer")},
         settings={"eps": float(spec.eps), "heads": a.heads, "causal": a.causal},
@@ -142,6 +145,20 @@ def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
         f: Any = ACTIVATIONS[spec.activation].run
         for words, hidden in HIDDEN[spec.gated].items():
             yield DefinitionMistake("project", words, partial(_changed, spec, partial(_hidden, partial(hidden, f))))
+
+
+def _numbered(spec: Block) -> Iterator[Numbered]:
+    """Yield mistakes of attention with a number; and x σ(θ x) as activation, such as the quick GELU with θ = 1.702."""
+    yield from attending.by_number(spec.attention, partial(_of_variant, spec))
+
+    def quick(theta: float) -> Compute:
+        f: Callable[[Any], Any] = lambda z: z * sigmoid(z * number(theta, z))  # noqa: E731
+        hidden = (lambda gate, up: f(gate) * up) if spec.gated else f
+        return partial(_changed, spec, partial(_hidden, hidden))
+
+    if spec.activation:
+        words = "the activation is x σ({} x), as the quick GELU with 1.702"
+        yield Numbered("project", words, quick, tuple(map(float, np.geomspace(0.25, 8, 25))))
 
 
 #: Wrong steps between the projections of the feed-forward layer, with the activation f, by whether it is gated.

@@ -104,9 +104,10 @@ class InDefinition(Search[DefinitionMistake]):
         return counted(Pairs(output.shape[-2], m, 0), output, parts, way.open(output.shape[-2], m), way.normalised)
 
     def _likely(self, mistakes: Iterable[DefinitionMistake]) -> list[DefinitionMistake]:
-        """Return the mistakes that fit clearly in float64."""
+        """Return the mistakes that fit clearly in float64; if none does, those that leave little of the error."""
         self.begin()
-        return [m for m in self.survivors([*mistakes]) if self.tells(m)]
+        survivors = self.survivors([*mistakes])
+        return [m for m in survivors if self.tells(m)] or screening.best(self, self.wrong, survivors)
 
     def rules_out(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
         """Rule out a mistake only if it leaves much of the error: it may lose more digits than the definition does."""

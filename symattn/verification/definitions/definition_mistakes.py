@@ -178,8 +178,13 @@ def changes(subject: Definition) -> Iterator[DefinitionMistake]:
 
 
 def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
-    """Yield every operator of the grammar on every numeric input."""
+    """Yield every operator of the grammar on every numeric input, and on every output, with the axes of the first."""
     way = subject.ways[0]
+    tokens = tuple(_AXES.get(axis, "column") for axis in reversed(subject.inputs[0].shape.split()))
+    for k, name in enumerate(subject.outputs):
+        for operator in operators(tokens):
+            run = partial(_changed, way, k, operator.run)
+            yield DefinitionMistake(subject.step, operator.words.format(f"entries of {_the(subject, name)}"), run)
     for i in subject.inputs:
         axes = tuple(_AXES.get(axis, "column") for axis in reversed(i.shape.split()))
         for operator in operators(axes) if i.made is None and i.name not in ("mask", "keep", "drop") else ():

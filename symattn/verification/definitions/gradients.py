@@ -116,7 +116,7 @@ def _ways(spec: Gradient) -> tuple[Compute, ...]:
 def _recorded(attention: Attention) -> Iterator[Compute]:
     """Yield the backward pass by its formulas, if attention is plain up to a cap, a bias and a sink; and by hand."""
     if usual(replace(attention, softcap=None, bias=False, sink=None)):
-        yield partial(Formulas(), attention)
+        yield partial(Formulas(dq=lambda ds, q, k, c: c(ds) @ k, dk=lambda ds, q, k, c: c(ds).mT @ q), attention)
     yield partial(_by_hand, attention)
 
 

@@ -366,8 +366,9 @@ class Search(ABC, Generic[M]):
         results = fitted(self.families(), self.miss, self.wrong, lambda m: self._explains(m, few))
         self.fits = [m for m in results if self._explains(m, self.wrong)]
         for mistake in self.fits:
-            shown = self._explains(mistake, self.right[:_SEEN]) and self.tells(mistake)
-            if shown and not any(self._explained(judged, mistake) is False for judged in self.wrong[:_FEW]):
+            if self._explains(mistake, self.right[:_SEEN]) and explains_all(
+                self._explained(judged, mistake) for judged in self.wrong[:_FEW]
+            ):
                 yield mistake
                 return
 

@@ -17,6 +17,7 @@ _NEAR = 0.01  # how far a simpler number may be from the one that fits
 _USUAL = (-1e4, -1e9, -65504.0, -1e5, -1e3, -1e30)  # used instead of −∞ in published code
 _WIDER, _FASTER = 1.25, 10  # the ratio of successive numbers that are tried, and how many are skipped far away
 _NOTHING = 1e-4
+_FEW = 100  # the largest m of which 1/m is simpler than a decimal of one digit
 _BETTER = 0.02  # how much of the error may be left
 M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
@@ -41,13 +42,18 @@ def fitted(
     """Yield mistakes whose number fits; of the numbers near it the simplest come first.
 
     ``miss`` returns the largest error of a mistake in a case, or of the definition for None. If other numbers also
-    explain everything, by ``explains``, the words give their range and no number.
+    explain everything, by ``explains``, and leave as little, the words give their range and no number.
     """
     cases = _chosen(wrong)
+
+    def misses(mistake: M | None) -> float:
+        return sum(miss(judged, mistake) for judged in cases)
+
     for family in families if cases else ():
-        theta = _fit(family, miss, cases)
+        theta = _fit(family, misses)
         if theta is not None:
-            yield from _named(family, theta, explains)
+            most = 2 * misses(family.mistake(theta, "")) + _BETTER * misses(None)
+            yield from _named(family, theta, lambda m, most=most: explains(m) and misses(m) <= most)  # type: ignore[misc]
 
 
 def _named(family: FittedFamily[M], theta: float, explains: Callable[[M], bool]) -> Iterator[M]:
@@ -102,23 +108,19 @@ def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
     return spread[:: max(1, len(spread) // _CASES)][:_CASES]
 
 
-def _fit(family: FittedFamily[M], miss: Miss[M], cases: Sequence[CaseResult]) -> float | None:
+def _fit(family: FittedFamily[M], misses: Callable[[M | None], float]) -> float | None:
     """Return the number for which the mistake is nearest to the outputs, if it is near."""
-
-    def misses(x: float) -> float:
-        mistake = family.mistake(x, "")
-        return sum(miss(judged, mistake) for judged in cases)
-
+    of: Callable[[float], float] = lambda x: misses(family.mistake(x, ""))  # noqa: E731
     grid = np.asarray(family.grid)
-    seen = [misses(float(x)) for x in grid]
+    seen = [of(float(x)) for x in grid]
     best = int(np.argmin(seen))
     if not isfinite(seen[best]):
         return None
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    theta, least = _narrowed(misses, float(low), float(high))
+    theta, least = _narrowed(of, float(low), float(high))
     if 0.0 in family.grid and abs(theta) < _NOTHING:  # 0 is a known mistake of its own
         return None
-    return theta if least <= _BETTER * sum(miss(judged, None) for judged in cases) else None
+    return theta if least <= _BETTER * misses(None) else None
 
 
 def _narrowed(misses: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
@@ -139,14 +141,14 @@ def _narrowed(misses: Callable[[float], float], low: float, high: float) -> tupl
 
 
 def plain(x: float) -> Iterator[tuple[float, str]]:
-    """Yield numbers near x and how they are written, the simplest first: 0, 1/m, few decimal digits, x itself."""
+    """Yield numbers near x and how they are written, the simplest first: 0, 1/m for small m, one decimal digit, 1/m,
+    few decimal digits, x itself."""
     if abs(x) < _NEAR**3:
         yield 0.0, "0"
-    if x and 1 < abs(round(1 / x)) < 10**4 and abs(round(1 / x) * x - 1) < _NEAR:
-        m = round(1 / x)
-        yield 1 / m, f"1/{m}" if m > 0 else f"−1/{-m}"
-    for digits in (1, 2, 3, 4, 5):
-        near = float(f"{x:.{digits}g}")
-        if x and abs(near / x - 1) < _NEAR:
-            yield near, f"{near:g}".replace("-", "−")
+    m = round(1 / x) if x else 0
+    shares = [(1 / m, f"1/{m}" if m > 0 else f"−1/{-m}")] if 1 < abs(m) < 10**4 and abs(m * x - 1) < _NEAR else []
+    rounded = [float(f"{x:.{digits}g}") for digits in (1, 2, 3, 4, 5)]
+    decimals = [(near, f"{near:g}".replace("-", "−")) for near in rounded if x and abs(near / x - 1) < _NEAR]
+    first = [pair for pair in decimals[:1] if pair[0] == rounded[0] and abs(m) > _FEW]
+    yield from (*first, *shares, *decimals[len(first) :])
     yield x, f"{x:.6g}".replace("-", "−")

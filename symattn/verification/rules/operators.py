@@ -107,6 +107,13 @@ def operators(axes: Sequence[str]) -> Iterator[Operator]:
         yield _moved(words, _over(-3, lambda xp, x: xp.reshape(xp.swapaxes(x, -3, -2), x.shape)))
 
 
+#: Orders of columns that pairs of neighbours, or of halves, are confused with.
+_ORDERS: dict[str, Callable[[int], Any]] = {
+    "the even columns of {} come first, then the odd ones": lambda n: np.r_[0:n:2, 1:n:2],
+    "the columns of the two halves of {} come in turn": lambda n: np.argsort(np.r_[0:n:2, 1:n:2]),
+}
+
+
 def _along(axis: int, name: str) -> Iterator[Operator]:
     plural = "queries" if name == "query" else f"{name}s"
     over = partial(_over, axis)
@@ -115,6 +122,8 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
     yield _moved(f"{{}} are those of the {name} before", over(lambda xp, x: xp.roll(x, 1, axis=axis)))
     yield _moved(f"the {{}} of the first {name} are used for all {plural}", partial(one, axis, 0))
     yield _moved(f"the {{}} of the last {name} are used for all {plural}", partial(one, axis, -1))
+    for words, order in _ORDERS.items() if name == "column" else ():
+        yield _moved(words, partial(_in_order, order))
     halves = over(lambda xp, x: xp.roll(x, -(int(x.shape[axis]) // 2), axis=axis))
     yield _moved(f"the two halves of the {plural} of {{}} are exchanged", halves)
     yield Operator(f"the {{}} of the first {name} are lost: 0 is used instead", partial(_lost, axis, 0), exact=True)
@@ -179,6 +188,10 @@ def one(axis: int, place: int, x: Any) -> Any:
     n = _needs(x, axis)
     at = (..., slice(place % n, place % n + 1), *(slice(None),) * (-axis - 1))
     return namespace_of(x).broadcast_to(x[at], x.shape)
+
+
+def _in_order(order: Callable[[int], Any], x: Any) -> Any:
+    return x[..., order(_needs(x, -1))]
 
 
 def _lost(axis: int, place: int, x: Any) -> Any:

@@ -175,7 +175,7 @@ class Recording:
             return words
         if len(words) > _LONGEST and operand.operation is not None:
             return f"the {_CALLED.get(operand.operation.name, 'array')} before it"
-        return words if alone or " " not in re.sub(r"\([^()]*\)", "", words) else f"({words})"
+        return words if alone or not re.search("[ /]", re.sub(r"\([^()]*\)", "", words)) else f"({words})"
 
     def written(self, name: str, operands: Sequence[Any], options: Mapping[str, Any]) -> str:
         """Write an operation as a formula."""

@@ -106,6 +106,7 @@ def _highest(first: bool, at: At) -> Any:
 
 _LOGITS: Table = (
     ("sink", "the sink's logit is scaled as scores are", _with_logit(lambda at: at.of("scaled", at.z))),
+    ("sink", "the sink's logit is capped as scores are", _with_logit(lambda at: at.of("capped", at.z))),
     ("sink", "the sink's logit is divided by the scale",
      _with_logit(lambda at: at.z / at.of("scaled", at.z * 0 + 1))),
     ("sink", "the sink's logit is taken in the other base: 2^z for e^z, or e^z for 2^z",
