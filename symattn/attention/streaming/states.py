@@ -54,8 +54,8 @@ def merge(a: SoftmaxState, b: SoftmaxState, maximum: Array | None = None, base: 
     xp = namespace_of(a.maximum)
     m = xp.maximum(a.maximum, b.maximum) if maximum is None else maximum
     r = reference(m)
-    x, y = powers(a.maximum - r, base), powers(b.maximum - r, base)
-    return SoftmaxState(m, a.normaliser * x + b.normaliser * y, a.accumulated * x + b.accumulated * y)
+    w_1, w_2 = powers(a.maximum - r, base), powers(b.maximum - r, base)
+    return SoftmaxState(m, a.normaliser * w_1 + b.normaliser * w_2, a.accumulated * w_1 + b.accumulated * w_2)
 
 
 def finish(state: SoftmaxState, fully_masked: str = "nan") -> Any:

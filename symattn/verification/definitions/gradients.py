@@ -324,8 +324,6 @@ def _recomputed(words: str, wrong: Weights) -> Iterator[tuple[str, Formulas]]:
 
 
 _PRODUCTS = {
-    "the sign of dQ is changed": Formulas(dq=lambda ds, q, k, c: -c(ds @ k)),
-    "the sign of dK is changed": Formulas(dk=lambda ds, q, k, c: -c(ds.mT @ q)),
     "dQ is of queries in place of keys": Formulas(dq=lambda ds, q, k, c: c(ds @ q)),
     "dK is of keys in place of queries": Formulas(dk=lambda ds, q, k, c: c(ds.mT @ k)),
     "dS is not transposed in dK": Formulas(dk=lambda ds, q, k, c: c(ds @ q)),

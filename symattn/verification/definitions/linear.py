@@ -311,7 +311,6 @@ _CORRECTIONS: dict[str, Correction] = {
     "the delta rule is left out: values are added, times β": lambda v, old, beta: beta * v,
     "the delta rule's correction has the other sign: β (v + k S) is added to the state":
         lambda v, old, beta: beta * (v + old),
-    "β is left out": lambda v, old, beta: v - old,
     "β multiplies only the added value: the replaced value is erased completely": lambda v, old, beta: beta * v - old,
     "β multiplies only the erased value: new values are added in full": lambda v, old, beta: v - beta * old,
 }  # fmt: skip
@@ -385,7 +384,6 @@ _DIVISORS: dict[str, Callable[[Array, Array], Array]] = {
 
 _GATES: dict[str, Callable[[Array], Array]] = {
     "the gates are left out": lambda g: 0 * g,
-    "the gates' signs are changed: the state grows": lambda g: -g,
     "gates are taken as decays, not as logarithms of them":
         lambda g: namespace_of(g).log(namespace_of(g).where(g < 0, -g, 1)),
     "the state decays after a token is added, not before":  # by the gate of the token before; the first has none

@@ -165,8 +165,11 @@ def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
     other = "natural, not of base 2" if base else "of base 2, not natural"
     yield mistake("lse", f"the log-sum that is returned is {other}", partial(_misread, _RETURNED))
     yield mistake("lse", f"the logarithm that is added to the larger log-sum is {other}", _of_other_logarithm)
-    for (step, words), wrong in _WRONG.items():
-        yield mistake(step, words, wrong)
+    for k, stays in {1: "first", 3: "second"}.items():
+        stale: Compute = lambda base, *given, k=k: (_merged(base, *given)[0], given[k])  # noqa: E731
+        yield mistake("lse", f"the log-sum is not updated: it is the {stays} one", stale)
+    for words, wrong in _WRONG.items():
+        yield mistake("merge", words, wrong)
 
 
 #: Which log-sum-exps are taken for those of the other base: the first, the second, the returned one.
@@ -208,40 +211,15 @@ def _of_output(change: Callable[..., Array]) -> Callable[..., Merged]:
     return wrong
 
 
-def _of_lse(change: Callable[[Array, Array], Array]) -> Callable[..., Merged]:
-    """Return a merge whose log-sum-exp alone is changed."""
-    return lambda base, o1, l1, o2, l2: (_merged(base, o1, l1, o2, l2)[0], change(l1, l2))
-
-
-def _of_difference(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    o, lse = _merged(base, o1, l1, o2, l2)
-    return o, lse - _larger(l1, l2)
-
-
 def _of_other_logarithm(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     o, lse = _merged(base, o1, l1, o2, l2)
-    top = _larger(l1, l2)
+    top = namespace_of(l1).maximum(l1, l2)
     return o, top + _factors(base, o1)[0](lse - top)
 
 
-def _larger(x: Array, y: Array) -> Array:
-    """Return the larger of two numbers. For weights that sum to 1 it is 1 over the sum of both e^(l − max l)."""
-    return namespace_of(x).maximum(x, y)
-
-
-_WRONG: dict[tuple[str, str], Callable[..., Merged]] = {
-    ("merge", "the outputs are weighted the wrong way round"): _of_output(lambda a, b, x, y: a * y + b * x),
-    ("merge", "the outputs are added without weights"): _of_output(lambda a, b, x, y: a + b),
-    ("merge", "the outputs are averaged, whatever their log-sums"): _of_output(lambda a, b, x, y: (a + b) / 2),
-    ("merge", "only the second output is weighted"): _of_output(lambda a, b, x, y: a + b * y),
-    ("merge", "only the first output is weighted"): _of_output(lambda a, b, x, y: a * x + b),
-    ("merge", "the first output's weight is used for both"): _of_output(lambda a, b, x, y: (a + b) * x),
-    ("merge", "the second output's weight is used for both"): _of_output(lambda a, b, x, y: (a + b) * y),
-    ("merge", "weights are not divided by their sum"): _of_output(lambda a, b, x, y: (a * x + b * y) / _larger(x, y)),
-    ("merge", "weights are divided by their sum twice"): _of_output(lambda a, b, x, y: (a * x + b * y) * _larger(x, y)),
-    ("lse", "the log-sum is not updated: it is the first one"): _of_lse(lambda a, b: a),
-    ("lse", "the log-sum is not updated: it is the second one"): _of_lse(lambda a, b: b),
-    ("lse", "the log-sum is the larger one alone"): _of_lse(_larger),
-    ("lse", "the larger log-sum is not added back: it is that of the differences from it"): _of_difference,
-    ("lse", "the log-sums are added"): _of_lse(lambda a, b: a + b),
+_WRONG: dict[str, Callable[..., Merged]] = {
+    "the outputs are added without weights": _of_output(lambda a, b, x, y: a + b),
+    "the outputs are averaged, whatever their log-sums": _of_output(lambda a, b, x, y: (a + b) / 2),
+    "only the second output is weighted": _of_output(lambda a, b, x, y: a + b * y),
+    "only the first output is weighted": _of_output(lambda a, b, x, y: a * x + b),
 }

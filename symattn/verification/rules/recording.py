@@ -13,6 +13,7 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from numbers import Real
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -168,7 +169,7 @@ class Recording:
         if isinstance(operand, list | tuple):
             return ", ".join(self.word(x, True) for x in operand)
         if not isinstance(operand, RecordedArray):
-            number = np.shape(operand) == () and isinstance(operand, int | float | np.generic | np.ndarray)
+            number = np.shape(operand) == () and isinstance(operand, Real | np.generic | np.ndarray)
             return f"{float(operand):g}" if number else self.plain.get(id(operand), ("constants", operand))[0]
         words = operand.words
         if operand.named:
@@ -211,6 +212,7 @@ _TITLES = {
     "features": "features", "between": "sums of gates between tokens", "sums": "sums of gates",
     "angles": "angles", "cos": "cos", "sin": "sin", "x_1": "x₁", "x_2": "x₂",
     "frequencies": "frequencies", "total": "total", "top": "maximum", "totals": "totals",
+    "w_1": "first weight", "w_2": "second weight",
     "p": "P", "dp": "dP", "ds": "dS", "dq": "dQ", "dk": "dK", "dv": "dV",
 }  # fmt: skip
 

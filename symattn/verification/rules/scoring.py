@@ -59,8 +59,6 @@ _PRODUCTS: dict[str, Wrong] = {
     "queries and keys are exchanged: the scores are K Qᵀ": _product("k", "q"),
     "values are used as keys: the scores are Q Vᵀ": _product("q", "v"),
     "values are used as queries: the scores are V Kᵀ": _product("v", "k"),
-    "negative scores become 0": lambda at: at.xp.maximum(at.right(), 0),
-    "absolute values of the scores are taken": lambda at: at.xp.maximum(at.right(), -at.right()),
 }
 _COSINES: dict[str, Wrong] = {
     "queries alone are normalised, keys are not: no cosine":
