@@ -40,7 +40,7 @@ _LETTERS = ("σ", "d_k", "z", "π")
 
 
 @lru_cache(maxsize=256)
-def _at(square: float, bits: int, number: str) -> Any:
+def of_gap(square: float, bits: int, number: str) -> Any:
     """Return a number of ``gaussian`` for a gap of the given variance, cached, as some are integrals."""
     with flint.ctx.workprec(bits):
         return getattr(gaussian, number)(flint.arb(square).sqrt())
@@ -51,11 +51,11 @@ Number = Callable[[int, int], Any]
 
 
 def median_slope(d_k: float, bits: int) -> Any:
-    return _at(2 * d_k, bits, "median_slope")
+    return of_gap(2 * d_k, bits, "median_slope")
 
 
 def mean_slope(d_k: float, bits: int) -> Any:
-    return _at(2 * d_k, bits, "mean_slope")
+    return of_gap(2 * d_k, bits, "mean_slope")
 
 
 def scaled_median(d_k: int, bits: int) -> Any:
@@ -196,6 +196,6 @@ def _checked_caveat() -> dict[str, Any]:
     least = formula("e/(1 + e)²")
     if not _same(formula("¼ sech(½)²"), least):
         raise FalseStep("the caveat of scaling: the slope at a gap of 1 is another")
-    ties: Number = lambda d_k, bits: _at(2 * d_k, bits, "near_ties")  # noqa: E731
+    ties: Number = lambda d_k, bits: of_gap(2 * d_k, bits, "near_ties")  # noqa: E731
     work = {"median": median_slope, "mean": mean_slope, "ties": ties, "scaled": scaled_mean}
     return {"largest": largest, "least": least, **{of: digits_at(largest, number) for of, number in work.items()}}

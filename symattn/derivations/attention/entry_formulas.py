@@ -90,19 +90,14 @@ def by_stem() -> dict[str, str]:
 
 
 # -- with numbers for indices ------------------------------------------------------------------------------------------
-def entry_letter(array: str, index: Iterable[int]) -> Node:
-    """Return the letter of an entry: s₁₂ of the scores."""
-    return indexed(SYMBOLS[array], tuple(index))
-
-
 def product_letter(weights: str, values: str, index: Iterable[int]) -> Node:
     """Return the letters of an entry of weighted values, a₁₂v₂₁."""
     *front, i, j, c = index
-    return Product((entry_letter(weights, (*front, i, j)), entry_letter(values, (*front, j, c))))
+    return Product((row_symbol(weights, *front, i, j), row_symbol(values, *front, j, c)))
 
 
 def row_symbol(array: str, *index: Like) -> Node:
-    """Return the letter of a row: q₁, s₁, a₁, o₁."""
+    """Return the letter of a row, q₁, or of an entry, s₁₂."""
     return indexed(SYMBOLS[array], index)
 
 

@@ -19,6 +19,7 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS, TIMES
 from symattn.attention.projections import merge_heads
+from symattn.derivations.attention import words
 from symattn.derivations.attention.entry_formulas import entry
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.step_reader import HEAD, StepReader
@@ -28,8 +29,7 @@ from symattn.document.evidence import Evidence
 from symattn.document.model import Text
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
-from symattn.proof.relations.comparing import FalseStep
-from symattn.proof.relations.comparing import holds as hold_of
+from symattn.proof.relations.comparing import FalseStep, entry_holds
 from symattn.proof.relations.judging import DecidedRelation, record, relations
 from symattn.proof.relations.part_values import Unread, Value, spread
 
@@ -171,10 +171,10 @@ def sides_of(
     if any(sign != "=" for sign, _ in relation.rest):
         raise Unread("no equation")
     left, right = reader.one(relation.first), [reader.one(side) for _, side in relation.rest]
-    letters = tuple(dict.fromkeys((*left.letters, *(i for side in right for i in side.letters))))
-    where = _where(reader, condition, before, letters)
+    where = _where(reader, condition, before)
+    letters = tuple(dict.fromkeys(letter for value in (left, *right, where) for letter in value.letters))
     reader.check_places(where, letters)
-    return [(*_aligned(left, side, letters), where) for side in right]
+    return [(*_aligned(left, side, letters), spread(where, letters, left.rank)) for side in right]
 
 
 def _parts(formula: Node) -> tuple[Relation, Node | None]:
@@ -186,19 +186,19 @@ def _parts(formula: Node) -> tuple[Relation, Node | None]:
     raise Unread("no equation")
 
 
-def _where(reader: StepReader, condition: Node | None, before: Node | None, letters: tuple[str, ...]) -> Any:
-    """Return where the condition holds, as an array over ``letters``; true everywhere without a condition."""
+def _where(reader: StepReader, condition: Node | None, before: Node | None) -> Value:
+    """Return where the condition holds: everywhere without a condition."""
     if condition is None:
-        return np.True_
+        return Value(np.True_)
     if isinstance(condition, Relation):
-        return reader.truth(condition, letters)
-    if isinstance(condition, nt.Words) and "other" in condition.text:
-        if before is None:
-            raise Unread("all others than which")
-        return ~_where(reader, _parts(before)[1], None, letters)
-    if isinstance(condition, nt.Words):
-        return reader.said(condition.text, letters)
-    raise Unread(f"the condition {text(condition)}")
+        return reader.place(nt.At(nt.node(1), condition)).on(lambda x: x != 0)
+    if not isinstance(condition, nt.Words):
+        raise Unread(f"the condition {text(condition)}")
+    if "other" not in condition.text:
+        return words.condition(reader.request, condition.text, reader.here)
+    if before is None:
+        raise Unread("all others than which")
+    return _where(reader, _parts(before)[1], None).on(np.logical_not)
 
 
 def _aligned(left: Value, right: Value, letters: tuple[str, ...]) -> tuple[Any, Any]:
@@ -225,14 +225,7 @@ def _equal(x: object, y: object) -> bool:
     special = (Forbidden, Undefined)
     if isinstance(x, special) or isinstance(y, special):
         return type(x) is type(y)
-    return hold_of(_One(x), "=", _One(y))
-
-
-class _One:
-    """An array of a single entry."""
-
-    def __init__(self, entry: object) -> None:
-        self.entries = np.array([entry], dtype=object)
+    return entry_holds(x, "=", y)
 
 
 def for_others(formula: Node) -> bool:

@@ -5,8 +5,9 @@ The index of the head is left out if it is the same everywhere; indices may be c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from operator import add, mul, truediv
+from collections.abc import Mapping
+from dataclasses import replace
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.flow import Step
 from symattn.attention.inputs import shape as shape_of
-from symattn.attention.letters_of_attention import SIZES, SYMBOLS, TIMES, H
+from symattn.attention.letters_of_attention import SIZES, SYMBOLS, H
 from symattn.attention.projections import merge_heads
 from symattn.derivations.attention import words
 from symattn.derivations.attention.entry_formulas import entry
@@ -31,9 +32,6 @@ from symattn.proof.relations.reader import Reader
 HEAD = "a"
 _LETTERS = "aijlm"
 _HEADS = ("h", "h?", "g", "j", "1")
-_SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "≤": np.less_equal, "<": np.less, "≥": np.greater_equal, ">": np.greater,
-}  # fmt: skip
 
 
 class StepReader(Reader):
@@ -52,15 +50,14 @@ class StepReader(Reader):
         self.request, self.step, self.kind = request, step, kind
         self.here = {name: self._lifted(arrays[name]) for name in dict.fromkeys((*step.of, step.name))}
         self.given = {name: arrays[name] for name in self.here if not isinstance(arrays[name], kind)}
-        self.raw = {text(entry(name)): name for name in self.here if isinstance(SYMBOLS[name], Name)}
-        self.symbols = {text(SYMBOLS[name]): name for name in self.here}
+        self.raw = {text(entry(name)): name for name in self.here}
         if "scaled" in step.of and request.spec.scale == 1:
             self.raw.setdefault(text(entry("scores")), "scaled")  # S′ = S
         whole = {name: shape_of(name, request.spec, request.names) for name in self.here}
         self.axes = {name: _axes(shape, self.here[name].ndim) for name, shape in whole.items()}
         for letter, frequencies in words.frequencies(request, step, self.here, kind).items():
             self.raw[letter], self.here[letter], self.axes[letter] = letter, frequencies, ["f"]
-        self.outside: list[tuple[tuple[str, ...], Any]] = []
+        self.outside: list[Value] = []
         self.special = words.places(request, step)
         lengths: dict[str, Any] = dict(request.lengths)
         pairs = [self.here[name].shape[-1] for name, axes in self.axes.items() if axes[-1:] == ["f"]]
@@ -70,11 +67,12 @@ class StepReader(Reader):
         ordered = sorted(SIZES.items(), key=lambda size: size[0] in own)
         sizes = {text(node): letter for letter, node in ordered if letter in lengths}
         sizes |= {text(H * SIZES[d]): f"h*{d}" for d in ("d_v", "d_k")}
-        lengths |= {f"h*{d}": lengths["h"] * lengths[d] for d in ("d_v", "d_k")}
         glossary = Glossary(sizes=sizes, index={letter: f"@{letter}" for letter in _LETTERS})
         for definition in definitions:
             glossary = glossary.with_definition(definition)
-        super().__init__(glossary, {"": kind.lift(1)}, lengths)
+        letters = {text(SYMBOLS[name]): lambda reader, name=name: reader.whole(name) for name in whole}
+        defined = words.letters(self) | letters
+        super().__init__(glossary.also(defined=defined), {"": kind.lift(1)}, lengths)
         for each in (relation, *definitions):
             self._bound(each, each is relation and conditional)
         self._covered(relation.first)
@@ -110,7 +108,7 @@ class StepReader(Reader):
 
     def _occurrences(self, x: Node) -> list[tuple[str, tuple[Node, ...]]]:
         """Return the entries of arrays in a formula."""
-        array, indices = self._entry_of(x) if isinstance(x, Name) else self._table_of(x)
+        array, indices = self._entry_of(x)
         if array is not None:
             return [(array, indices)]
         return [result for part in nt.parts(x) for result in self._occurrences(part)]
@@ -120,58 +118,31 @@ class StepReader(Reader):
         many = self.request.spec.heads > 1 and array in ("attended", "attended_latents") and self.step.name == "output"
         return many and len(indices) < self.here[array].ndim and self.here[array].ndim > 2
 
-    def length(self, sort: str) -> Any:
-        if sort not in self.lengths:
-            raise Unread(f"the index {sort[1:]} has no range")
-        return self.lengths[sort]
-
-    def check_places(self, where: Any, letters: tuple[str, ...]) -> None:
+    def check_places(self, where: Value, letters: tuple[str, ...]) -> None:
         """Raise Unread if an index is outside its axis where the formula is claimed to hold."""
-        for own, off in self.outside:
-            if own and set(own) - set(letters):
-                off = off.any(axis=tuple(i for i, letter in enumerate(own) if letter not in letters))
-            remaining = [letter for letter in own if letter in letters]
-            spread_ = (
-                off.reshape([off.shape[remaining.index(i)] if i in remaining else 1 for i in letters]) if own else off
-            )
-            if np.any(np.logical_and(spread_, where)):
+        for off in self.outside:
+            summed = tuple(axis for axis, letter in enumerate(off.letters) if letter not in letters)
+            free = Value(off.array.any(axis=summed), tuple(letter for letter in off.letters if letter in letters))
+            if np.any(np.logical_and(v.spread(free, letters, 0), v.spread(where, letters, 0))):
                 raise Unread("an index beyond its axis")
 
     # -- letters -------------------------------------------------------------------------------------------------
-    def _entry_of(self, x: Name) -> tuple[str | None, tuple[Node, ...]]:
-        """Return the array of which a letter with indices is an entry, and the indices."""
-        for cut in reversed(range(len(x.sub) + 1)):
-            array = self.raw.get(text(Name(x.base, x.sub[:cut])))
-            if array is not None and cut < len(x.sub):
-                return array, tuple(p for s in x.sub[cut:] for p in (s.parts if isinstance(s, nt.Commas) else (s,)))
-        return None, ()
-
-    def _table_of(self, x: Node) -> tuple[str | None, tuple[Node, ...]]:
-        """Return the table of which cos(θ_il) is an entry."""
-        if not isinstance(x, nt.Call) or len(x.arguments) != 1 or not isinstance(x.arguments[0], Name):
-            return None, ()
-        for array in self.here:
-            small, here = entry(array) if array in SYMBOLS else None, x.arguments[0]
-            if isinstance(small, nt.Call) and small.function == x.function and isinstance(small.arguments[0], Name):
-                letter = small.arguments[0]
-                if (here.base, here.sub[: len(letter.sub)]) == (letter.base, letter.sub) and len(here.sub) > 1:
-                    return array, here.sub[len(letter.sub) :]
+    def _entry_of(self, x: Node) -> tuple[str | None, tuple[Node, ...]]:
+        """Return the array of which a letter with indices, or cos(θ_il), is an entry, and the indices."""
+        letter = x.arguments[0] if isinstance(x, nt.Call) and len(x.arguments) == 1 else x
+        for cut in reversed(range(len(letter.sub) if isinstance(letter, Name) else 0)):
+            assert isinstance(letter, Name)
+            stem = Name(letter.base, letter.sub[:cut])
+            array = self.raw.get(text(nt.Call(x.function, (stem,)) if isinstance(x, nt.Call) else stem))
+            if array is not None:
+                return array, tuple(
+                    p for s in letter.sub[cut:] for p in (s.parts if isinstance(s, nt.Commas) else (s,))
+                )
         return None, ()
 
     def _name(self, x: Name) -> Found:
-        if self.step.name[:3] in ("cos", "sin") and x in (Name("p"), nt.name("θ", "ℓ"), nt.name("ω", "ℓ")):
-            return Value(words.places_of_rows(self) if x == Name("p") else self.here[x.base][None, :], (), 2)
-        whole = self.symbols.get(text(x))
-        if whole is not None:
-            return self.whole(whole)
-        array_, indices = self._entry_of(x)
-        if array_ is not None:
-            return self.entry(array_, indices)
-        if x.base == "e" and len(x.sub) == 1:
-            return words.exponent(self, x)
-        if x == Name("D") and "slopes" in self.here:
-            return v.Value(self.one(nt.name("d", "i", "j")).array, (), 2)
-        return super()._name(x)
+        array, indices = (None, ()) if text(x) in self.glossary.defined else self._entry_of(x)
+        return super()._name(x) if array is None else self.entry(array, indices)
 
     def whole(self, array: str) -> Value:
         """Return an array with its heads as a free index; a vector is repeated in every row."""
@@ -195,78 +166,33 @@ class StepReader(Reader):
             indices = (nt.node(1) if axes[0] == "1" else Name(HEAD), *indices)
         if len(indices) > x.ndim:
             raise Unread("more indices than axes")
-        own = self.special.get(f"δ {array}")
-        kept, self.special = self.special, {**self.special, "δ": own} if own else self.special
-        letters = tuple(dict.fromkeys(i for index in indices for i in self._letters_in(index)))
-        result: list[Any] = [self.place(index, letters) - 1 for index in indices]
-        self.special = kept
-        off = np.zeros([self.length(self.sort(i)) for i in letters], dtype=bool)
+        places = [self.place(index, array) for index in indices]
+        letters = tuple(dict.fromkeys(letter for place in places for letter in place.letters))
+        result: list[Any] = [*np.broadcast_arrays(*(v.spread(place, letters, 0) - 1 for place in places))]
+        off = np.zeros([self.length(self.sort(letter)) for letter in letters], dtype=bool)
         for axis, at in enumerate(result):
-            if x.shape[axis] == 1 and "?" in axes[axis]:
-                at = at * 0
+            at = at * 0 if x.shape[axis] == 1 and "?" in axes[axis] else at
             off = off | (at < 0) | (at >= x.shape[axis])
             result[axis] = np.clip(at, 0, x.shape[axis] - 1)
-        self.outside.append((letters, off))
-        picked = x.entries[tuple(np.broadcast_arrays(*result))] if result else x.entries
-        return Value(
-            self.kind(np.asarray(picked, dtype=object)), letters, x.ndim - len(indices), x.ndim - len(indices) == 1
-        )
+        self.outside.append(Value(off, letters))
+        picked = x.entries[tuple(result)]
+        rank = x.ndim - len(indices)
+        return Value(self.kind(np.asarray(picked, dtype=object)), letters, rank, rank == 1)
 
-    def _letters_in(self, index: Node) -> list[str]:
-        result: list[Any] = []
-        for name in (x for x in nt.within(index) if isinstance(x, Name)):
-            if name.base in self.special and not name.sub:
-                result += self.special[name.base][0]
-            elif name.base in _LETTERS and not name.sub:
-                self.sort(name.base)
-                result.append(name.base)
+    def place(self, index: Node, array: str = "") -> Value:
+        """Return a computed index, counted from 1, in integers, or where a relation between indices holds: 1, else 0.
+
+        Letters that other indices determine may have a meaning of their own in the indices of an array.
+        """
+        own = self.special.get(f"δ {array}")
+        special = {**self.special, "δ": own} if own else self.special
+        defined = {letter: lambda _, x=x: x for letter, x in special.items()}
+        reader = Reader(replace(self.glossary, defined=defined), {"": np.asarray(1)}, self.lengths)
+        reader.sums = self.sums
+        result = reader.one(index)
+        if result.rank or result.array.dtype.kind != "i":
+            raise Unread(f"the index {text(index)}")
         return result
-
-    def place(self, index: Node, letters: tuple[str, ...]) -> Any:
-        """Return a computed index, counted from 1, for every value of ``letters``."""
-
-        def grid(own: tuple[str, ...], array: np.ndarray) -> np.ndarray:
-            order = sorted(range(len(own)), key=lambda i: letters.index(own[i]))
-            sized = {own[i]: array.shape[i] for i in order}
-            return np.transpose(array, order).reshape([sized.get(letter, 1) for letter in letters])
-
-        def work(x: Node) -> Any:
-            if isinstance(x, nt.Number) and x.value.denominator == 1:
-                return np.asarray(int(x.value))
-            if isinstance(x, nt.Neg):
-                return -work(x.body)
-            if isinstance(x, nt.Sum):
-                return sum(map(work, x.terms))
-            if isinstance(x, nt.Product):
-                return np.prod(np.broadcast_arrays(*map(work, x.factors)), axis=0)
-            if isinstance(x, nt.Fence) and x.style == "round":
-                return work(x.body)
-            if isinstance(x, Name) and not x.sub and x.base in self.special:
-                return grid(*self.special[x.base])
-            if isinstance(x, Name) and not x.sub and x.base in letters:
-                return grid((x.base,), np.arange(1, self.length(self.sort(x.base)) + 1))
-            if text(x) in self.glossary.sizes:
-                return np.asarray(self.lengths[self.glossary.sizes[text(x)]])
-            raise Unread(f"the index {text(x)}")
-
-        return work(index)
-
-    # -- conditions ----------------------------------------------------------------------------------------------
-    def truth(self, condition: Relation, letters: tuple[str, ...]) -> Any:
-        """Return where a relation between indices holds."""
-        sides = [self.place(side, letters) for side in (condition.first, *(side for _, side in condition.rest))]
-        result: Any = np.True_
-        for (sign, _), a, b in zip(condition.rest, sides, sides[1:], strict=False):
-            if sign not in _SIGNS:
-                raise Unread(f"the sign {sign}")
-            result = result & _SIGNS[sign](a, b)
-        return result
-
-    def said(self, condition: str, letters: tuple[str, ...]) -> Any:
-        """Return where a condition in words holds."""
-        table = words.condition(self.request, condition, self.here)
-        own = ("i",) if condition == words.SEES else ("a", "i", "j")[3 - table.ndim :]
-        return table.reshape([table.shape[own.index(i)] if i in own else 1 for i in letters])
 
     # -- formulas ------------------------------------------------------------------------------------------------
     def _sum(self, x: nt.Sum) -> Value:
@@ -281,29 +207,14 @@ class StepReader(Reader):
             return Value(self.kind(np.asarray(FORBIDDEN, dtype=object)))
         return super()._neg(x)
 
-    def _product(self, x: nt.Product) -> Value:
-        if TIMES in x.factors:
-            if len(x.factors) != 3 or x.factors[1] != TIMES:
-                raise Unread("⊙ stands between two arrays")
-            return v.both(self.one(x.factors[0]), self.one(x.factors[2]), mul)
-        return super()._product(x)
-
-    def _transposed(self, x: nt.Transposed) -> Value:
-        result = self.one(x.body)
-        if result.rank != 2:
-            raise Unread("the transpose of what is not a matrix")
-        return super()._transposed(x)
-
-    def _over(self, x: nt.Over) -> Value:
-        below = self.one(x.denominator)
-        return v.both(self.one(x.numerator), below, truediv)
-
     def _call(self, x: nt.Call) -> Found:
-        whole = self.symbols.get(text(x))
+        whole = self.letter(text(x))
         if whole is not None:
-            return self.whole(whole)
-        table, indices = self._table_of(x)
-        return words.call(self, x) if table is None else self.entry(table, indices)
+            return whole
+        table, indices = self._entry_of(x)
+        if table is not None:
+            return self.entry(table, indices)
+        return words.call(self, x) or super()._call(x)
 
     def parts(self, x: nt.Call) -> list[Node]:
         """Return the arguments one by one."""

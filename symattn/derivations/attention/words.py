@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import flint
 import numpy as np
 
-from symattn.arrays.array import Array
 from symattn.arrays.ball import Ball
 from symattn.attention import norms, projections, scores
 from symattn.attention.flow import Step
@@ -22,7 +20,7 @@ from symattn.document import notation as nt
 from symattn.document.notation import Name
 from symattn.document.text import text
 from symattn.proof.relations.functions import ENTRYWISE
-from symattn.proof.relations.part_values import Unread, Value, both
+from symattn.proof.relations.part_values import Unread, Value
 
 if TYPE_CHECKING:
     from symattn.derivations.attention.step_reader import StepReader
@@ -30,20 +28,17 @@ if TYPE_CHECKING:
 SEES = "a query that sees a key"
 
 
-def call(reader: StepReader, x: nt.Call) -> Value:
-    """Return the value of a named function with its arguments. Raises Unread."""
+def call(reader: StepReader, x: nt.Call) -> Value | None:
+    """Return the value of a function of attention, with its arguments; None for another one. Raises Unread."""
     word, parts = text(x.function), reader.parts(x)
-    position = reader.request.spec.position
+    position, formula = reader.request.spec.position, reader.step.formula
     if word in ("cos", "sin") and isinstance(position, Rotary) and position.triples and reader.kind is not Ball:
         return _turned(word, reader.one(parts[0]), position.triples)
-    if word in ENTRYWISE and len(parts) == 1:
-        return reader.one(parts[0]).on(partial(ENTRYWISE[word], reader.xp))
-    if word == "max" and len(parts) == 2:
-        return both(reader.one(parts[0]), reader.one(parts[1]), lambda a, b: reader.xp.maximum(a, b))
-    work = _WORDS.get(word)
-    if work:
+    if work := _WORDS.get(word):
         return work(reader, parts)
-    return _own(reader, x, parts)
+    if word in ENTRYWISE or not isinstance(formula, nt.Call) or formula.function != x.function:
+        return None
+    return _own(reader, formula, parts)
 
 
 def _turned(word: str, times: Value, triples: tuple[tuple[int, int, int], ...]) -> Value:
@@ -62,12 +57,9 @@ def _turned(word: str, times: Value, triples: tuple[tuple[int, int, int], ...]) 
     return Value(kind.lift(result), letters)
 
 
-def _own(reader: StepReader, x: nt.Call, parts: list[nt.Node]) -> Value:
+def _own(reader: StepReader, formula: nt.Call, parts: list[nt.Node]) -> Value:
     """Apply the step itself, which the formula names: mask(S), rotate(Q, cos Θ, sin Θ)."""
-    step, formula = reader.step, reader.step.formula
-    if not isinstance(formula, nt.Call) or formula.function != x.function:
-        raise Unread(f"the function {text(x.function)}")
-    written = reader.parts(formula)
+    step, written = reader.step, reader.parts(formula)
     if len(written) != len(parts) or any(a != b for a, b in zip(written, parts, strict=True) if _plain(a) or _plain(b)):
         raise Unread("other numbers than the function's")
     arguments = [_argument(reader, reader.one(p), name) for p, name in
@@ -170,42 +162,47 @@ _WORDS: Mapping[str, Callable[[StepReader, list[nt.Node]], Value]] = {
 }  # fmt: skip
 
 
-def exponent(reader: StepReader, x: Name) -> Value:
-    """Return e_h, where 2^(−e_h) is the slope of head h."""
-    exponents = reader.kind.lift(np.array(relative.slope_exponents(reader.request.spec.heads), dtype=object))
-    if x.sub[0] not in (Name("h"), Name("a")):
-        raise Unread(f"the letter {text(x)}")
-    return Value(exponents, ("a",))
-
-
-def places(request: DerivationRequest, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]:
-    """Return the letters for indices that other indices determine, each with these and its values, counted from 1."""
-    n_q, n_k, spec, position = request.n_q, request.n_k, request.spec, request.spec.position
-    ahead = np.asarray(relative.ahead(np.zeros((n_q, n_k)), spec.alignment)).astype(int)
-    result: dict[str, tuple[tuple[str, ...], Any]] = {}
-    if isinstance(position, Shaw):
-        result["δ"] = ("i", "j"), relative.clipped(ahead, position.most) + 1
-    elif isinstance(position, TransformerXL) and "r_k" in step.of:
-        result["δ"] = ("i", "j"), relative.from_far_to_near(ahead, n_k, request.sizes["n_r"]) + 1
-    elif isinstance(position, Disentangled):
-        result["δ"] = result["δ p_k"] = ("i", "j"), _spans(position, -ahead)
-        result["δ p_q"] = ("i", "j"), _spans(position, ahead if position.backwards else -ahead)
-    elif isinstance(position, Buckets):
-        index = relative.t5_bucket(ahead, position.number, position.max_distance, position.bidirectional)
-        result["β"] = ("i", "j"), np.asarray(index).astype(int) + 1
-    if step.name.endswith("_rotated"):
-        more = n_k - n_q if spec.alignment == "bottom-right" else 0
-        result["p"] = ("i",), np.arange(1, n_q + 1) + more
-    if step.name.endswith("_shared"):
-        times = spec.group
-        result["b"] = ("a",), (np.arange(spec.heads) // times) + 1
+def letters(reader: StepReader) -> dict[str, Callable[[Any], Value]]:
+    """Return the letters that are neither arrays of the step nor defined by its reasons, each with its value."""
+    step, spec = reader.step, reader.request.spec
+    result: dict[str, Callable[[Any], Value]] = {}
+    if step.name[:3] in ("cos", "sin"):
+        result["p"] = lambda _: Value(_places_of_rows(reader), (), 2)
+        result[text(nt.name("θ", "ℓ"))] = lambda _: Value(reader.here["θ"][None, :], (), 2)
+        result[text(nt.name("ω", "ℓ"))] = lambda _: Value(reader.here["ω"][None, :], (), 2)
+    if "slopes" in reader.here:
+        exponents = np.array(relative.slope_exponents(spec.heads), dtype=object)
+        result |= {text(nt.name("e", head)): lambda _: Value(reader.kind.lift(exponents), ("a",)) for head in "ha"}
+        result["D"] = lambda _: Value(reader.one(nt.name("d", "i", "j")).array, (), 2)
     return result
 
 
-def _spans(request: Disentangled, behind: Any) -> Array:
+def places(request: DerivationRequest, step: Step) -> dict[str, Value]:
+    """Return the values, counted from 1, of the letters for indices that other indices determine."""
+    n_q, n_k, spec, position = request.n_q, request.n_k, request.spec, request.spec.position
+    ahead = np.asarray(relative.ahead(np.zeros((n_q, n_k)), spec.alignment)).astype(int)
+    pairs: dict[str, Any] = {}
+    if isinstance(position, Shaw):
+        pairs["δ"] = relative.clipped(ahead, position.most)
+    elif isinstance(position, TransformerXL) and "r_k" in step.of:
+        pairs["δ"] = relative.from_far_to_near(ahead, n_k, request.sizes["n_r"])
+    elif isinstance(position, Disentangled):
+        pairs["δ"] = pairs["δ p_k"] = _spans(position, -ahead)
+        pairs["δ p_q"] = _spans(position, ahead if position.backwards else -ahead)
+    elif isinstance(position, Buckets):
+        pairs["β"] = relative.t5_bucket(ahead, position.number, position.max_distance, position.bidirectional)
+    result = {letter: Value(np.asarray(x).astype(int) + 1, ("i", "j")) for letter, x in pairs.items()}
+    if step.name.endswith("_rotated"):
+        result["p"] = Value(np.arange(1, n_q + 1) + (n_k - n_q if spec.alignment == "bottom-right" else 0), ("i",))
+    if step.name.endswith("_shared"):
+        result["b"] = Value((np.arange(spec.heads) // spec.group) + 1, ("a",))
+    return result
+
+
+def _spans(request: Disentangled, behind: Any) -> Any:
     if request.max_distance is not None:
         behind = relative.deberta_bucket(behind, request.span, request.max_distance)
-    return np.asarray(relative.clipped(behind, request.span, request.span - 1)).astype(int) + 1
+    return relative.clipped(behind, request.span, request.span - 1)
 
 
 def frequencies(request: DerivationRequest, step: Step, arrays: Mapping[str, Any], kind: Any) -> dict[str, Any]:
@@ -225,7 +222,7 @@ def frequencies(request: DerivationRequest, step: Step, arrays: Mapping[str, Any
     return {"ω": result}
 
 
-def places_of_rows(reader: StepReader) -> Any:
+def _places_of_rows(reader: StepReader) -> Any:
     """Return the positions of the rows of a table, as a column."""
     given, position = reader.step.of[1:], reader.request.spec.position
     if given:
@@ -234,13 +231,14 @@ def places_of_rows(reader: StepReader) -> Any:
     return reader.xp.asarray(reader.xp.arange(reader.here[reader.step.name].shape[0]) + start)[:, None]
 
 
-def condition(request: DerivationRequest, said: str, arrays: Mapping[str, Any]) -> Any:
+def condition(request: DerivationRequest, said: str, arrays: Mapping[str, Any]) -> Value:
     """Return where a condition in words holds, over heads if there are several, queries and keys."""
     if "may be seen" in said:
-        return request.allowed()
-    if said == SEES:
-        return request.allowed().any(axis=-1)
-    if "kept" in said:
-        result: Any = np.vectorize(lambda x: bool(x != 0), otypes=[bool])(arrays["drop"].entries)
-        return result
-    raise Unread(f"the condition {said}")
+        table: Any = request.allowed()
+    elif said == SEES:
+        return Value(request.allowed().any(axis=-1), ("i",))
+    elif "kept" in said:
+        table = np.vectorize(lambda x: bool(x != 0), otypes=[bool])(arrays["drop"].entries)
+    else:
+        raise Unread(f"the condition {said}")
+    return Value(table, ("a", "i", "j")[3 - table.ndim :])

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import flint
-
 from symattn.derivations.parameters import LIMITS, whole
-from symattn.derivations.scaling_typical import digits_at, mean_slope, median_slope, scaled_mean, scaled_median
+from symattn.derivations.scaling_typical import digits_at, mean_slope, median_slope, of_gap, scaled_mean, scaled_median
 from symattn.document.drawing.plot import Plot, PlotAxis, Series, tens, whole_ticks
 from symattn.document.drawing.scene import Role, Scene, plain, powered, wrapped
-from symattn.proof import gaussian
 
 Number = Callable[[int, int], Any]
 _BITS = 96
@@ -33,20 +30,14 @@ def scene(dk: int = 256) -> Scene:
     return drawn
 
 
-def larger(number: Callable[[Any], object], square: int) -> Number:
+def larger(number: str, square: int) -> Number:
     """Return 1 minus the smaller weight, for gaps with the variance ``square``, or 2d_k if that is 0."""
-    least = smaller(number, square)
-    return lambda d_k, bits: 1 - least(d_k, bits)
+    return lambda d_k, bits: 1 - of_gap(square or 2 * d_k, bits, number)
 
 
-def smaller(number: Callable[[Any], object], square: int) -> Number:
-    """Return the smaller weight, ``number`` of the gap's deviation; for ``square`` see ``larger``."""
-
-    def found(d_k: int, bits: int) -> Any:
-        with flint.ctx.workprec(bits):
-            return number(flint.arb(square or 2 * d_k).sqrt())
-
-    return found
+def smaller(number: str, square: int) -> Number:
+    """Return the smaller weight, by its name in ``gaussian``; for ``square`` see ``larger``."""
+    return lambda d_k, bits: of_gap(square or 2 * d_k, bits, number)
 
 
 def _slopes(drawn: Scene, sizes: list[int]) -> None:
@@ -71,12 +62,10 @@ def _largest(drawn: Scene, sizes: list[int]) -> None:
     plot.frame(whole_ticks(1, sizes[-1]), [(x / 10, f"{x / 10:g}") for x in range(5, 11)], "{d_k}")
     plot.draw(
         (
-            _series(
-                sizes, larger(gaussian.median_smaller, 0), "unscaled median", False, smaller(gaussian.median_smaller, 0)
-            ),
-            _series(sizes, larger(gaussian.mean_smaller, 0), "unscaled mean", False),
-            _series(sizes, larger(gaussian.mean_smaller, 2), "1/√{d_k}: mean", True),
-            _series(sizes, larger(gaussian.median_smaller, 2), "1/√{d_k}: median", True),
+            _series(sizes, larger("median_smaller", 0), "unscaled median", False, smaller("median_smaller", 0)),
+            _series(sizes, larger("mean_smaller", 0), "unscaled mean", False),
+            _series(sizes, larger("mean_smaller", 2), "1/√{d_k}: mean", True),
+            _series(sizes, larger("median_smaller", 2), "1/√{d_k}: median", True),
         )
     )
 
@@ -106,7 +95,7 @@ def _series(sizes: list[int], number: Number, words: str, scaled: bool, least: N
 
 def _description(d_k: int) -> str:
     median, mean, scaled = (plain(_shown(d_k, f)) for f in (median_slope, mean_slope, scaled_median))
-    large = plain(_shown(d_k, larger(gaussian.median_smaller, 0), smaller(gaussian.median_smaller, 0)))
+    large = plain(_shown(d_k, larger("median_smaller", 0), smaller("median_smaller", 0)))
     return (
         f"Two keys. At d_k = {d_k} and without scaling, the median slope is {median}, the mean {mean}: the typical row "
         f"collapses, the mean does not. Divided by √d_k, the median with respect to q·k is {scaled}. The median of the "

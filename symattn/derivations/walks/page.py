@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.shown import formula
 from symattn.attention.letters_of_attention import SYMBOLS
-from symattn.derivations.attention.entry_formulas import entry_letter, product_letter, row_symbol
+from symattn.derivations.attention.entry_formulas import product_letter, row_symbol
 from symattn.derivations.printed_elements import digits, nested
 from symattn.derivations.walks import printed
 from symattn.derivations.walks.steps import blocks, rounded_of, weights_known
@@ -142,7 +142,7 @@ def _differences(walk: Walk, queries: Iterable[int]) -> Table:
         for c, gap in enumerate(gaps[i - 1]):
             exact = walk.shortened([walk.arrays[name][i - 1][c], gap], "the difference")
             shown = [Decimal(digits(x, 6)) for x in (given[i - 1][c], gap)]
-            rows.append(((entry_letter(name, (i, c + 1)),), (exact[0],), (shown[0],), (exact[1],), (shown[1],)))
+            rows.append(((row_symbol(name, i, c + 1),), (exact[0],), (shown[0],), (exact[1],), (shown[1],)))
     columns = headers("", ">exact", f">{label}", ">difference", ">decimal")
     return Table(columns, tuple(rows), caption=(f"Exact − {label}",), framed=True)
 
@@ -174,7 +174,7 @@ def _depth(entries: object) -> int:
 
 def _origin(walk: Walk, array: str, places: object) -> Origin:
     weights, values = walk.mixing.of[:2]
-    name = (lambda p: product_letter(weights, values, p)) if array == "weighted" else partial(entry_letter, array)
+    name = partial(product_letter, weights, values) if array == "weighted" else lambda p: row_symbol(array, *p)
     symbol = _products(walk, first_query(walk)) if array == "weighted" else SYMBOLS[array]
     return Origin(array, symbol, places, _letters(name, places), rule(walk, array))
 

@@ -14,7 +14,6 @@ would fill pages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -27,6 +26,7 @@ from symattn.arrays.ball import Ball, precision
 from symattn.arrays.exact import Exact
 from symattn.arrays.field.approximation import rational_double
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.formats import Format
 from symattn.arrays.special import Forbidden
 from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.codec.json_text import short
@@ -66,46 +66,28 @@ def floating(attention: Attention, inputs: Mapping[str, object], dtype: str) -> 
     return {name: x.numpy() if hasattr(x, "numpy") else np.asarray(x) for name, x in computed.items()}
 
 
-@dataclass(frozen=True)
-class WalkFormat:
-    """A floating format: stored bits, smallest and largest positive number."""
-
-    bits: int
-    smallest: Fraction
-    largest: Fraction
-
-    @staticmethod
-    def of(dtype: str) -> WalkFormat:
-        """Return the format called ``dtype``."""
-        import ml_dtypes
-
-        info = ml_dtypes.finfo(kind(dtype).dtype)
-        smallest, largest = (Fraction(float(x)) for x in (info.smallest_subnormal, info.max))
-        return WalkFormat(int(info.nmant), smallest, largest)
-
-    def ulp(self, x: Quotient) -> Fraction:
-        """Return the spacing of the format's numbers at x; the smaller one if a ball spans two spacings."""
-        lowest = -self.smallest.denominator.bit_length() + 1
-        return self.smallest if x.is_zero() else Fraction(2) ** max(binade(x) - self.bits, lowest)
-
-    def error(self, x: Any, computed: float) -> float | None:
-        """Return |computed − x| in ulp(x); None if one of them is not a number."""
-        if not is_number(x):
-            return 0.0 if isinstance(x, Forbidden) and computed == -np.inf else None
-        if not np.isfinite(computed) or (isinstance(x, Enclosed) and x.ball.contains(0)):
-            return None
-        c, rational, ulp = Fraction(float(computed)), x.rational(), self.ulp(x)
-        if rational is not None:
-            return rational_double(abs(c - rational) / ulp)
-        return _distance(x, c, ulp)
+def ulp(format_: Format, x: Quotient | Enclosed) -> Fraction:
+    """Return the spacing of the format's numbers at x; the smaller one if a ball spans two spacings."""
+    lowest = 1 - format_.smallest.denominator.bit_length()
+    return format_.smallest if x.is_zero() else Fraction(2) ** max(binade(x) + 1 - format_.digits, lowest)
 
 
-def _distance(x: Quotient | Enclosed, c: Fraction, ulp: Fraction) -> float:
-    """Return |c − x| / ulp for an x that is irrational or known by a ball, so not 0; ``TINY`` if it is smaller."""
+def error(format_: Format, x: Any, computed: float) -> float | None:
+    """Return |computed − x| in ulp(x); None if one of them is not a number."""
+    if not is_number(x):
+        return 0.0 if isinstance(x, Forbidden) and computed == -np.inf else None
+    if not np.isfinite(computed) or (isinstance(x, Enclosed) and x.ball.contains(0)):
+        return None
+    c, rational, unit = Fraction(float(computed)), x.rational(), ulp(format_, x)
+    return _distance(x, c, unit) if rational is None else rational_double(abs(c - rational) / unit)
+
+
+def _distance(x: Quotient | Enclosed, c: Fraction, unit: Fraction) -> float:
+    """Return |c − x| / unit for an x that is irrational or known by a ball, so not 0; ``TINY`` if it is smaller."""
     for bits in _PRECISIONS:
         ball = x.arb(bits)
         with flint.ctx.workprec(bits):
-            gap = abs(ball - flint.fmpq(c.numerator, c.denominator)) / flint.fmpq(ulp.numerator, ulp.denominator)
+            gap = abs(ball - flint.fmpq(c.numerator, c.denominator)) / flint.fmpq(unit.numerator, unit.denominator)
         if gap.rel_accuracy_bits() >= _BITS:
             return max(float(gap.mid()), TINY)
     return max(float(gap.upper()), TINY) if isinstance(x, Enclosed) else TINY
@@ -128,10 +110,9 @@ def binade(x: Quotient | Enclosed) -> int:
 
 def errors(exact_: np.ndarray, computed: np.ndarray, dtype: str) -> np.ndarray:
     """Return the errors of an array in ulp, as a NumPy array of objects; None for an entry without one."""
-    format_ = WalkFormat.of(dtype)
     out = np.empty(exact_.shape, dtype=object)
     for index in np.ndindex(exact_.shape):
-        out[index] = format_.error(exact_[index], float(computed[index]))
+        out[index] = error(Format(dtype), exact_[index], float(computed[index]))
     return out
 
 

@@ -21,7 +21,7 @@ from symattn.attention.flow import Step
 from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS
 from symattn.attention.sizes import AxisLengths
 from symattn.attention.variants import SIZES as VARIANT_SIZES
-from symattn.derivations.attention.entry_formulas import entry_letter, product_letter
+from symattn.derivations.attention.entry_formulas import product_letter, row_symbol
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.reading import ReadingRun
 from symattn.derivations.enclosed import Enclosed
@@ -208,7 +208,7 @@ class Walk:
         if name not in SYMBOLS and name != "weighted":
             return Words("–")  # a difference with a number that has no closed form
         weights, values = self.mixing.of[:2]
-        return product_letter(weights, values, index) if name == "weighted" else entry_letter(name, index)
+        return product_letter(weights, values, index) if name == "weighted" else row_symbol(name, *index)
 
     @staticmethod
     def _remembered(names: list[str], name: str, shown: Node) -> Node:

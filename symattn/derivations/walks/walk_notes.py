@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.formats import Format
 from symattn.arrays.special import Undefined
 from symattn.attention.letters_of_attention import SIZES, SYMBOLS
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.printed_elements import decimal, is_number
 from symattn.derivations.walks.printed import digits_sentence, rounding_sentence
-from symattn.derivations.walks.run import WalkFormat
 from symattn.derivations.walks.walk_data import Walk, counted, enumerated
 from symattn.document.model import Text
 from symattn.document.notation import Node, Transposed, equals
@@ -104,7 +104,7 @@ def _overflow(walk: Walk, name: str) -> Text:
     """Yield that e^s overflows, if that is what went wrong."""
     scores = [x for x in walk.arrays[walk.pipeline["weights"].of[0]].flat if is_number(x)]
     enclosed = any(isinstance(x, Enclosed) for x in scores)
-    largest, exponent = WalkFormat.of(walk.dtype).largest, None if enclosed else max(scores, default=None)
+    largest, exponent = Format(walk.dtype).largest, None if enclosed else max(scores, default=None)
     if name != "weights" or walk.sheet.attention.stabilised or not isinstance(exponent, Quotient):
         return ()
     if exponent.constant() is None or not exponent.exp() > largest:

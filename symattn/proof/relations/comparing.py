@@ -94,7 +94,7 @@ def nearness(left: Any, right: Any) -> Iterator[float]:
 def holds(left: Any, sign: str, right: Any) -> bool:
     """Return whether ``left sign right`` for every entry."""
     a, b = np.broadcast_arrays(left.entries, right.entries)
-    return all(_entry_holds(x, sign, y) for x, y in zip(a.flat, b.flat, strict=True))
+    return all(entry_holds(x, sign, y) for x, y in zip(a.flat, b.flat, strict=True))
 
 
 def _infinite_holds(x: object, sign: str, y: object) -> bool:
@@ -104,7 +104,8 @@ def _infinite_holds(x: object, sign: str, y: object) -> bool:
     return bool(COMPARED[sign](x, y))
 
 
-def _entry_holds(x: Any, sign: str, y: Any) -> bool:
+def entry_holds(x: Any, sign: str, y: Any) -> bool:
+    """Return whether ``x sign y`` for two entries. Raises Undecided."""
     if not hasattr(x, "rad") or not hasattr(y, "rad"):
         try:
             return bool(COMPARED[sign](x, y))

@@ -124,7 +124,7 @@ class Compiled:
                     arrays, keywords[self.argument(key)], keywords[self.glossary.permutations[key]]
                 )
             lengths = {sort: keywords[sort] for sort in declared.sorts()} | dict(self.sized)
-            return _read(work, Reader(self.glossary, arrays, lengths))
+            return work(Reader(self.glossary, arrays, lengths))
 
         parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in dict.fromkeys(names)]
         function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -137,14 +137,7 @@ class Compiled:
         if reader is None:
             reader = world.readers[key] = run(self.function(lambda fresh: fresh), self.declared, world)
         bounds = link.sign != "="
-        return list(fitting(world, lambda: _read(lambda r: list(sides_of(r, link.left, link.right, bounds)), reader)))
-
-
-def _read(work: Callable[[Reader], object], reader: Reader) -> Any:
-    try:
-        return work(reader)
-    except KeyError as letter:
-        raise Unread(f"the size {letter} is that of no array") from letter
+        return list(fitting(world, lambda: list(sides_of(reader, link.left, link.right, bounds))))
 
 
 def _as_matrix(arrays: Mapping[str, Any], order: object, length: object) -> Any:

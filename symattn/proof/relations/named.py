@@ -87,9 +87,12 @@ class LetterMeanings:
         return self.arrays[key]
 
     def length(self, sort: str) -> Any:
-        """Return the length of a sort, or of a sum of sorts."""
+        """Return the length of a sort, or of a sum of sorts. Raises Unread."""
         self.measured.add(sort)
-        blocks = [[int(f) if f.isdigit() else self.lengths[f] for f in b.split("*")] for b in sort.split("+")]
+        try:
+            blocks = [[int(f) if f.isdigit() else self.lengths[f] for f in b.split("*")] for b in sort.split("+")]
+        except KeyError as letter:
+            raise Unread(f"the size {letter} is that of no array") from letter
         return reduce(add, [reduce(mul, factors) for factors in blocks])
 
     def sort(self, letter: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.formats import Format
 from symattn.arrays.special import Forbidden
 from symattn.attention.inputs import holds
 from symattn.attention.latent import Latent
@@ -21,7 +22,7 @@ from symattn.derivations.printed_elements import ball_json, decimal_json, digits
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.variants import Support
 from symattn.derivations.walks import walk
-from symattn.derivations.walks.run import WalkFormat, binade
+from symattn.derivations.walks.run import binade, error
 from symattn.derivations.walks.walk_data import Walk
 from symattn.derivations.walks.walk_entries import step_agrees
 from symattn.document.errors import Undecided
@@ -224,7 +225,7 @@ def test_a_ball_around_zero_has_no_digits() -> None:
         gap.is_zero()
     with pytest.raises(Undecided):
         _ = gap < 0
-    assert WalkFormat.of("float32").error(gap, 0.0) is None
+    assert error(Format("float32"), gap, 0.0) is None
 
 
 def test_arithmetic_with_exact_numbers() -> None:
@@ -259,8 +260,8 @@ def test_equality_is_never_said() -> None:
 
 def test_errors_are_those_of_the_exact_number() -> None:
     for text, c in (("sqrt(2)", 1.4142135381698608), ("exp(-3)", 0.0497870706), ("-exp(2)", -7.4)):
-        exact = WalkFormat.of("float32").error(Quotient.of(text), c)
-        assert WalkFormat.of("float32").error(enclosed(text), c) == pytest.approx(exact, rel=1e-12)
+        exact = error(Format("float32"), Quotient.of(text), c)
+        assert error(Format("float32"), enclosed(text), c) == pytest.approx(exact, rel=1e-12)
     assert binade(enclosed("sqrt(2)")) == 0
     assert binade(Enclosed(flint.arb(4, 1e-30), BITS)) == 1  # the smaller spacing where the ball spans two
 

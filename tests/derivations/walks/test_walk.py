@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
 from symattn.derivations import examples
 from symattn.derivations.steps import FalseStep
@@ -234,7 +235,7 @@ def test_a_text_whose_arrays_have_other_shapes_is_refused(sheet, refused, run) -
 def test_units_in_the_last_place(x: str, dtype: str, ulp: float) -> None:
     from symattn.arrays.field.quotient import Quotient
 
-    assert float(walks_run.WalkFormat.of(dtype).ulp(Quotient.of(x))) == ulp
+    assert float(walks_run.ulp(Format(dtype), Quotient.of(x))) == ulp
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -243,16 +244,16 @@ def test_units_in_the_last_place_are_the_spacing_of_numpy(dtype: type) -> None:
 
     rng = np.random.default_rng(1)
     for x in np.exp(rng.uniform(-8, 8, 200)).astype(dtype):
-        assert float(walks_run.WalkFormat.of(np.dtype(dtype).name).ulp(Quotient.of(float(x)))) == np.spacing(x)
+        assert float(walks_run.ulp(Format(np.dtype(dtype).name), Quotient.of(float(x)))) == np.spacing(x)
 
 
 def test_the_error_is_that_of_the_exact_number() -> None:
     from symattn.arrays.field.quotient import Quotient
 
     third = Quotient.of("1/3")
-    error = walks_run.WalkFormat.of("float32").error(third, float(np.float32(1) / np.float32(3)))
+    error = walks_run.error(Format("float32"), third, float(np.float32(1) / np.float32(3)))
     assert error == 1 / 3  # float32(1/3) lies a third of a unit above
-    assert walks_run.WalkFormat.of("float32").error(third, np.nan) is None
+    assert walks_run.error(Format("float32"), third, np.nan) is None
 
 
 def test_the_binade_of_numbers_near_a_power_of_two() -> None:
