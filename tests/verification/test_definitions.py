@@ -505,6 +505,22 @@ def even_first(x, cos, sin):
     return np.concatenate([x_1 * cos - x_2 * sin, x_2 * cos + x_1 * sin], axis=-1)
 
 
+def added_to_norm(x, w_q, w_k, w_v, w_o, w1, b1, w2, b2):
+    """A layer with norms after residuals, of which the second residual comes after its norm."""
+    root = np.sqrt(w_q.shape[-1]).astype(x.dtype)
+    x = centred(x + softmax((x @ w_q) @ (x @ w_k).mT / root) @ (x @ w_v) @ w_o, 1e-5)
+    return x + centred(np.maximum(x @ w1 + b1, 0) @ w2 + b2, 1e-5)
+
+
+def from_outputs(q, k, v, do):
+    """The backward pass, with rowsum(O ⊙ O) in place of rowsum(dO ⊙ O)."""
+    c = np.sqrt(q.dtype.type(q.shape[-1]))
+    p = softmax(q @ k.mT / c)
+    o = p @ v
+    ds = p * (do @ v.mT - (o * o).sum(-1, keepdims=True)) / c
+    return ds @ k, ds.mT @ q, p.mT @ do
+
+
 def from_sums(scores, sums, of_scores=False):
     """The backward pass by e^{a s − b L}, L the logarithms of the sums of e^s; a = b = 1 is right. ``of_scores``: the
     gradient of the values is that of dS, not of P."""
@@ -589,7 +605,10 @@ NAMED = [
     (_SWIGLU, "norm", "in the norms: ε is added to the root of the mean square, outside the root",
      gated(inside=0, outside=1e-5)),
     (_SWIGLU, "project", "the activation is x σ(1.702 x), as the quick GELU with 1.702", gated(steep=1.702)),
-    (Gradient(Attention()), "backward", "(dS/sqrt(5))ᵀ is taken in place of weightsᵀ", from_sums(1, 1, True)),
+    (Block(attention=Attention(), order="post"), "norm",
+     "the norm of the feed-forward layer stands after it, before its residual, not after its residual", added_to_norm),
+    (Gradient(Attention()), "backward", "output² is taken in place of do ⊙ output", from_outputs),
+    (Gradient(Attention()), "backward", "(dS/√5)ᵀ is taken in place of weightsᵀ", from_sums(1, 1, True)),
     (Rotary(layout="interleaved"), "position",
      "the even columns of entries of the output come first, then the odd ones", even_first),
     (Merge(), "lse",

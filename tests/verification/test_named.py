@@ -246,6 +246,23 @@ def _tiled_with_sink(output: bool, total: bool) -> Program:
     return program
 
 
+def _tiled(late: bool) -> Program:
+    """Tiles of 8; ``late``, the output so far is rescaled with the new tile."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        s = _scores(q, k)
+        m = np.full((len(q), 1), -np.inf, q.dtype)
+        z, out = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
+        for i in range(0, len(k), 8):
+            new = np.maximum(m, s[:, i : i + 8].max(axis=1, keepdims=True))
+            a, p = np.exp(m - new), np.exp(s[:, i : i + 8] - new)
+            out = (out + p @ v[i : i + 8]) * a if late else out * a + p @ v[i : i + 8]
+            z, m = z * a + p.sum(axis=1, keepdims=True), new
+        return out / z
+
+    return program
+
+
 def _scaled(q: Array, k: Array, v: Array, scale: Array) -> Array:
     return _softmax(q @ k.swapaxes(-1, -2) * scale) @ v
 
@@ -332,6 +349,8 @@ _PAIRS = (
           Attention(sink="given")),
     _Pair(_tiled_with_sink(False, False), _tiled_with_sink(True, True), "normalize", "neither output nor sum so far",
           Attention(sink="given")),
+    _Pair(_tiled(True), _tiled(False), "values", "rescaled after the new tile is added to it, not before (tiles of 8)",
+          Attention()),
     _Pair(_norm(np.float16), _norm(np.float32), "norm", "all-float16 arithmetic", RMSNorm(eps=1e-6), _FUSED),
 )  # fmt: skip
 

@@ -86,6 +86,9 @@ def _gain(shape: tuple[int, ...], rng: Random) -> Array:
     return rng.integers(2, 7, shape) / 4.0
 
 
+_PARTS = ("attention", "the feed-forward layer")
+
+
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
     def mistake(step: str, cause: str, **fields: Any) -> DefinitionMistake:
@@ -100,7 +103,11 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
     if spec.norm:
         for order, words in places.items():
             if order != spec.order and not (order == "post" and spec.parallel):
-                yield mistake("norm", f"the norms stand {words}, not {places[spec.order]}", order=order)
+                moved = mistake("norm", f"the norms stand {words}, not {places[spec.order]}", order=order)
+                yield moved
+                for late in (False, True) if spec.activation and not spec.parallel else ():
+                    one = f"the norm of {_PARTS[late]} stands {_of_one(words)}, not {_of_one(places[spec.order])}"
+                    yield DefinitionMistake("norm", one, partial(_in_two_orders, spec, moved.spec, late))
         other = "rms" if spec.norm == "layer" else "layer"
         yield mistake("norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other)
         for words, taken in _NORMS_TAKEN.items():
@@ -108,7 +115,7 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
         for norm in norms(spec):
             words = f"the norm of {_part(norm)} is left out"
             yield parts("norm", words, partial(_normed, [norm], lambda x, eps, **given: x, spec.eps))
-    for k, part in enumerate(("attention", "the feed-forward layer")[: 1 + bool(spec.activation)]):
+    for k, part in enumerate(_PARTS[: 1 + bool(spec.activation)]):
         yield parts("residual", f"the residual around {part} is left out", partial(_residual, k, None))
         if spec.norm and spec.order == "pre":
             cause = f"the residual around {part} starts from the tokens after the norm"
@@ -180,12 +187,23 @@ def _hidden(hidden: Callable[..., Any], parts: list[Part]) -> list[Part]:
     return [replace(p, run=hidden) if p.name == "mlp.hidden" else p for p in parts]
 
 
+def _of_one(place: str) -> str:
+    return place.replace("each part", "it").replace("each", "its")
+
+
+def _in_two_orders(spec: Block, other: Block, late: bool, **keywords: Any) -> Any:
+    """Run the block with one part, the ``late`` one or attention, as the other block has it."""
+    first, second = ([*b.pipeline(keywords)] for b in ((spec, other) if late else (other, spec)))
+    until, since = (1 + [p.name for p in parts].index("attention_stream") for parts in (first, second))
+    return run_steps([*first[:until], *second[since:]], keywords)["output"]
+
+
 def _of_variant(spec: Block, variant: Variant) -> Compute:
     return partial(_changed, spec, partial(_attending, spec, variant))
 
 
 def _part(name: str) -> str:
-    return "attention" if name.startswith("attention") else "the feed-forward layer"
+    return _PARTS[not name.startswith("attention")]
 
 
 def _changed(spec: Block, change: Callable[[list[Part]], list[Part]], **keywords: Any) -> Any:

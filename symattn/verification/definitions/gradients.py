@@ -116,7 +116,9 @@ def _ways(spec: Gradient) -> tuple[Compute, ...]:
 def _recorded(attention: Attention) -> Iterator[Compute]:
     """Yield the backward pass by its formulas, if attention is plain up to a cap, a bias and a sink; and by hand."""
     if usual(replace(attention, softcap=None, bias=False, sink=None)):
-        yield partial(Formulas(dq=lambda ds, q, k, c: c(ds) @ k, dk=lambda ds, q, k, c: c(ds).mT @ q), attention)
+        for saved in (False, True):
+            scaled = Formulas(saved=saved, dq=lambda ds, q, k, c: c(ds) @ k, dk=lambda ds, q, k, c: c(ds).mT @ q)
+            yield partial(scaled, attention)
     yield partial(_by_hand, attention)
 
 
@@ -164,7 +166,7 @@ class Formulas:
         k, v = (repeat_heads(given[n], times) if times > 1 else given[n] for n in "kv")
         p = self.weights(spec, values)
         dp = do @ v.mT
-        ds = p * (dp - _rows(values["weights"] * dp)) if self.saved else self.scores(p, dp)
+        ds = p * (dp - _rows(do * values["output"])) if self.saved else self.scores(p, dp)
         ds = softcap_gradient(values["capped"], spec.softcap, ds) if spec.softcap is not None else ds
         c = partial(_scaled, spec, q)
         of_values = p if self.for_values is None else self.for_values(spec, values)

@@ -193,7 +193,8 @@ class Recording:
 
 #: How operations are written that are not written as calls, and what functions are called.
 _WRITTEN = {"add": "{} + {}", "subtract": "{} − {}", "multiply": "{} ⊙ {}", "divide": "{}/{}", "matmul": "{} · {}",
-            "negative": "−{}", "matrix_transpose": "{}ᵀ", "zeros_like": "0", "abs": "|{}|"}  # fmt: skip
+            "negative": "−{}", "matrix_transpose": "{}ᵀ", "zeros_like": "0", "abs": "|{}|",
+            "sqrt": "√{}"}  # fmt: skip
 _FUNCTIONS = {"maximum": "max", "minimum": "min", "cumulative_sum": "running sum", "concat": "joined"}
 #: What results of operations are called whose formulas are long.
 _CALLED = {"add": "sum", "subtract": "difference", "multiply": "product", "divide": "quotient", "matmul": "product",

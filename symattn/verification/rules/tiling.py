@@ -24,6 +24,7 @@ from symattn.verification.rules.operators import places
 from symattn.verification.rules.softmaxes import TILES
 
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
+_LOWEST = -(10**4)  # the starting value of kernels
 Edges = Callable[[int], list[int]]
 Masses = Callable[[At, "Tiles"], list[Any]]
 
@@ -37,6 +38,7 @@ def _so_far_at(maximum: str, words: str, both: tuple[str, str]) -> dict[tuple[st
 _WHEN = "rescaled when the maximum grows"
 _LAST = f"{_WHEN}, in the last tile alone"
 _ROUND = "rescaled the wrong way round, by e^(new − old maximum)"
+_LATE = "rescaled after the new tile is added to {}, not before"
 #: Maxima, other than the largest score so far, at which both r and r' are left.
 _OTHER_MAXIMA = {
     "tile": "output and sum so far are rescaled to the tile's own maximum, not to the largest score so far",
@@ -49,6 +51,7 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     **_so_far_at("so far", f"not {_WHEN}", ("normalize", f"neither output nor sum so far is {_WHEN}")),
     **_so_far_at("last", f"not {_LAST}", ("normalize", f"neither output nor sum so far is {_LAST}")),
     **_so_far_at("inverse", _ROUND, ("merge", f"output and sum so far are {_ROUND}")),
+    **_so_far_at("late", _LATE.format("it"), ("merge", f"output and sum so far are {_LATE.format('them')}")),
     ("own", "own"): ("normalize", "each tile subtracts its own maximum, and nothing is rescaled"),
     **{(maximum, maximum): ("max", words) for maximum, words in _OTHER_MAXIMA.items()},
 }
@@ -154,7 +157,7 @@ _ARRAYS, _NUMBERS = 64, 1 << 22  # arrays and numbers that are stored at most: 3
 
 def _not_rescaled(edges: Edges, above: str, below: str, at: At) -> Any:
     """Return exponentials by one maximum, over the sum of those by another."""
-    tiles = Tiles.of(edges, at)
+    tiles = Tiles.of(edges, at, 1 if "late" in (above, below) else 2)
 
     def made() -> Any:
         e, total = (tiles.once(m, partial(_from, tiles.at, tiles, m)) for m in (above, below))
@@ -192,6 +195,7 @@ def _from(at: At, tiles: Tiles, maximum: str) -> Any:
         "inverse": lambda: [
             2 * m - at.top for m in _so_far(at, tiles)
         ],  # the product of all e^(new − old) is e^(top − m)
+        "late": lambda: [at.top + m - r for r, m in pairwise([_LOWEST, *_so_far(at, tiles)])],
     }
     return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops[maximum](), strict=True)], axis=-1)
 
@@ -216,9 +220,9 @@ def _rescaled(r: list[Any], later: list[Any]) -> list[Any]:
 
 
 def _so_far(at: At, tiles: Tiles) -> list[Any]:
-    """Return the largest score up to each tile; −10⁴ while all are forbidden, the starting value of kernels."""
+    """Return the largest score up to each tile, ``_LOWEST`` while all are forbidden."""
     tops = [at.xp.max(t, axis=-1, keepdims=True) for t in tiles]
-    return [*accumulate((at.xp.where(at.xp.isfinite(m), m, -(10**4)) for m in tops), at.xp.maximum)]
+    return [*accumulate((at.xp.where(at.xp.isfinite(m), m, _LOWEST) for m in tops), at.xp.maximum)]
 
 
 def _merged(edges: Edges, masses: Masses, words: str, at: At) -> Any:
