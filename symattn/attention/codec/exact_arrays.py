@@ -81,7 +81,9 @@ def number(text: object, place: str) -> Quotient:
     except ArithmeticError:
         too_large = True
     if too_large:
-        raise InputError(f"{place}: {shown(text)} is larger than 10^{len(str(MOST)) - 1}, the most that a walk takes")
+        raise InputError(
+            f"{place}: {shown(text)} is larger than 10^{len(str(MOST)) - 1}, the largest number that is read"
+        )
     return value
 
 
