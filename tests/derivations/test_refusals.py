@@ -288,11 +288,11 @@ def test_a_sample_too_far_off_is_undecided(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.deep
 def test_bounds_notice_a_wrong_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    scaling_typical._at.cache_clear()
+    scaling_typical.of_gap.cache_clear()
     monkeypatch.setattr(gaussian, "mean_slope", lambda deviation: 1 / deviation)
     with pytest.raises(FalseStep):
         derive("scaling")
-    scaling_typical._at.cache_clear()
+    scaling_typical.of_gap.cache_clear()
 
 
 @pytest.mark.parametrize(

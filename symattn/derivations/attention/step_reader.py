@@ -207,6 +207,12 @@ class StepReader(Reader):
             return Value(self.kind(np.asarray(FORBIDDEN, dtype=object)))
         return super()._neg(x)
 
+    def _transposed(self, x: nt.Transposed) -> Value:
+        result = self.one(x.body)
+        if result.rank != 2:
+            raise Unread("the transpose of what is not a matrix")
+        return super()._transposed(x)
+
     def _call(self, x: nt.Call) -> Found:
         whole = self.letter(text(x))
         if whole is not None:

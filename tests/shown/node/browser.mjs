@@ -11,7 +11,7 @@ async function open(browser, path, width) {
   const page = await browser.newPage(), wrong = [], asked = new Set();
   page.on('pageerror', error => wrong.push(String(error)));
   // Firefox counts the parts of a formula while it still reads the page; they are counted below, when all are there.
-  page.on('console', line => { if (line.type() === 'error' && !/^Incorrect number of children/.test(line.text())) wrong.push(line.text()); });
+  page.on('console', line => { if (line.type() === 'error' && !/Incorrect number of children/.test(line.text())) wrong.push(line.text()); });
   page.on('request', request => asked.add(request.url()));
   await page.setViewport({ width, height: 900 });
   const [file, hash = ''] = path.split('#');
