@@ -336,7 +336,7 @@ _PAIRS = (
     _Pair(_factors(lambda c: 0 * c + c.mean()), _factors(lambda c: c), "scale", "the mean scale of all", _FACTORS),
     _Pair(_factors(lambda c: c[[0, 0, 1, 1]]), _factors(lambda c: c), "scale", "each for 2 in a row", _FACTORS),
     _Pair(lambda q, k, v, scale: _scaled(q, k, v, np.minimum(scale, np.log(100))), _scaled, "scale",
-          "the scale is cut off above 4.6", Attention(scale="given")),
+          "the scale is cut off above 4.605", Attention(scale="given")),
     _Pair(lambda q, k, v, bias: _biased(q, k, v, np.maximum(bias, -5)), _biased, "bias",
           "the bias is cut off below −5", Attention(bias=True)),
     _Pair(_times_in_third_head(2), _times_in_third_head(1), "scale", "scores of head 3 are 2 times",

@@ -67,7 +67,9 @@ class InDefinition(Search[DefinitionMistake]):
         accepted = partial(screening.leaves_little, self, self.telling)
         for way in subject.recorded or subject.ways:
             result = self._likely(
-                DefinitionMistake(operations.blamed(new.step, step), words, partial(recording.replaced, way, new))
+                DefinitionMistake(
+                    operations.step_to_blame(new.step, step), words, partial(recording.run_replaced, way, new)
+                )
                 for words, new in operations.replacements(way, inputs, accepted)
             )
             if result:

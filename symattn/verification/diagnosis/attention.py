@@ -167,7 +167,8 @@ class InAttention(Search[Mistake]):
         beside = self.right[:_SEEN]
         shown = (
             m for m in likely[:_LIKELY]
-            if not any(self.contradicts(judged, m) for judged in beside) and not screening.disproved(self, beside, m)
+            if not any(self.contradicts(judged, m) for judged in beside)
+            and not screening.contradicts_right_cases(self, beside, m)
         )  # fmt: skip
         yield from islice(self._distinct(shown), _MOST)
 
@@ -278,9 +279,9 @@ def _replaced(words: str, new: recording.Replacement, names: Sequence[str]) -> M
     """Return the mistake of one replaced operation, in attention with the named inputs."""
 
     def output(spec: Attention, values: Mapping[str, Any]) -> Any:
-        return recording.replaced(spec, new, **{name: values[name] for name in names})
+        return recording.run_replaced(spec, new, **{name: values[name] for name in names})
 
-    step = operations.blamed(new.step, "output")
+    step = operations.step_to_blame(new.step, "output")
     return Mistake(step, words, reference.Variant({"output": output}), in_floats=True, general=True)
 
 

@@ -19,6 +19,7 @@ _WIDER, _FASTER = 1.25, 10  # the ratio of successive numbers that are tried, an
 _NOTHING = 1e-4
 _FEW = 100  # the largest m of which 1/m is simpler than a decimal of one digit
 _BETTER = 0.02  # how much of the error may be left
+_AS_LITTLE = 1e-3  # of the error, by which a plainer number may leave more
 M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
 
@@ -52,7 +53,7 @@ def fitted(
     for family in families if cases else ():
         theta = _fit(family, misses)
         if theta is not None:
-            most = 2 * misses(family.mistake(theta, "")) + _BETTER * misses(None)
+            most = 2 * misses(family.mistake(theta, "")) + _AS_LITTLE * misses(None)
             yield from _named(family, theta, lambda m, most=most: explains(m) and misses(m) <= most)  # type: ignore[misc]
 
 

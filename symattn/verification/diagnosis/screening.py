@@ -93,7 +93,7 @@ def leaves_little(search: Search[M], judged: CaseResult, outputs: Outputs) -> bo
     return share is not None and share <= LITTLE
 
 
-def disproved(search: Search[M], right: Sequence[CaseResult], mistake: M) -> bool:
+def contradicts_right_cases(search: Search[M], right: Sequence[CaseResult], mistake: M) -> bool:
     """Return whether the definition leaves little of the errors that the outputs of right cases have as a mistake's.
 
     In half formats, the bound of a right case may allow the mistake as well.

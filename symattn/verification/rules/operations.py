@@ -16,15 +16,15 @@ import numpy as np
 from symattn.bounds.case_result import UNFIT
 from symattn.verification.rules.recording import (
     MOVING,
-    At,
     Function,
+    OperationCall,
     Outputs,
     RecordedArray,
     RecordedOperation,
     Recording,
     Replacement,
     Replay,
-    made,
+    is_result,
     operation_of,
     outputs_of,
 )
@@ -70,7 +70,7 @@ _POWERS = (("√{}", "{}²"), ("{}²", "√{}"))  # changes of what a mean is of
 _BINARY = ("add", "subtract", "multiply", "divide", "maximum")
 _REDUCTIONS, _AXES = ("sum", "mean", "max"), (-1, -2, -3, 0)
 Place = tuple[int, ...]  # of an operand, which may be in a list; () for the result
-Other = tuple[Callable[[], str], Callable[[At], Any]]  # another operation: its words, and the run
+Other = tuple[Callable[[], str], Callable[[OperationCall], Any]]  # another operation: its words, and the run
 
 
 def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterator[Other]:
@@ -79,24 +79,24 @@ def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterato
 
     def of_other(**fields: Any) -> Other:
         other = operation._replace(**fields)
-        return partial(recording.written, *other[:3]), lambda at: at.result(of=at.operation._replace(**fields))
+        return partial(recording.write, *other[:3]), lambda at: at.result(of=at.operation._replace(**fields))
 
     name, operands, options, _ = operation
     if name in _BINARY:
         yield from (of_other(name=other) for other in _BINARY if other != name)
-        yield from ((partial(recording.written, other, operands[::-1], {}), partial(_turned, other))
+        yield from ((partial(recording.write, other, operands[::-1], {}), partial(_turn, other))
                     for other in ("subtract", "divide"))  # fmt: skip
     for other in _REDUCTIONS if name in _REDUCTIONS else (name,):
         for axis in _AXES if name in (*_REDUCTIONS, "cumulative_sum") else ():
             if (other != name) != (axis != options.get("axis", -1)):
                 yield of_other(name=other, options={**options, "axis": axis})
     places = list(_places(operands))
-    for place, a in [((), kind(result.value, recording.written(*operation[:3]))), *places]:
+    for place, a in [((), kind(result.value, recording.write(*operation[:3]))), *places]:
         for form, change in _CHANGED.items():
             if form in _REVERSED and (len(a.shape) < 2 or a.shape[_REVERSED[form]] == 1):
                 continue
             changed = kind(a.value, form.format(recording.word(a, "(" in form or form == "{}")))
-            yield partial(_written, recording, operation, place, changed), partial(_changed, change, place)
+            yield partial(_write, recording, operation, place, changed), partial(_apply, change, place)
             if place and name != "matmul" and name not in _REDUCTIONS:
                 yield partial(recording.word, changed, True), partial(_instead, change, place)
         before = {} if alone else {k: x for k, of in recording.arrays.items() for x in of if x.number < result.number}
@@ -104,70 +104,70 @@ def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterato
         for key in before if len(before) <= _MOST else named:
             x = before[key]
             if place and x is not a and tuple(x.shape) == tuple(a.shape):
-                yield partial(_written, recording, operation, place, x), partial(_exchanged, place, key)
+                yield partial(_write, recording, operation, place, x), partial(_exchange, place, key)
             for form, added in _ADDED.items() if x.dtype.kind == "f" and _broadcasts(x.shape, a.shape) else ():
-                with_x = partial(_joined, recording, operation, place, a, form, x)
-                yield with_x, partial(_added, added, place, key)
+                with_x = partial(_write_joined, recording, operation, place, a, form, x)
+                yield with_x, partial(_combine, added, place, key)
         if place and a.round:
             stale = kind(a.value, f"{recording.word(a)} one step earlier", True)
-            yield partial(_written, recording, operation, place, stale), partial(_one_step_earlier, place)
+            yield partial(_write, recording, operation, place, stale), partial(_one_step_earlier, place)
         yield from _in_other_orders(recording, result, place[0]) if len(place) == 1 else ()
     for inner, outer in _POWERS if name == "mean" else ():
         words = outer.format(f"mean({inner.format(recording.word(operands[0]))})")
         yield partial(str, words), partial(_of_power, inner, outer)
 
 
-def _written(recording: Recording, operation: RecordedOperation, place: Place, x: RecordedArray) -> str:
+def _write(recording: Recording, operation: RecordedOperation, place: Place, x: RecordedArray) -> str:
     """Write the operation with ``x`` as operand, or ``x`` in place of the result."""
     if not place:
         return recording.word(x, True)
-    return recording.written(operation.name, _with(operation.operands, place, x), operation.options)
+    return recording.write(operation.name, _with(operation.operands, place, x), operation.options)
 
 
-def _joined(recording: Recording, operation: RecordedOperation, place: Place, a: Any, form: str, x: Any) -> str:
+def _write_joined(recording: Recording, operation: RecordedOperation, place: Place, a: Any, form: str, x: Any) -> str:
     joined = recording.kind(a.value, form.format(recording.word(a), recording.word(x)))
-    return _written(recording, operation, place, joined)
+    return _write(recording, operation, place, joined)
 
 
-def _at(at: At, place: Place, change: Function) -> Any:
+def _at(at: OperationCall, place: Place, change: Function) -> Any:
     """Run the operation with an operand, or its result, changed."""
     if not place:
         return change(at.result())
     return at.result(_with(at.operation.operands, place, change(at.value(_operand(at, place)))))
 
 
-def _operand(at: At, place: Place) -> Any:
+def _operand(at: OperationCall, place: Place) -> Any:
     return dict(_places(at.operation.operands))[place]
 
 
-def _changed(change: Function, place: Place, at: At) -> Any:
+def _apply(change: Function, place: Place, at: OperationCall) -> Any:
     return _at(at, place, partial(change, at.xp))
 
 
-def _added(added: Function, place: Place, key: Any, at: At) -> Any:
+def _combine(added: Function, place: Place, key: Any, at: OperationCall) -> Any:
     return _at(at, place, lambda y: added(y, at.value(at.latest(key))))
 
 
-def _exchanged(place: Place, key: Any, at: At) -> Any:
+def _exchange(place: Place, key: Any, at: OperationCall) -> Any:
     return _at(at, place, lambda y: at.value(at.latest(key)))
 
 
-def _one_step_earlier(place: Place, at: At) -> Any:
+def _one_step_earlier(place: Place, at: OperationCall) -> Any:
     return _at(at, place, lambda y: at.stale(_operand(at, place)))
 
 
-def _instead(change: Function, place: Place, at: At) -> Any:
+def _instead(change: Function, place: Place, at: OperationCall) -> Any:
     """Return an operand, changed, in the shape of all operands."""
     others = [at.value(a) for p, a in _places(at.operation.operands) if p != place]
     return change(at.xp, at.value(_operand(at, place))) + sum(0 * x for x in others)
 
 
-def _turned(name: str, at: At) -> Any:
+def _turn(name: str, at: OperationCall) -> Any:
     return at.result(at.operation.operands[::-1], at.operation._replace(name=name))
 
 
-def _of_power(inner: str, outer: str, at: At) -> Any:
-    return _CHANGED[outer](at.xp, _changed(_CHANGED[inner], (0,), at))
+def _of_power(inner: str, outer: str, at: OperationCall) -> Any:
+    return _CHANGED[outer](at.xp, _apply(_CHANGED[inner], (0,), at))
 
 
 def _with(operands: Sequence[Any], place: Place, x: Any) -> list[Any]:
@@ -194,16 +194,16 @@ def _in_other_orders(recording: Recording, result: RecordedArray, place: int) ->
     for path in _paths(operation_of(result), place, _DEEP):
         for last in (True, False)[: len(path) - 1]:
             words = partial(_in_order_in_words, recording, result, path, last)
-            yield words, partial(_reordered, path, last)
+            yield words, partial(_reorder, path, last)
 
 
-def _reordered(path: Sequence[int], last: bool, at: At) -> Any:
+def _reorder(path: Sequence[int], last: bool, at: OperationCall) -> Any:
     return _in_order(path, last, at.operation, lambda of, operands: at.result(operands, of))
 
 
 def _in_order_in_words(recording: Recording, result: RecordedArray, path: Sequence[int], last: bool) -> str:
     def run(of: RecordedOperation, operands: Sequence[Any]) -> RecordedArray:
-        x: RecordedArray = recording.kind(result.value, recording.written(of.name, operands, of.options))
+        x: RecordedArray = recording.kind(result.value, recording.write(of.name, operands, of.options))
         return x
 
     return str(_in_order(path, last, operation_of(result), run).words)
@@ -212,7 +212,7 @@ def _in_order_in_words(recording: Recording, result: RecordedArray, path: Sequen
 def _paths(operation: RecordedOperation, place: int, deep: int) -> Iterator[tuple[int, ...]]:
     """Yield the places of operands by which one goes back from an operation to those before it."""
     a = operation.operands[place]
-    if not deep or not made(a) or operation_of(a).name in MOVING:
+    if not deep or not is_result(a) or operation_of(a).name in MOVING:
         return
     for inner, x in enumerate(operation_of(a).operands):
         if isinstance(x, RecordedArray):
@@ -225,7 +225,7 @@ def _in_order(path: Sequence[int], last: bool, operation: RecordedOperation, run
     a path, such as the first, the operation."""
     operations = [operation]
     for place in path[:-1]:
-        if not made(a := operations[-1].operands[place]):
+        if not is_result(a := operations[-1].operands[place]):
             return run(operation, operation.operands)
         operations.append(operation_of(a))
     x = operations[-1].operands[path[-1]]
@@ -255,7 +255,7 @@ def replacements(
 def _plainest_first(pair: tuple[str, Replacement]) -> tuple[bool, bool, int]:
     """Put what takes no further array first, then what is replaced everywhere alike, then what takes fewer words."""
     words, new = pair
-    return getattr(new.run, "func", None) in (_added, _exchanged), new.line, len(words)
+    return getattr(new.run, "func", None) in (_combine, _exchange), new.line, len(words)
 
 
 def _sites(recording: Recording) -> Iterator[tuple[list[RecordedArray], dict[str, Any]]]:
@@ -278,12 +278,12 @@ def _likely(
     (nodes, where), recording = site, replay.recording
     shown = nodes[min(1, len(nodes) - 1)]  # in a loop, the second round: the first one has none before
     operation = operation_of(shown)
-    right = partial(recording.written, *operation[:3])
+    right = partial(recording.write, *operation[:3])
     rounds = [replay.at(x, {}) for x in [*nodes[:_COMPARED], *nodes[_COMPARED:][-1:]]]
     known: dict[Any, bool] = {}
     for words, run in _others(recording, shown, bool(where.get("line"))):
         new = Replacement(
-            shown.site, operation.step, run, partial(_taken, words, right, bool(where.get("line"))), **where
+            shown.site, operation.step, run, partial(_describe, words, right, bool(where.get("line"))), **where
         )
         try:
             results = [np.asarray(run(at)) for at in rounds]
@@ -296,7 +296,7 @@ def _likely(
             yield new
 
 
-def _taken(words: Callable[[], str], right: Callable[[], str], line: bool) -> str:
+def _describe(words: Callable[[], str], right: Callable[[], str], line: bool) -> str:
     return f"{words()} is taken in place of {right()}{', and alike wherever this is computed' * line}"
 
 
@@ -309,6 +309,6 @@ _BLAMED = {
 }  # fmt: skip
 
 
-def blamed(name: str, default: str) -> str:
+def step_to_blame(name: str, default: str) -> str:
     """Return the step of a report for the array of this name."""
     return next((step for end, step in _BLAMED.items() if name.endswith(end)), default)

@@ -72,7 +72,7 @@ class RecordedArray(ArrayBase):
         return bool(self.value)
 
 
-class At(NamedTuple):
+class OperationCall(NamedTuple):
     """An operation in a run: the namespace, the values of recorded arrays, and what else was computed before it."""
 
     xp: Any
@@ -92,7 +92,7 @@ class Replacement(NamedTuple):
 
     site: Site
     step: str
-    run: Callable[[At], Any]
+    run: Callable[[OperationCall], Any]
     words: Callable[[], str]
     round: int | None = None
     line: bool = False
@@ -129,12 +129,14 @@ class Recording:
             self._name(operands, frame)
         before = self.arrays.setdefault(site.calls, [])
         if new is not None and new.hits(site, len(before)):
-            result = new.run(At(self.under, _value, operation, lambda key: self.arrays[key][-1], self._stale))
+            result = new.run(
+                OperationCall(self.under, _value, operation, lambda key: self.arrays[key][-1], self._stale)
+            )
         else:
             result = _function(self.under, name)(*map(_value, operands), **options)
         if not hasattr(result, "shape") or getattr(result.dtype, "kind", "f") in ("iu" if new is None else "biu"):
             return result
-        recorded = self.kind(result, "" if new else self.written(name, operands, options))
+        recorded = self.kind(result, "" if new else self.write(name, operands, options))
         recorded.operation, recorded.site = operation, site
         recorded.number, recorded.round = len(self.nodes), len(before)
         before.append(recorded)
@@ -178,7 +180,7 @@ class Recording:
             return f"the {_CALLED.get(operand.operation.name, 'array')} before it"
         return words if alone or not re.search("[ /]", re.sub(r"\([^()]*\)", "", words)) else f"({words})"
 
-    def written(self, name: str, operands: Sequence[Any], options: Mapping[str, Any]) -> str:
+    def write(self, name: str, operands: Sequence[Any], options: Mapping[str, Any]) -> str:
         """Write an operation as a formula."""
         arrays = [a for a in operands if isinstance(a, RecordedArray)]
         if name in MOVING or (name == "sum" and options.get("axis") == -1 and operands[0].shape[-1] == 1):
@@ -253,7 +255,7 @@ def _arrays(operands: Iterable[Any]) -> Iterator[Any]:
 
 def _binds(a: Any) -> bool:
     """Return whether an operand of a difference is written without brackets."""
-    return made(a) and a.operation is not None and a.operation.name in ("multiply", "divide", "matmul")
+    return is_result(a) and a.operation is not None and a.operation.name in ("multiply", "divide", "matmul")
 
 
 def _value(a: Any) -> Any:
@@ -268,9 +270,9 @@ class Replay:
 
     def __init__(self, recording: Recording, outputs: Any) -> None:
         self.recording, self.outputs = recording, outputs if isinstance(outputs, tuple) else (outputs,)
-        self.reads = [[a.number for a in _arrays(operation_of(x).operands) if made(a)] for x in recording.nodes]
+        self.reads = [[a.number for a in _arrays(operation_of(x).operands) if is_result(a)] for x in recording.nodes]
 
-    def at(self, node: RecordedArray, values: Mapping[int, Any]) -> At:
+    def at(self, node: RecordedArray, values: Mapping[int, Any]) -> OperationCall:
         """Return the operation that gives a node, if arrays by number have these other ``values``."""
 
         def value(a: Any) -> Any:
@@ -285,7 +287,7 @@ class Replay:
         def stale(a: RecordedArray) -> Any:
             return value(self.recording.arrays[a.site.calls][a.round - 1]) if a.round else 0 * value(a)
 
-        return At(self.recording.under, value, operation_of(node), latest, stale)
+        return OperationCall(self.recording.under, value, operation_of(node), latest, stale)
 
     def run(self, new: Replacement, first: int) -> Outputs:
         """Return the outputs; ``first`` is the number of the first node that is replaced."""
@@ -295,10 +297,11 @@ class Replay:
                 values[node.number] = new.run(self.at(node, values))
             elif any(n in values for n in reads):
                 values[node.number] = self.at(node, values).result()
-        return [np.asarray(values.get(y.number, y.value) if made(y) else _value(y)) for y in self.outputs]
+        return [np.asarray(values.get(y.number, y.value) if is_result(y) else _value(y)) for y in self.outputs]
 
 
-def made(a: Any) -> bool:
+def is_result(a: Any) -> bool:
+    """Return whether it is the result of a recorded operation."""
     return isinstance(a, RecordedArray) and a.number >= 0
 
 
@@ -317,6 +320,6 @@ def outputs_of(way: Function, recording: Recording) -> Any:
     return (values["output"], values["lse"]) if getattr(way, "lse", False) else values["output"]
 
 
-def replaced(way: Function, replacement: Replacement, /, **inputs: Any) -> Any:
+def run_replaced(way: Function, replacement: Replacement, /, **inputs: Any) -> Any:
     """Compute the outputs of a definition with one operation replaced."""
     return _value(outputs_of(way, Recording(inputs, replacement)))
