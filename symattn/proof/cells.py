@@ -305,7 +305,9 @@ def _numbers(
     zeros = [x for relation, x in constraints if relation == "="]
 
     def holds(one: Mapping[Any, Fraction]) -> bool:
-        return _holds(functions, one.values()) and all(_vanishes(x, one) for x in zeros)
+        exactly = {t: sympy.Rational(v.numerator, v.denominator) for t, v in one.items()}
+        # floats are 0 near a root, too
+        return _holds(functions, one.values()) and all(sympy.expand(x.subs(exactly)) == 0 for x in zeros)
 
     result = list(islice(filter(holds, drawn(draws)), _POINTS))
     lines = _on_lines([f for _, f in functions], [*drawn(_LINES)]) if not result else ()
@@ -327,13 +329,8 @@ def _on_lines(
         edges = sorted({x for f in functions for x in _edges(lambda x, f=f, at=at: f(*at(x)))})  # type: ignore[misc]
         for x in (*edges, *((a + b) / 2 for a, b in pairwise(sorted({*_ALONG, *edges})))):
             values = {t: Fraction(value).limit_denominator(10**9) for t, value in zip(one, at(x), strict=True)}
-            if all(map(_fits_sign, values, values.values())):
+            if all(v > 0 if t.is_positive else v >= 0 or not t.is_nonnegative for t, v in values.items()):
                 yield values
-
-
-def _fits_sign(t: Any, value: Fraction) -> bool:
-    """Return whether a letter that is declared positive, or nonnegative, may have this value."""
-    return value > 0 if t.is_positive else value >= 0 or not t.is_nonnegative
 
 
 def _edges(f: Callable[[float], float]) -> Iterator[float]:
@@ -362,11 +359,6 @@ def _holds(functions: Sequence[tuple[str, Any]], numbers: Any) -> bool:
     except (ArithmeticError, ValueError):
         return False
     return all(x == 0 if relation == "=" else x > 1e-9 or (x == 0 and relation == "≥") for relation, x in values)
-
-
-def _vanishes(x: Any, values: Mapping[Any, Fraction]) -> bool:
-    """Return whether ``x`` is exactly 0, as floats are 0 near a root, too."""
-    return bool(sympy.expand(x.subs({t: sympy.Rational(v.numerator, v.denominator) for t, v in values.items()})) == 0)
 
 
 def _decided(x: Any) -> bool:

@@ -74,20 +74,13 @@ def _differing(x: pr.Differing) -> Record:
     return {**sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
 
 
-def _record(x: Proof | pr.Premise) -> Record:
-    return certificate(x) if isinstance(x, Proof) else premise(x)
-
-
-def _conclusions(every: Sequence[tuple[Expression, ...]], keys: tuple[str, ...]) -> list[Record]:
-    """Return the conclusions, each with a part for every key and its free indices."""
-    return [_parts_with_indices(bare(*parts), **dict(zip(keys, parts, strict=True))) for parts in every]
-
-
 def _concluded(x: pr.Concluded) -> Record:
     about = {key: _field(value) for key, value in x.about.items()}
     summed = [_summed(**about)] if x.rule == "induction" else []
-    conclusions = [*_conclusions(x.conclusions, PARTS.get(x.rule, _SIDES)), *summed]
-    return {"rule": x.rule, **about, "premises": list(map(_record, x.premises)), "conclusions": conclusions}
+    keys = PARTS.get(x.rule, _SIDES)
+    conclusions = [_parts_with_indices(bare(*parts), **dict(zip(keys, parts, strict=True))) for parts in x.conclusions]
+    premises = [certificate(y) if isinstance(y, Proof) else premise(y) for y in x.premises]
+    return {"rule": x.rule, **about, "premises": premises, "conclusions": [*conclusions, *summed]}
 
 
 def _summed(letter: str, sort: str, term: object, closed: object) -> Record:

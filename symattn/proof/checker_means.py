@@ -127,7 +127,11 @@ class _Mean:
         result, every = [], self._expanded(x)
         expect_few(sum(_PARTITIONS[min(len(same), _HIGHEST)] for _, fs in every for same in self._of_each(fs)))
         for indices, factors in every:
-            body = self._of_product(factors)
+            of_each = self._of_each(factors)
+            random = [f for same in of_each for f in same]
+            expect(all(len(i) == 1 for f in random for i in f.indices), "random letters under a permutation")
+            fixed = [f for f in factors if f not in random]
+            body = multiplied([number(1), *fixed, *map(self._moment, of_each)])
             for name, sort in reversed(indices):
                 body = node("total", [body], name, (sort,))
             result.append(body)
@@ -158,12 +162,6 @@ class _Mean:
             over = x.of([number(1), x.below[1]])
             return [(indices, (*factors, over)) for indices, factors in self._expanded(x.below[0])]
         raise Rejected("a mean of what is not a polynomial in random letters")
-
-    def _of_product(self, factors: Sequence[CheckedNode]) -> CheckedNode:
-        of_each = self._of_each(factors)
-        random = [f for same in of_each for f in same]
-        expect(all(len(i) == 1 for f in random for i in f.indices), "random letters under a permutation")
-        return multiplied([number(1), *(f for f in factors if f not in random), *map(self._moment, of_each)])
 
     def _of_each(self, factors: Sequence[CheckedNode]) -> list[list[CheckedNode]]:
         """Return the random letters among the factors, grouped by array."""

@@ -60,7 +60,13 @@ def _over_common(x: ex.Sum) -> Cleared:
     common: Denominators = {}
     for part in parts:
         common = _joined(common, part.denominators, together=False)
-    numerators = [multiply(p.numerator, *_expanded(_without(common, p.denominators))) for p in parts]
+    numerators = []
+    for part in parts:
+        own = part.denominators
+        missing = {
+            k: RepeatedDenominator(d.base, d.times - (own[k].times if k in own else 0)) for k, d in common.items()
+        }
+        numerators.append(multiply(part.numerator, *_expanded(missing)))
     return Cleared(add(*numerators), common)
 
 
@@ -113,10 +119,6 @@ def _joined(a: Denominators, b: Denominators, together: bool) -> Denominators:
         there = out[key].times if key in out else 0
         out[key] = RepeatedDenominator(base, there + times if together else max(there, times))
     return out
-
-
-def _without(a: Denominators, b: Denominators) -> Denominators:
-    return {k: RepeatedDenominator(p.base, p.times - (b[k].times if k in b else 0)) for k, p in a.items()}
 
 
 def _expanded(d: Denominators) -> list[ex.Expression]:

@@ -26,12 +26,9 @@ def asks_types(function: object) -> bool:
     if str(getattr(function, "__module__", "")).startswith("symattn."):
         return False
     every = (x for x in reached(function) if isinstance(x, CodeType) and "type" in x.co_names)
-    loads = (i for code in every if not _is_own(code) for i in dis.get_instructions(code) if i.argval == "type")
+    users = (code for code in every if not Path(code.co_filename).is_relative_to(ROOT))
+    loads = (i for code in users for i in dis.get_instructions(code) if i.argval == "type")
     return any(i.opname in ("LOAD_GLOBAL", "LOAD_NAME") for i in loads)
-
-
-def _is_own(code: CodeType) -> bool:
-    return Path(code.co_filename).is_relative_to(ROOT)
 
 
 def raised_in_symattn(error: BaseException) -> bool:

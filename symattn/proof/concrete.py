@@ -101,11 +101,6 @@ class World:
             return flint.fmpq(holds(x, at))
         raise Refused(f"no polynomial for {type(x).__name__.lower()}")
 
-    def _factors(self, x: ex.Expression, at: Place) -> tuple[ex.Expression, ...]:
-        """Return the children of ``x``; none if a predicate among the factors is 0."""
-        false = isinstance(x, ex.Product) and any(isinstance(y, ex.Predicate) and not holds(y, at) for y in x.children)
-        return () if false else x.children
-
     def polynomial(self, x: ex.Expression, at: Place) -> Any:
         """Return ``x`` at a place, in the ring."""
         return _cached(self._memo, x, at, self._polynomial)
@@ -122,8 +117,9 @@ class World:
             places = ({**at, x.index: a} for a in range(self.sizes[x.index.sort]))
             return sum((self.polynomial(x.body, there) for there in places), self.constant(0))
         if isinstance(x, ex.Product):
-            parts = self._factors(x, at)
-            return reduce(mul, (self.polynomial(y, at) for y in parts)) if parts else self.constant(0)
+            if any(isinstance(y, ex.Predicate) and not holds(y, at) for y in x.children):
+                return self.constant(0)
+            return reduce(mul, (self.polynomial(y, at) for y in x.children))
         if isinstance(x, ex.Exponential):
             powers = (self.generator(letter) ** times for letter, times in self.exponentials(x, at))
             return reduce(mul, powers, self.constant(1))
@@ -206,18 +202,13 @@ def _places(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]
     compared = {i.sort for y in orders for i in y.sides}
     places: list[dict[ex.Index, int]] = [{}]
     for i in free:
-        every = sizes[i.sort]
-        places = [
-            {**at, i: n}
-            for at in places
-            for n in range(every if i.sort in compared else min(every, _members(at, i.sort) + 1))
-        ]
+        every, longer = sizes[i.sort], []
+        for at in places:
+            # the members of a sort that a place names are 0, 1, …
+            fresh = 1 + max((n for j, n in at.items() if j.sort == i.sort), default=-1)
+            longer += [{**at, i: n} for n in range(every if i.sort in compared else min(every, fresh + 1))]
+        places = longer
     return list(places)
-
-
-def _members(at: Place, sort: str) -> int:
-    """Return how many members of a sort a place names; they are 0, 1, …"""
-    return 1 + max((n for i, n in at.items() if i.sort == sort), default=-1)
 
 
 def _inverse_free(world: World, f: Any) -> Any:

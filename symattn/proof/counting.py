@@ -191,9 +191,11 @@ def _monomials(x: ex.Expression) -> list[_Monomial]:
     if isinstance(x, ex.Sum):
         return [m for y in x.children for m in _monomials(y)]
     if isinstance(x, ex.Product):
-        out = [_Monomial((), False, frozenset())]
-        for y in x.children:
-            out = [_times(a, b) for a in out for b in _monomials(y)]
+        out = []
+        for parts in product(*map(_monomials, x.children)):
+            signature = tuple(sorted(name for m in parts for name in m.signature))
+            negative = sum(m.negative for m in parts) % 2 == 1
+            out.append(_Monomial(signature, negative, frozenset().union(*[m.indices for m in parts])))
         return out
     if isinstance(x, ex.Total):
         inside = _monomials(x.body)
@@ -203,11 +205,6 @@ def _monomials(x: ex.Expression) -> list[_Monomial]:
     if isinstance(x, ex.Predicate) and x.relation == "=":
         return [_Monomial(("=",), False, frozenset())]
     raise Refused(f"{type(x).__name__.lower()} in an exponent")
-
-
-def _times(a: _Monomial, b: _Monomial) -> _Monomial:
-    signature = tuple(sorted(a.signature + b.signature))
-    return _Monomial(signature, a.negative != b.negative, a.indices | b.indices)
 
 
 @dataclass(frozen=True)

@@ -115,13 +115,14 @@ class Expectation:
         if any(i.image for x in letters for i in x.indices):
             raise Refused("moments: random letters under a permutation")
         name = array_of(letters[0])
-        terms = []
+        cumulants, terms = self._known(name), []
         for blocks in _set_partitions(letters):
-            weights = [self._cumulant(name, len(b)) for b in sorted(blocks, key=len)]
+            orders = sorted(map(len, blocks))
+            weights = [cumulants[n - 1] if n <= len(cumulants) else None for n in orders]
             if ex.ZERO not in weights:
                 known = [w for w in weights if w is not None]
                 if len(known) < len(weights):
-                    raise Refused(f"moments: the moment of order {max(map(len, blocks))} of {name} is not assumed")
+                    raise Refused(f"moments: the moment of order {orders[-1]} of {name} is not assumed")
                 terms.append(multiply(*known, *[_all_equal(b) for b in blocks]))
         return add(*terms)
 
@@ -131,10 +132,6 @@ class Expectation:
             values = law.cumulants(*[self.given[p] for p in law.parameters])
             self.cumulants[name] = tuple(None if k is None else Indexed.lift(k).at(()) for k in values)
         return self.cumulants[name]
-
-    def _cumulant(self, name: str, order: int) -> ex.Expression | None:
-        known = self._known(name)
-        return known[order - 1] if order <= len(known) else None
 
     def _enumerated(self, f: Callable[..., object], names: list[str]) -> Any:
         """Return Σ over all outcomes of probability · f(outcome)."""
@@ -157,18 +154,14 @@ class Expectation:
         if prod(map(len, entries)) > OUTCOMES:
             raise Undecided("moments: too many outcomes to run through")
         mean = None
+        shapes = {name: self.given[name].plain_shape for name in laws}
         for outcome in product(*entries):
             values = (value for value, _ in outcome)
-            shapes = {name: self.given[name].plain_shape for name in laws}
-            term = f(**{name: Exact(_filled(values, shape)) for name, shape in shapes.items()})
+            arrays = {name: np.fromiter(islice(values, prod(shape)), object) for name, shape in shapes.items()}
+            term = f(**{name: Exact(array.reshape(shapes[name])) for name, array in arrays.items()})
             term = term * prod(probability for _, probability in outcome)
             mean = term if mean is None else mean + term
         return mean
-
-
-def _filled(values: Iterator[Any], shape: tuple[int, ...]) -> np.ndarray:
-    """Return the next values as an array of this shape."""
-    return np.fromiter(islice(values, prod(shape)), object, prod(shape)).reshape(shape)
 
 
 def multiplied_out(x: ex.Expression) -> ex.Expression:

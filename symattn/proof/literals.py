@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import Any
 
 from symattn.arrays.notes import Met, Polynomial, listening, meeting, value_at
 from symattn.document.errors import SymattnError
@@ -105,16 +104,11 @@ def _met(sides: Sides, declared: Declared, world: Letters | Numbers, sizes: Mapp
         try:
             for pair in pairs(sides, declared, world):
                 for side in pair:
-                    _look_at(side)
+                    for place in side.places() if hasattr(side, "places") else ():
+                        side.at(place)
         except (SymattnError, ArithmeticError, TypeError):
             pass  # a number that only some sizes give, say a remainder, can only be compared
     return result
-
-
-def _look_at(x: Any) -> None:
-    """Compute every element of an array of letters."""
-    for place in x.places() if hasattr(x, "places") else ():
-        x.at(place)
 
 
 def literals(*functions: object) -> tuple[int, ...]:

@@ -87,14 +87,12 @@ class Ring:
         if x.is_Add or x.is_Mul:
             return reduce(add if x.is_Add else mul, map(self.of, x.args))
         if _is_exponential(x):
-            return reduce(
-                mul, (self._exponential(*term) for term in _terms(x)), RationalQuotient(self, self.one, self.one)
-            )
+            result = RationalQuotient(self, self.one, self.one)
+            for coefficient, monomial in _terms(x):
+                power = int(coefficient * self.exponents[monomial])
+                result = result * RationalQuotient(self, self.exponentials[monomial], self.one) ** power
+            return result
         return self.of(x.base) ** int(x.exp)
-
-    def _exponential(self, coefficient: Any, monomial: Any) -> RationalQuotient:
-        power = int(coefficient * self.exponents[monomial])
-        return RationalQuotient(self, self.exponentials[monomial], self.one) ** power
 
     def _collect(self, x: Any) -> None:
         if x.is_Rational or x in self.letters:

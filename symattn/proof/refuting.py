@@ -242,13 +242,15 @@ def _differs(sides: Sides, declared: Declared, world: Numbers) -> tuple[Refuting
 
 
 def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[RefutingExample | None, bool]:
+    from symattn.arrays.special import Forbidden, Undefined
+
     try:
         for left, right in pairs(sides, declared, world):
             a, b = np.broadcast_arrays(_entries(left, world.balls), _entries(right, world.balls))
             if not a.size:
                 return None, False
             for place in np.ndindex(a.shape):
-                if not _comparable(a[place], b[place]):
+                if any(isinstance(x, (Undefined, Forbidden)) for x in (a[place], b[place])):
                     return None, False
                 if world.balls and not (a[place] < b[place] or a[place] > b[place]):
                     continue  # overlapping balls decide nothing
@@ -267,12 +269,6 @@ def _entries(x: object, balls: bool = False) -> np.ndarray:
     from symattn.arrays.exact import Exact
 
     return (Ball if balls else Exact).of(x).entries
-
-
-def _comparable(a: object, b: object) -> bool:
-    from symattn.arrays.special import Forbidden, Undefined
-
-    return not any(isinstance(x, (Undefined, Forbidden)) for x in (a, b))
 
 
 def meaningless(notes: Iterable[str]) -> str:

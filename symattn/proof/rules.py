@@ -21,7 +21,7 @@ from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
 from symattn.proof.premises import About, Concluded, Sign
-from symattn.proof.prover import Proof, prove, sides_at, unsimplified
+from symattn.proof.prover import prove, sides_at, unsimplified
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs, run
 from symattn.proof.theorem import Decision, Refutation
@@ -178,7 +178,9 @@ class Substitution(Rule):
     false: Sides
 
     def _decided(self) -> Decision:
-        premises, proofs = self._substituted(), self._proofs()
+        premises = self._substituted()
+        (left, right), (equal, to) = pairs(self.sides, self.declared, Letters())[0], self._ends()
+        proofs = prove(left, self._with_array(equal)), prove(self._with_array(to), right)
         if not all(p.proved for p in proofs):
             return Decision(Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved)))
         evidence = accepted(Evidence(Grade.PROVED, "all sizes"), proofs, premises)
@@ -200,10 +202,6 @@ class Substitution(Rule):
         zero = 0 * Letters().array(self.name, self.shape, self.declared)
         equal, to = (x + zero for x in both)
         return equal, to
-
-    def _proofs(self) -> tuple[Proof, ...]:
-        (left, right), (equal, to) = pairs(self.sides, self.declared, Letters())[0], self._ends()
-        return prove(left, self._with_array(equal)), prove(self._with_array(to), right)
 
     def _substituted(self) -> tuple[Concluded, ...]:
         ((left, right),) = pairs(self.sides, self.declared, Letters())

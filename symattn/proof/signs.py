@@ -106,7 +106,7 @@ def needed(noted: Iterable[ex.Demand], sides: Iterable[ex.Expression]) -> tuple[
     _expect_divisors(every)
     for relation, x in (d for d in every if d.relation != ex.TESTED):
         d = ex.Demand(relation, _settled(x))
-        if _met(d):
+        if positive(d.expression) or (d.relation == "≥" and never_negative(d.expression)):
             continue
         key = ex.canonical(d.expression, named(d.expression))
         if strongest.setdefault(key, d).relation != d.relation:  # ≥ and ≠ make >
@@ -142,11 +142,6 @@ def _within(sides: Iterable[ex.Expression]) -> Iterator[ex.Demand]:
             yield ex.Demand(_OF_FUNCTION[x.name], x.children[0])
 
 
-def _met(d: ex.Demand) -> bool:
-    """Return whether the form of the expression shows that the demand is met."""
-    return positive(d.expression) or (d.relation == "≥" and never_negative(d.expression))
-
-
 def positive(x: ex.Expression) -> bool:
     """Return whether ``x`` > 0 by its form: ``known_positive``, or one positive term among nonnegative ones."""
     if isinstance(x, ex.Sum):
@@ -174,16 +169,10 @@ def _impossible(x: ex.Expression) -> bool:
     """Return whether ``x`` is zero at some place of the tested sizes; False if that cannot be determined."""
     try:
         numerator = cleared(x).numerator
-        sorts = {i.sort for i in x.free} | _sorts(numerator)
+        every = nodes(numerator, arguments=True)
+        sorts = {i.sort for i in x.free} | {y.index.sort for y in every if isinstance(y, ex.Binder)}
+        sorts |= {y.sort for y in every if isinstance(y, ex.Count)}
         cut_off(numerator, ())
         return zero_somewhere(numerator, x.free, dict.fromkeys(sorts, SIZE))
     except Refused:
         return False
-
-
-def _sorts(x: ex.Expression) -> set[str]:
-    """Return the sorts that sums run over, and those whose size occurs in ``x`` as a number."""
-    every = nodes(x, arguments=True)
-    return {y.index.sort for y in every if isinstance(y, ex.Binder)} | {
-        y.sort for y in every if isinstance(y, ex.Count)
-    }

@@ -97,13 +97,6 @@ def holds(left: Any, sign: str, right: Any) -> bool:
     return all(entry_holds(x, sign, y) for x, y in zip(a.flat, b.flat, strict=True))
 
 
-def _infinite_holds(x: object, sign: str, y: object) -> bool:
-    """Return whether the relation holds with ±∞ or NaN, which here is equal to itself and has no order."""
-    if "nan" in (str(x), str(y)):
-        return sign == "=" and str(x) == str(y)
-    return bool(COMPARED[sign](x, y))
-
-
 def entry_holds(x: Any, sign: str, y: Any) -> bool:
     """Return whether ``x sign y`` for two entries. Raises Undecided."""
     if not hasattr(x, "rad") or not hasattr(y, "rad"):
@@ -112,7 +105,9 @@ def entry_holds(x: Any, sign: str, y: Any) -> bool:
         except TypeError as reason:
             raise Undecided(f"there is no order between {x} and {y}") from reason
     if not (x.is_finite() and y.is_finite()):
-        return _infinite_holds(x, sign, y)
+        if "nan" in (str(x), str(y)):  # NaN is here equal to itself, and has no order
+            return sign == "=" and str(x) == str(y)
+        return bool(COMPARED[sign](x, y))
     gap = y - x
     if sign == "≠":
         return not gap.contains(0)

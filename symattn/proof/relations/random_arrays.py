@@ -92,7 +92,8 @@ def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Val
             raise Unread(f"the mean of {text(body)}")
         exponent = reader.number(0)
         along: Value | None = None
-        for term in [t for f in factors if isinstance(f, nt.Power) for t in _terms(f.exponent)]:
+        exponents = [f.exponent for f in factors if isinstance(f, nt.Power)]
+        for term in [t for x in exponents for t in (x.terms if isinstance(x, nt.Sum) else (x,))]:
             match term:
                 case nt.Product((first, x), "·") if first == w and nt.replaced(x, {w: nt.node(0)}) == x:
                     along = v.added(along, reader.one(x)) if along else reader.one(x)
@@ -105,7 +106,3 @@ def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Val
         return exponent.on(reader.xp.exp)
 
     return read
-
-
-def _terms(x: Node) -> tuple[Node, ...]:
-    return x.terms if isinstance(x, nt.Sum) else (x,)

@@ -202,7 +202,9 @@ class Reader(LetterMeanings):
                 return result
             if isinstance(result, Several) or (result.rank == 1 and isinstance(x.body, nt.Transposed)):
                 raise Unread("an index of several things, or of a vector that is transposed for nothing")
-            return self.part(result, _parts_of(x.sub))
+            sub = x.sub
+            parts = sub.factors if isinstance(sub, nt.Product) else sub.parts if isinstance(sub, nt.Commas) else (sub,)
+            return self.part(result, parts)
         if x.style == "abs" and text(x.body) in self.glossary.sets:
             return Value(self.xp.asarray(self.length(self.glossary.sets[text(x.body)])))
         result = self.one(x.body)
@@ -397,7 +399,3 @@ class Reader(LetterMeanings):
         zero = reduce(add, [0 * v.spread(e, letters, 0) for e in every]) if letters else None
         entries = [[e.array if zero is None else v.spread(e, letters, 0) + zero for e in row] for row in rows]
         return Value(self.xp.stack([self.xp.stack(row, axis=-1) for row in entries], axis=-2), letters, 2)
-
-
-def _parts_of(x: Node) -> tuple[Node, ...]:
-    return x.factors if isinstance(x, nt.Product) else x.parts if isinstance(x, nt.Commas) else (x,)

@@ -36,19 +36,15 @@ def _layer(reader: Reader, base: str, letter: str, body: Node, parts: tuple[Node
     steps = reader.length(reader.sort(letter)) - 1 if running else reader.whole_number(first)
     if not isinstance(steps, int):
         raise Refused(f"as many steps as {text(first)} says, which is not a number here")
+    families = {key: family for key, family in reader.glossary.families.items() if key != base}
     for step in range(steps):
-        states.append(_next(reader, base, letter, body, states[-1], step))
+        inner = reader.within({**reader.arrays, text(Name(base, (Name(letter),))): states[-1].array})
+        inner.glossary = replace(reader.glossary, families=families, places={**reader.glossary.places, letter: step})
+        states.append(inner.one(body))
     if running:
         every = reader.xp.stack([x.array for x in states])
         return reader.part(Value(every, (), states[0].rank + 1), parts)
     return reader.part(states[-1], tuple(rest)) if rest else states[-1]
-
-
-def _next(reader: Reader, base: str, letter: str, body: Node, state: Value, step: int) -> Value:
-    inner = reader.within({**reader.arrays, text(Name(base, (Name(letter),))): state.array})
-    families = {key: family for key, family in reader.glossary.families.items() if key != base}
-    inner.glossary = replace(reader.glossary, families=families, places={**reader.glossary.places, letter: step})
-    return inner.one(body)
 
 
 def written_out(reader: Reader, arguments: tuple[Node, ...]) -> tuple[Node, ...]:
