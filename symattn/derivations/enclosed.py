@@ -119,13 +119,10 @@ class Enclosed:
                 return self.decimal(count)
             except Undecided:
                 pass
-        return f"<{self._bound()}"
-
-    def _bound(self) -> str:
         with flint.ctx.workprec(64):
             top = abs(self.ball).upper()
             e = (top.log() / flint.arb(10).log()).upper().ceil().unique_fmpz() if top > 0 else 0
-        return f"1e{int(e):+03d}"
+        return f"<1e{int(e):+03d}"
 
     def __str__(self) -> str:
         return str(self.ball.str(max(6, self.proven())))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from symattn.arrays.array import Array
 from symattn.attention.projections import grouped_attention, tile_heads
 from symattn.attention.spec import Attention
 from symattn.derivations.derivation_texts import DerivationText
@@ -50,13 +49,9 @@ def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
     """Derive that query head t reads head ⌊t/r⌋: multi-head attention with each key-value head repeated r times."""
     sizes = {"heads": heads, "dk": dk, "dv": dv}
     numbers = Glossary(defined={"O": _one_number(False), "O_tiled": _one_number(True)})
-    letters = {"heads": Glossary(sizes={}, defined={"O": _implemented}), "numbers": numbers}
+    outputs = lambda reader: grouped_attention(_ATTENTION, *(reader.arrays[letter] for letter in "QKV"))  # noqa: E731
+    letters = {"heads": Glossary(sizes={}, defined={"O": outputs}), "numbers": numbers}
     return DerivationText(letters, table=[_table(heads, dk, dv)], **sizes).document("gqa", _TEXT, parameters=sizes)
-
-
-def _implemented(reader: Reader) -> Array:
-    """Return the outputs of all query heads, by the implementation."""
-    return grouped_attention(_ATTENTION, *(reader.arrays[letter] for letter in "QKV"))
 
 
 def _one_number(tiled: bool) -> Any:

@@ -59,7 +59,10 @@ POSITIONS, QUERY, KEY = 3, (1, 0), (2, 1)
 
 def derivation() -> Document:
     """Derive ⟨R_m q, R_n k⟩ = ⟨q, R_{n−m} k⟩."""
-    defined = {letter: _entry_of_plane(place) for place, letter in enumerate("ab")}
+    defined = {  # the entries 2f and 2f + 1 of a vector
+        "a": lambda reader: Value(reader.array("y")[:, 0], ("f",)),
+        "b": lambda reader: Value(reader.array("y")[:, 1], ("f",)),
+    }
     letters = {
         "plane": positions({"y": "f 2"}, "m", {"R": _in_a_plane}, defined=defined),
         "whole": ROTARY,
@@ -76,11 +79,6 @@ def _in_a_plane(reader: Reader, parts: tuple[Node, ...]) -> Value:
     """Return R_p in the plane f, a 2 × 2 matrix, by applying the implementation to (1, 0) and (0, 1)."""
     (cosine, sine), unit = turn(reader, *parts), identity(reader, reader.length("2"))
     return Value(rotate_interleaved(unit, cosine[:, None, None], sine[:, None, None]).mT, ("f",), 2)
-
-
-def _entry_of_plane(place: int) -> Any:
-    """Return the entry 2f or 2f + 1 of a vector."""
-    return lambda reader: Value(reader.array("y")[:, place], ("f",))
 
 
 def _turned(reader: Reader, parts: tuple[Node, ...]) -> Value:

@@ -40,14 +40,6 @@ def words(reason: Text | str) -> Text:
     return ((reason,) if reason else ()) if isinstance(reason, str) else reason
 
 
-def listed(formulas: Iterable[Node]) -> Text:
-    """Return formulas separated by commas, as running text."""
-    parts: list[Node | str] = []
-    for formula in formulas:
-        parts += [", ", formula]
-    return tuple(parts[1:])
-
-
 def checked(where: str) -> Evidence:
     """Return the evidence of an exact check at the named sizes."""
     return Evidence(Grade.CHECKED, where)

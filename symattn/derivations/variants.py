@@ -59,18 +59,14 @@ def support(name: str, variant: NamedVariant, kinds: tuple[str, ...] = KINDS) ->
     """Run a variant on every kind."""
     result = Support(name, variant)
     for kind in kinds:
-        result.found[kind] = _reason(_CHECKS[kind], result)
+        try:
+            reason = _CHECKS[kind](result)
+        except Undecided:
+            reason = "numbers are compared, which this kind cannot decide"
+        except (Refused, InputError) as refusal:  # the end of its message
+            reason = str(refusal).removesuffix("; use ball").rsplit(": ", 1)[-1]
+        result.found[kind] = reason
     return result
-
-
-def _reason(check: Callable[[Support], str | None], of: Support) -> str | None:
-    """Say why a check fails: the end of the refusal's message, or a comparison that cannot be decided."""
-    try:
-        return check(of)
-    except Undecided:
-        return "numbers are compared, which this kind cannot decide"
-    except (Refused, InputError) as refusal:
-        return str(refusal).removesuffix("; use ball").rsplit(": ", 1)[-1]
 
 
 def _entries(name: str, variant: NamedVariant, size: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -304,11 +304,7 @@ def _numbers(
     functions = [(relation, _in_floats(tuple(symbols), x)) for relation, x in constraints]
     zeros = [x for relation, x in constraints if relation == "="]
 
-    def holds(one: Mapping[Any, Fraction]) -> bool:
-        exactly = {t: sympy.Rational(v.numerator, v.denominator) for t, v in one.items()}
-        # floats are 0 near a root, too
-        return _holds(functions, one.values()) and all(sympy.expand(x.subs(exactly)) == 0 for x in zeros)
-
+    holds = partial(_holds, functions, zeros)
     result = list(islice(filter(holds, drawn(draws)), _POINTS))
     lines = _on_lines([f for _, f in functions], [*drawn(_LINES)]) if not result else ()
     return result or list(islice(filter(holds, lines), 1))
@@ -353,12 +349,16 @@ def _wild(symbols: Sequence[Any], random: Random, literals: Sequence[Fraction]) 
     return {t: draw(random, 1, sign, *more)[0] for t, sign in zip(symbols, signs, strict=True)}
 
 
-def _holds(functions: Sequence[tuple[str, Any]], numbers: Any) -> bool:
+def _holds(functions: Sequence[tuple[str, Any]], zeros: Sequence[Any], one: Mapping[Any, Fraction]) -> bool:
+    """Return whether the constraints hold at these numbers; ``zeros`` exactly, as floats are 0 near a root, too."""
     try:
-        values = [(relation, f(*map(float, numbers))) for relation, f in functions]
+        values = [(relation, f(*map(float, one.values()))) for relation, f in functions]
     except (ArithmeticError, ValueError):
         return False
-    return all(x == 0 if relation == "=" else x > 1e-9 or (x == 0 and relation == "≥") for relation, x in values)
+    if not all(x == 0 if relation == "=" else x > 1e-9 or (x == 0 and relation == "≥") for relation, x in values):
+        return False
+    exactly = {t: sympy.Rational(v.numerator, v.denominator) for t, v in one.items()}
+    return all(sympy.expand(x.subs(exactly)) == 0 for x in zeros)
 
 
 def _decided(x: Any) -> bool:

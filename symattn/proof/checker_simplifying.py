@@ -246,23 +246,20 @@ def _is_root(x: CheckedNode) -> bool:
 
 
 def _added(xs: Iterable[CheckedNode]) -> CheckedNode:
-    """Return the sum of simplified expressions."""
+    """Return the sum of simplified expressions, with the relations that are factors of all terms taken out."""
     terms = [t for x in xs for t in _terms(x)]
     rest = [t for t in terms if t.kind != "number"]
     value = sum((t.label for t in terms if t.kind == "number"), start=Fraction(0))
     if value or not rest:
         rest.append(number(value))
-    return _hoisted(rest) if len(rest) > 1 else rest[0]
-
-
-def _hoisted(xs: list[CheckedNode]) -> CheckedNode:
-    """Return the sum, with the relations that are factors of all terms taken out."""
-    relations = [{f.own_form: f for f in factors(x) if f.kind == "is"} for x in xs]
+    if len(rest) == 1:
+        return rest[0]
+    relations = [{f.own_form: f for f in factors(x) if f.kind == "is"} for x in rest]
     common = set(relations[0]).intersection(*relations[1:])
     if not common:
-        return flat_sum(xs)
-    rest = [_multiplied([f for f in factors(x) if f.kind != "is" or f.own_form not in common]) for x in xs]
-    return _multiplied([*[relations[0][key] for key in common], _added(rest)])
+        return flat_sum(rest)
+    others = [_multiplied([f for f in factors(x) if f.kind != "is" or f.own_form not in common]) for x in rest]
+    return _multiplied([*[relations[0][key] for key in common], _added(others)])
 
 
 def _multiplied(xs: Iterable[CheckedNode]) -> CheckedNode:

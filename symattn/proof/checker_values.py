@@ -200,17 +200,13 @@ class Point:
             times, rest = divmod(PARTS * c.numerator, c.denominator)
             if rest:
                 raise Rejected(f"the coefficient {c} in an exponent")
-            value = value * self._raised(monomial, times) % self.modulus
+            key = ("e", monomial, times)
+            if key not in self._drawn:
+                base = self.draw(("e", monomial))
+                self._drawn[key] = pow(base if times > 0 else self._inverted(base), abs(times), self.modulus)
+            value = value * self._drawn[key] % self.modulus
             up, down = up + max(times, 0), down + max(-times, 0)
         return CheckedValue(value, up, down)
-
-    def _raised(self, monomial: tuple[object, ...], times: int) -> int:
-        """Return e^{μ/12} to a power."""
-        key = ("e", monomial, times)
-        if key not in self._drawn:
-            base = self.draw(("e", monomial))
-            self._drawn[key] = pow(base if times > 0 else self._inverted(base), abs(times), self.modulus)
-        return self._drawn[key]
 
     def _inverted(self, value: int) -> int:
         try:

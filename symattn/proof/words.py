@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from symattn.document import model as md
@@ -82,6 +82,14 @@ def opened(words: Text) -> Text:
     if not isinstance(opening, str) or not _WORD.match(opening):
         return words
     return (opening[0].upper() + opening[1:], *words[1:])
+
+
+def listed(formulas: Iterable[Node]) -> Text:
+    """Return formulas separated by commas, as running text."""
+    parts: list[Node | str] = []
+    for formula in formulas:
+        parts += [", ", formula]
+    return tuple(parts[1:])
 
 
 def with_formulas(words: Text) -> Text:

@@ -65,28 +65,17 @@ def _mixed(e: Array, x: Array) -> Any:
     return row_with_sum_one(e) @ x
 
 
-def _spread_after(e: Array, x: Array) -> Any:
-    """Return the largest entry of each column of P x minus the smallest."""
-    y = soft(e) @ x
-    return y.max(axis=0) - y.min(axis=0)
-
-
-def _factor(e: Array) -> Any:
-    """1 − n min P."""
-    p = soft(e)
-    return 1 - (0 * p + 1).sum(axis=-1).max() * p.min()
-
-
 def _with_skip(e: Any, x: Any) -> tuple[Array, Array]:
-    """Return the spread of X + P X, and the spread of X times the factor."""
-    y = x + soft(e) @ x
-    return y.max(axis=0) - y.min(axis=0), _factor(e) * (x.max(axis=0) - x.min(axis=0))
+    """Return the spread of X + P X, and the spread of X times 1 − n min P."""
+    p = soft(e)
+    y, factor = x + p @ x, 1 - (0 * p + 1).sum(axis=-1).max() * p.min()
+    return y.max(axis=0) - y.min(axis=0), factor * (x.max(axis=0) - x.min(axis=0))
 
 
 def _cubed(e: Array, x: Any) -> tuple[Array, Array]:
     """Return the spread after a layer, and the cube of that before."""
-    before = x.max(axis=0) - x.min(axis=0)
-    return _spread_after(e, x), before * before * before
+    y, before = soft(e) @ x, x.max(axis=0) - x.min(axis=0)
+    return y.max(axis=0) - y.min(axis=0), before * before * before
 
 
 def _kept(eps: Array, n: Array) -> Array:

@@ -35,10 +35,6 @@ LETTERS = Glossary(
 ).where("Π = I − 𝟏 𝟏ᵀ/d_model")
 
 
-def _root(x: Array) -> Array:
-    return x.__array_namespace__().sqrt(x)
-
-
 # -- weights around a norm ---------------------------------------------------------------------------------------------
 LAYER = {"x": "n d", "w": "d m", "g": "n m", "a": ""}
 
@@ -47,7 +43,8 @@ def _weight_gradient(x: Array, w: Array, g: Array) -> Array:
     """Return ∇_W ⟨G, RMS(X W)⟩ = Xᵀ (G − Z (Z · G) / ‖Z‖²) / ρ with Z = X W, row by row."""
     z = x @ w
     # the number of columns, as a column
-    return x.mT @ ((g - z * add_up(z * g) / squares(z)) / _root(squares(z) / add_up(0 * z + 1)))
+    rho = z.__array_namespace__().sqrt(squares(z) / add_up(0 * z + 1))
+    return x.mT @ ((g - z * add_up(z * g) / squares(z)) / rho)
 
 
 @partial(

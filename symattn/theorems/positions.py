@@ -20,16 +20,14 @@ from symattn.theorems.letters import CAUSAL, add_up, rows
 from symattn.theorems.rotations import positions, rotation_matrix, turn, unit_vectors
 from symattn.theorems.texts import theorems
 
-
-def _backwards(reader: Reader, parts: tuple[Node, ...]) -> Array:
-    """Return M_k of the pairs (sin, cos), which the angle rotates in the opposite direction."""
-    return rotation_matrix(reader, tuple(-part for part in parts))
-
-
 LETTERS = positions(
     {},
     "pqkl",
-    {"PE": lambda reader, parts: sinusoidal(*turn(reader, *parts)), "M": _backwards},
+    {
+        "PE": lambda reader, parts: sinusoidal(*turn(reader, *parts)),
+        # of the pairs (sin, cos), which the angle rotates in the opposite direction
+        "M": lambda reader, parts: rotation_matrix(reader, tuple(-part for part in parts)),
+    },
     sizes={"d_model": "f*2", "d_model/2": "f"},
 ).also(roles=dict.fromkeys("pqk"))
 
@@ -58,11 +56,6 @@ later_rows = identity(
     ],
 )
 """The last rows of a matrix get the bias that they have in it."""
-
-
-def _band(s: Any) -> Any:
-    """Return the most by which two scores differ."""
-    return s.max() - s.min()
 
 
 def _with_alibi(reader: Reader) -> Any:
@@ -231,7 +224,11 @@ THEOREMS = theorems(
         "masked": Glossary(functions={"softmax": _masked_rows}),
         "alibi": Glossary(
             sizes={},
-            defined={"w": lambda reader: _band(reader.array("S")) + reader.array("u"), "p": _with_alibi},
+            defined={
+                # at least the most by which two scores differ
+                "w": lambda reader: reader.array("S").max() - reader.array("S").min() + reader.array("u"),
+                "p": _with_alibi,
+            },
         ),
         "nope-causal-counts": Glossary({"K": "1+n d"}, {"n": "1+n"}, {"i": "1+n"}, {"o": _marked_row}),
     },

@@ -131,8 +131,10 @@ class Statement:
         others = [r for r in every if not self._sizes(r)]
         with showing(), recorded() as self._assumed.asked:  # proofs of a hypothesis are not part of a claim's proof
             self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
-            for relation in others:
-                self._must_hold(relation)
+            for relation in others:  # raises FalseStep unless a readable equation holds for the letters as declared
+                if not _chooses(relation):
+                    with suppress(NotRead):
+                        self._judged(relation, self.glossary, self.sized, self._concerning(relation))
 
     def reading(self, says: Text, false_says: Text) -> Reading:
         """Read each claim of the statement and of the false variant. Raises FalseStep."""
@@ -173,12 +175,6 @@ class Statement:
         """Return the size that a relation n = 2 sets, or {}."""
         size, number = self.glossary.sizes.get(text(relation.first)), relation.rest[0][1]
         return {size: int(number.value)} if size and isinstance(number, nt.Number) else {}
-
-    def _must_hold(self, relation: Relation) -> None:
-        """Raise FalseStep unless a readable equation among the hypotheses holds for the letters as declared."""
-        if not _chooses(relation):
-            with suppress(NotRead):
-                self._judged(relation, self.glossary, self.sized, self._concerning(relation))
 
     def _chosen(self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]) -> bool:
         """Return whether a readable relation is not met by all numbers."""

@@ -27,6 +27,7 @@ from symattn.proof.certificate import by_definition
 from symattn.proof.code import raised_in_symattn
 from symattn.proof.prover import ElementEquation
 from symattn.proof.theorem import Theorem, TheoremOutcome, decide
+from symattn.proof.words import listed
 from symattn.theorems.as_printed import read
 from symattn.theorems.documents import Decided
 from symattn.theorems.findings import DEFECT, TheoremFinding, crashed, finding, sizes_written
@@ -245,16 +246,9 @@ def _cleared(case: ElementEquation, writing: Writing) -> Iterator[Block]:
         shown = [d**p.times if p.times > 1 else d for d, p in zip(divisors, case.divisors, strict=True) if d]
         by: Text = ("the difference, cleared of denominators",) if divisors else ("the difference",)
         if shown and len(shown) == len(divisors) and sum(map(width, shown)) < _SHORT:
-            by = ("the difference, times ", *_listed(shown))
+            by = ("the difference, times ", *listed(shown))
         yield md.Steps((md.Step(equals(0, numerator), by, Evidence(Grade.PROVED)),))
     yield md.Paragraph(_counted(case))
-
-
-def _listed(nodes: list[Node]) -> Text:
-    parts: list[Inline] = []
-    for x in nodes:
-        parts += [", " if parts else "", x]
-    return tuple(p for p in parts if p != "")
 
 
 def _counted(case: ElementEquation) -> Text:

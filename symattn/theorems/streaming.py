@@ -40,15 +40,10 @@ TILES_MERGED = Fold(
 )
 
 
-def _weighed(s: Array, v: Array) -> tuple[Array, Array]:
-    """Return e^L and e^L o of a block, from its scores and values."""
-    return add_up(exp(s)), exp(s) @ v
-
-
 BLOCKS_MERGED = Fold(
     Declared({"s": "n_q a", "v": "a d_v"}),
     "a",
-    _weighed,
+    lambda s, v: (add_up(exp(s)), exp(s) @ v),  # e^L and e^L o of a block
     lambda x, y, given: (x[0] + y[0], x[1] + y[1]),
     lambda x, y, given: (x[0] + y[0], (x[1] + y[1]) / 2),
     finish=lambda s, v, state: [(state[1] / state[0], soft(s) @ v)],
@@ -156,12 +151,6 @@ def _state_of_tile(reader: Reader, k: Value, v: Value) -> Several:
     return _several(tile_state(scale_by_root(dot_scores(reader.array("Q")[None], k.array), k.array), v.array))
 
 
-def _finished(_: Reader, x: Several) -> Value:
-    """a / ℓ."""
-    _, normaliser, accumulated = (part.array for part in x.parts)
-    return Value(accumulated / normaliser, (), 1, True)
-
-
 # -- caches -----------------------------------------------------------------------------------------------------------
 def _first_rows(attention: Attention) -> Callable[[Reader], Any]:
     """Return the rows of the first tokens, in attention over all tokens."""
@@ -264,7 +253,10 @@ THEOREMS = theorems(
             {"Q": "d_k", "K": "b*n d_k", "V": "b*n d_v"},
             sizes={"b": "b", "d_k": "d_k"},
             families={"K": _block("K"), "V": _block("V")},
-            functions={"state": _state_of_tile, "finish": _finished},
+            functions={
+                "state": _state_of_tile,
+                "finish": lambda _, x: Value(x.parts[2].array / x.parts[1].array, (), 1, True),  # a / ℓ
+            },
         ),
         "blocks": BLOCK_LETTERS,
         "kv-cache-step": Glossary(

@@ -24,7 +24,7 @@ from symattn.derivations.attention.entry_formulas import by_stem, entry_formulas
 from symattn.derivations.attention.inputs import DerivationRequest, read_request, stem
 from symattn.derivations.attention.reading import DRAWS, Read, ReadingRun, defines, every, for_others, runs
 from symattn.derivations.attention.words import SEES
-from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together, words
+from symattn.derivations.steps import FalseStep, checked, defined, hold, together, words
 from symattn.document import model
 from symattn.document import notation as nt
 from symattn.document.codec import command as command_of
@@ -39,6 +39,7 @@ from symattn.proof.relations.judging import DecidedRelation, record, relations
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.section import Section
+from symattn.proof.words import listed
 
 _BESIDE = 80  # the most characters of a reason at the side of a formula
 _SAID = ("q", "k", "v", "k_shared", "v_shared")  # for which formulas suffice: sums, and repeated heads
@@ -92,7 +93,11 @@ def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
             array = Symbolic.letters(stem(part.name), *lengths(part.name, request.spec, request.names, request.sizes))
             blocks += _in_numbers(outcome, part, array)
         result[part.name] = expressions.letters_like(part.name, array)
-    return (*blocks, *_cut(outcome), *_whole(request), _caveat())
+    if outcome.cut:
+        symbols = listed(SYMBOLS[name] for name in outcome.cut)
+        words = "The entries of ", *symbols, " are checked, and too many or too long to be written out."
+        blocks.append(Note(words))
+    return (*blocks, *_whole(request), _CAVEAT)
 
 
 def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
@@ -224,13 +229,6 @@ def _weights_section(request: DerivationRequest) -> Section:
     return Section(Glossary(given, sizes, defined={"A": weights}))
 
 
-def _cut(writing: _Page) -> tuple[Block, ...]:
-    if not writing.cut:
-        return ()
-    symbols = listed(SYMBOLS[name] for name in writing.cut)
-    return (Note(("The entries of ", *symbols, " are checked, and too many or too long to be written out.")),)
-
-
 def _whole(request: DerivationRequest) -> tuple[Block, ...]:
     formula = equals(SYMBOLS["output"], whole_formula(request.spec, request.names))
     where = checked(f"every step above, at {_sizes_in_words(request)}")
@@ -264,13 +262,12 @@ def _example(request: DerivationRequest) -> tuple[Block, ...]:
     return (Note(("An example: " + ", and ".join(parts) + ".",)),) if parts else ()
 
 
-def _caveat() -> Caveat:
-    return Caveat(
-        (
-            "Every step is shown on letters of its own, at the sizes named: ", SYMBOLS["weights"], " is any matrix of"
-            " weights where ", SYMBOLS["output"], " is computed from it.",
-        )
-    )  # fmt: skip
+_CAVEAT = Caveat(
+    (
+        "Every step is shown on letters of its own, at the sizes named: ", SYMBOLS["weights"], " is any matrix of"
+        " weights where ", SYMBOLS["output"], " is computed from it.",
+    )
+)  # fmt: skip
 
 
 def _sizes(request: DerivationRequest, every: bool = True) -> list[tuple[tuple[Node, ...], int]]:
@@ -343,7 +340,9 @@ def _relettered(x: Node, headed: bool) -> Node:
         return nt.Call(x.function, tuple(_relettered(part, headed) for part in x.arguments))
     if isinstance(x, nt.Product):
         factors = [_relettered(f, headed) for f in x.factors]
-        return nt.Product(tuple(sorted(factors, key=_place)), x.sign)
+        # queries before keys, weights before values, others in front
+        factors.sort(key=lambda f: _ORDER.index(f.role) if isinstance(f, Name) and f.role in _ORDER else -1)
+        return nt.Product(tuple(factors), x.sign)
     return nt.mapped(x, lambda part: _relettered(part, headed))
 
 
@@ -355,11 +354,6 @@ def _indices(x: Name) -> tuple[Node, ...]:
     if len(x.sub) == 1 and isinstance(x.sub[0], nt.Number):
         return tuple(node(int(digit)) for digit in str(x.sub[0].value))
     return x.sub
-
-
-def _place(x: Node) -> int:
-    """Return the sort key of a factor: queries before keys, weights before values, others in front."""
-    return _ORDER.index(x.role) if isinstance(x, Name) and x.role in _ORDER else -1
 
 
 def pattern(weights: Any, allowed: np.ndarray) -> Matrix:

@@ -40,7 +40,9 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
 
     def place(match: re.Match[str]) -> str:
         if match["axis"]:
-            result = _size(request, named(match["of"] or "out"), 0 if match["axis"] == "rows" else -1)
+            axes = shape_of(named(match["of"] or "out"), request.spec, request.names).split()
+            axis = axes[0 if match["axis"] == "rows" else -1]
+            result = SIZES[axis.split("*")[-1].rstrip("?")]  # for heads side by side, that of one head
         else:
             result = entry(named(match["array"]), *map(read, match["index"].split(",")))
         known[key := f"place{len(known)}"] = result
@@ -58,12 +60,6 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
         return whole, running_text(reason, {}, known)
 
     return [line(each) for each in map(chosen, step.entries) if each]
-
-
-def _size(request: DerivationRequest, array: str, axis: int) -> Node:
-    """Return the letter of the length of an axis; for heads side by side, that of one head."""
-    letters = shape_of(array, request.spec, request.names).split()
-    return SIZES[letters[axis].split("*")[-1].rstrip("?")]
 
 
 # -- letters -----------------------------------------------------------------------------------------------------------

@@ -80,12 +80,6 @@ def _one(x: Any) -> Any:
     return x[0, 0].entries.item()
 
 
-def _pieces(scores: Array, hi: int, state: SoftmaxState) -> list[float]:
-    """Return e^(s_j − m) of the keys so far."""
-    result = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated
-    return [float(x.to_float()) for x in result.tolist()[0]]
-
-
 def _identity(n: int) -> Exact:
     return exact([[int(i == j) for j in range(n)] for i in range(n)])
 
@@ -110,7 +104,8 @@ def _between(drawn: Scene, before: SoftmaxState | None, state: SoftmaxState, uni
 def _state(drawn: Scene, scores: Array, tile: tuple[int, int], state: SoftmaxState, unit: float, y: float) -> str:
     """Draw the pieces of the keys so far, and m, ℓ and the output in words; return these words."""
     lo, hi = tile
-    _bar(drawn, [unit * x for x in _pieces(scores, hi, state)], lo, y)
+    pieces = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated.tolist()[0]  # e^(s_j − m)
+    _bar(drawn, [unit * float(x.to_float()) for x in pieces], lo, y)
     norm, result = _one(state.normaliser), [f"{{m}} = {words(formula(_one(state.maximum)))}"]
     result.append(_equal("ℓ", norm))
     if not norm.is_zero():

@@ -194,11 +194,17 @@ def _answers(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]
 
 
 def _intro(made: Walk) -> Iterator[Block]:
-    """Yield the source of the example, its notes and its particulars."""
+    """Yield the source of the example, its notes, its differences from plain attention, and their sizes."""
     if made.sheet.source:
         yield Paragraph((f"From {made.sheet.source}.",))
     yield from (Paragraph((text,)) for text in made.sheet.notes)
-    yield from _particulars(made)
+    spec = made.sheet.attention
+    words = [_field(name, value) for name, value in written(spec, changed=True).items() if name not in _SAID]
+    more = {letter: n for letter, n in made.sizes.items() if letter not in made.main_sizes}
+    if words or more:
+        label = " and ".join(["fields"] * bool(words) + ["sizes"] * bool(more)).capitalize()
+        between = " · " if words and more else ""
+        yield Paragraph((f"{label}: {' · '.join(words)}{between}", *_sizes(more), "."))
 
 
 def _whole(made: Walk, why: bool, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
@@ -256,17 +262,6 @@ def _sizes(sizes: Mapping[str, int]) -> Text:
     for letter, n in sizes.items():
         parts += [", ", equals(SIZES.get("g" if letter == "h_kv" else letter, Name(letter)), n)]
     return tuple(parts[1:])
-
-
-def _particulars(made: Walk) -> Iterator[Block]:
-    """Yield the differences from plain attention, and their sizes."""
-    spec = made.sheet.attention
-    words = [_field(name, value) for name, value in written(spec, changed=True).items() if name not in _SAID]
-    more = {letter: n for letter, n in made.sizes.items() if letter not in made.main_sizes}
-    if words or more:
-        label = " and ".join(["fields"] * bool(words) + ["sizes"] * bool(more)).capitalize()
-        between = " · " if words and more else ""
-        yield Paragraph((f"{label}: {' · '.join(words)}{between}", *_sizes(more), "."))
 
 
 def _field(name: str, value: object) -> str:

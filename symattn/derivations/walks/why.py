@@ -37,11 +37,6 @@ def _matrices(walk: Walk) -> Iterator[Text]:
 def _roles(walk: Walk) -> Iterator[Text]:
     yield ("Each token plays three roles: as a query it asks, as a key it is compared with, as a value it is handed "
            "on.",)  # fmt: skip
-    yield from _variants(walk)
-
-
-def _variants(walk: Walk) -> Iterator[Text]:
-    """Yield why queries, keys and values are made as they are, beyond projections."""
     spec = walk.sheet.attention
     if spec.latent is not None:
         yield ("Keys and values are made of a latent that is smaller than they are: a cache holds the latent alone, "
