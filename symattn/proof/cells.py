@@ -229,14 +229,11 @@ def _paths(
             with assigned(_path, path):
                 differences = _differences(pairs(sides, declared, letters))
             yield path, letters, differences
-            script = _next(script, path.counts)
-
-
-def _next(script: tuple[int, ...], counts: Sequence[int]) -> tuple[int, ...] | None:
-    answers = [*script, *[0] * (len(counts) - len(script))]
-    while answers and answers[-1] + 1 == counts[len(answers) - 1]:
-        answers.pop()
-    return (*answers[:-1], answers[-1] + 1) if answers else None
+            # the next path changes the last answer that has another one, and drops those after it
+            answers = [*script, *[0] * (len(path.counts) - len(script))]
+            while answers and answers[-1] + 1 == path.counts[len(answers) - 1]:
+                answers.pop()
+            script = (*answers[:-1], answers[-1] + 1) if answers else None
 
 
 def _differences(stated: Sequence[tuple[object, object]]) -> list[Any] | None:

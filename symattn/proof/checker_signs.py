@@ -13,16 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from symattn.proof.checker_clearing import factors, minus, plus, product, times, vanishing
-from symattn.proof.checker_reading import (
-    CheckedNode,
-    array_of,
-    expect,
-    form,
-    number,
-    read,
-    renamed,
-    scope_of,
-)
+from symattn.proof.checker_reading import CheckedNode, array_of, expect, form, number, read, renamed, scope_of
 from symattn.proof.checker_simplifying import Simplifying
 from symattn.proof.checker_testing import expect_possible
 from symattn.proof.checker_values import Dice

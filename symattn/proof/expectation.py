@@ -80,9 +80,11 @@ class Expectation:
 
     def _formal(self, x: Indexed, names: Sequence[str]) -> Indexed:
         def at(places: Any) -> ex.Expression:
-            if not kept():
-                return self.of(_plain(x, places))
-            return ex.Opaque("mean", as_number(x.at(places)), *map(self._written, names))
+            if kept():
+                return ex.Opaque("mean", as_number(x.at(places)), *map(self._written, names))
+            with as_written(False):
+                element = x.at(places)
+            return self.of(element)
 
         return Indexed(x.shape, at)
 
@@ -188,12 +190,6 @@ def _expanded(
         below = divide(ex.ONE, x.children[1])
         return [(bound, (*parts, below)) for bound, parts in _expanded(x.children[0], random)]
     raise Refused(f"moments: {type(x).__name__.lower()} of random letters is not a polynomial")
-
-
-def _plain(x: Indexed, places: Any) -> ex.Expression:
-    """Return an element as a polynomial, even while expressions are kept as written."""
-    with as_written(False):
-        return x.at(places)
 
 
 def _summed(bound: Sequence[ex.Index], x: ex.Expression) -> ex.Expression:

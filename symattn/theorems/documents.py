@@ -147,15 +147,12 @@ def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
 
 def _table(rows: Sequence[Decided]) -> Block:
     columns = md.headers("theorem", "grade", "false variant", "where")
-    return md.Table(
-        columns,
-        tuple(((Code(d.theorem.name),), (d.grade.value,), (d.finding.false_grade.value,), (_where(d),)) for d in rows),
-    )
-
-
-def _where(decided: Decided) -> str:
-    words = decided.finding.evidence.where
-    return words if len(words) <= 80 else words[:77].rstrip(" ,;") + " …"
+    cells = []
+    for d in rows:
+        where = d.finding.evidence.where
+        where = where if len(where) <= 80 else where[:77].rstrip(" ,;") + " …"
+        cells.append(((Code(d.theorem.name),), (d.grade.value,), (d.finding.false_grade.value,), (where,)))
+    return md.Table(columns, tuple(cells))
 
 
 def counts(decisions: Sequence[Decided]) -> Text:

@@ -6,11 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.linear import (
-    causal_linear_attention,
-    delta_step,
-    linear_state,
-)
+from symattn.attention.linear import causal_linear_attention, delta_step, linear_state
 from symattn.document.formulas import ARRAY_ROLES, formula
 from symattn.document.notation import Node, name
 from symattn.document.text import text

@@ -217,7 +217,10 @@ def _case(case: ElementEquation, label: str) -> Iterator[Block]:
         parts = length(case.left) + length(case.right)
         yield md.Paragraph((f"(It has {parts} parts, too many to print; the certificate has them all.)",))
     else:
-        yield md.Steps(_equation(left, right, _reason(case)))
+        reason: Text = ()
+        if case.how == "normal form":
+            reason = ("by definition: both sides are written alike" if by_definition(case) else "equal normal forms",)
+        yield md.Steps(_equation(left, right, reason))
     yield from _cleared(case, writing)
 
 
@@ -229,12 +232,6 @@ def _equation(left: Node, right: Node, reason: Text) -> tuple[md.Step, ...]:
     first = md.Step(equals(name("L"), left), ("the left side",))
     second = md.Step(equals(name("R"), right), ("the right side",))
     return (first, second, md.Step(equals(name("L"), name("R")), reason, proved))
-
-
-def _reason(case: ElementEquation) -> Text:
-    if case.how != "normal form":
-        return ()
-    return ("by definition: both sides are written alike" if by_definition(case) else "equal normal forms",)
 
 
 def _cleared(case: ElementEquation, writing: Writing) -> Iterator[Block]:

@@ -10,13 +10,7 @@ from symattn.arrays.array import Array
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.states import (
-    SoftmaxState,
-    finish,
-    merge,
-    partial_output,
-    tile_state,
-)
+from symattn.attention.streaming.states import SoftmaxState, finish, merge, partial_output, tile_state
 from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.proof.relations.functions import attending

@@ -39,26 +39,10 @@ class Equality:
 
 def compare(left: str, right: str) -> Equality:
     """Return whether two expressions are equal. Raises InputError for a text that is not an expression."""
-    a, b = _exact_number(left), _exact_number(right)
-    if a is not None and b is not None:
-        return _numbers(a, b, {})
-    return _expressions(ClaimExpression(left), ClaimExpression(right))
-
-
-def _exact_number(text: str) -> Quotient | None:
-    try:
-        return Quotient.of(text.strip())
-    except InputError:
-        return None  # perhaps an expression with letters; if not, that is said there
-
-
-def _numbers(a: Quotient, b: Quotient, point: dict[str, Fraction]) -> Equality:
-    if a == b:
-        return Equality(True, Evidence(Grade.CHECKED, "exact numbers"), a, b, point)
-    return Equality(False, Evidence(Grade.REFUTED, "exact numbers"), a, b, point)
-
-
-def _expressions(a: ClaimExpression, b: ClaimExpression) -> Equality:
+    x, y = _exact_number(left), _exact_number(right)
+    if x is not None and y is not None:
+        return _numbers(x, y, {})
+    a, b = ClaimExpression(left), ClaimExpression(right)
     letters = sorted({*a.letters, *b.letters})
     exactly = 0
     for point in _points(letters):
@@ -75,6 +59,19 @@ def _expressions(a: ClaimExpression, b: ClaimExpression) -> Equality:
         return Equality(True, Evidence(Grade.CHECKED, f"SymPy reduces the difference to 0{where}"))
     why = "no point that was tried refutes it, and SymPy does not reduce the difference to 0"
     return Equality(None, Evidence(Grade.UNDECIDED, why))
+
+
+def _exact_number(text: str) -> Quotient | None:
+    try:
+        return Quotient.of(text.strip())
+    except InputError:
+        return None  # perhaps an expression with letters; if not, that is said there
+
+
+def _numbers(a: Quotient, b: Quotient, point: dict[str, Fraction]) -> Equality:
+    if a == b:
+        return Equality(True, Evidence(Grade.CHECKED, "exact numbers"), a, b, point)
+    return Equality(False, Evidence(Grade.REFUTED, "exact numbers"), a, b, point)
 
 
 def _points(letters: list[str]) -> list[dict[str, Fraction]]:

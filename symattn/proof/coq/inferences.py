@@ -76,8 +76,8 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     _, sorts, scope, free = writing.free_of(conclusion, names)
     both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
     left, right = (term(x, scope, names) for x in writing.simplified(both, sorts, positive))
-    ways = " | ".join(f"{_applied(c)}; given" for c in premises)
     every = [c.said for c in premises]
+    ways = " | ".join(f"apply ({x.name} {variables(reading(x))}); given" for x in every)
     stated = Stated(
         *(name, names, free, "<=", left, right),
         given=tuple(dict.fromkeys(m for s in every for m in s.given)),
@@ -98,10 +98,6 @@ def _whole(claim: _Claim, regroup: bool) -> writing.Lemma:
         return writing.shown_by(stated, claim.why, regroup)
     result = readable(stated, f"Proof. intros. {claim.proof}. Qed.")
     return writing.lemma_of(stated, result, [_whole(c, regroup) for c in claim.from_])
-
-
-def _applied(claim: _Claim) -> str:
-    return f"apply ({claim.said.name} {variables(reading(claim.said))})"
 
 
 def _substituted(name: str, record: Record, regroup: bool) -> writing.Lemma:

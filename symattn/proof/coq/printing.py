@@ -142,20 +142,16 @@ class CoqReader:
         name = self.functions[x.numbers[0]]
         if self.takes(x.numbers[0]):
             return _applied(name, [self.text(a.below[0], scope, 9) for a in x.below])
-        return f"{name} {self._list(x.below, scope)}", 8
-
-    def _list(self, arguments: tuple[Term, ...], scope: tuple[str, ...]) -> str:
-        """Return the list of a function's arguments."""
-        if all(a.head == "One" for a in arguments):
-            return f"[{'; '.join(self.text(a.below[0], scope) for a in arguments)}]"
+        if all(a.head == "One" for a in x.below):
+            return f"{name} [{'; '.join(self.text(a.below[0], scope) for a in x.below)}]", 8
         out = ""
-        for n, a in enumerate(reversed(arguments)):
+        for n, a in enumerate(reversed(x.below)):
             if a.head == "One":
                 out = f"{self.text(a.below[0], scope, 3)} :: {out or '[]'}"
             else:
                 family = f"map {self._function(a, scope)} (seq 0 {self.sizes[a.numbers[0]]})"
                 out = f"{family} ++ {out}" if n else family
-        return f"({out})"
+        return f"{name} ({out})", 8
 
 
 def _applied(name: str, arguments: Sequence[str]) -> tuple[str, int]:

@@ -57,7 +57,9 @@ def _smallest(named_so_far: Shared, free: Sequence[int]) -> _Key | None:
     times = Counter(key for key, _ in result)
     within = {(key, whole) for key, whole in result if whole is not None and times[whole] == times[key]}
     always = {key for key, _ in within}
-    lengths = {key: len(_text(named_so_far.reader, key)) for key, n in times.items() if n > 1 and key not in always}
+    reader = named_so_far.reader
+    several = [key for key, n in times.items() if n > 1 and key not in always]
+    lengths = {(sorts, x): len(reader.text(x, reader.scope(sorts))) for sorts, x in several}
     worth = [key for key, length in lengths.items() if length >= _WORTH]
     return min(worth, key=lambda key: (lengths[key], str(key)), default=None)
 
@@ -70,11 +72,6 @@ def _parts(x: Term, sorts: tuple[int, ...], whole: _Key | None) -> Iterator[tupl
         whole = key
     for y in x.below:
         yield from _parts(y, (x.numbers[0], *sorts) if x.binds() else sorts, whole)
-
-
-def _text(reader: CoqReader, key: _Key) -> str:
-    sorts, x = key
-    return reader.text(x, reader.scope(sorts))
 
 
 def _named(named_so_far: Shared, free: Sequence[int], key: _Key) -> Shared:

@@ -251,7 +251,10 @@ def _expanded(x: Term) -> _Sum:
     if x.head == "Num":
         return {_CoqMonomial((), ()): Fraction(x.numbers[0])} if x.numbers[0] else {}
     if x.head == "Add":
-        return _few(_collected(term for y in x.below for term in _expanded(y).items()))
+        terms = _collected(term for y in x.below for term in _expanded(y).items())
+        if len(terms) > _MANY:
+            raise Refused("too many terms")
+        return terms
     if x.head == "Mul":
         return _product(*map(_expanded, x.below))
     if x.head == "Div":
@@ -284,12 +287,6 @@ def _collected(terms: Iterable[tuple[_CoqMonomial, Fraction]]) -> _Sum:
     for m, c in terms:
         out[m] = out.get(m, Fraction(0)) + c
     return {m: c for m, c in out.items() if c}
-
-
-def _few(x: _Sum) -> _Sum:
-    if len(x) > _MANY:
-        raise Refused("too many terms")
-    return x
 
 
 def _product(a: _Sum, b: _Sum) -> _Sum:

@@ -228,8 +228,11 @@ LESS: Data = ["number", "-1"]
 
 def shaped(x: CheckedNode, signs: Signs) -> Data:
     """Return ``x`` in a form that Coq recognises as nonnegative."""
-    if x.kind == "product":
-        return _squares(x, signs)
+    if x.kind == "product":  # with equal factors in pairs
+        by_form = {y.own_form: y for y in x.below}
+        times = Counter(y.own_form for y in x.below)
+        pairs = [["product", data(by_form[key]), data(by_form[key])] for key, n in times.items() for _ in range(n // 2)]
+        return ["product", *pairs, *[shaped(by_form[key], signs) for key, n in times.items() if n % 2]]
     if x.kind == "sum":
         return _tangent(x, signs) or ["sum", *[shaped(y, signs) for y in x.below]]
     if x.kind == "total":
@@ -237,14 +240,6 @@ def shaped(x: CheckedNode, signs: Signs) -> Data:
     if x.kind == "ratio":
         return ["ratio", shaped(x.below[0], signs), data(x.below[1])]
     return data(x)
-
-
-def _squares(x: CheckedNode, signs: Signs) -> Data:
-    """Return a product with equal factors in pairs."""
-    by_form = {y.own_form: y for y in x.below}
-    times = Counter(y.own_form for y in x.below)
-    pairs = [["product", data(by_form[key]), data(by_form[key])] for key, n in times.items() for _ in range(n // 2)]
-    return ["product", *pairs, *[shaped(by_form[key], signs) for key, n in times.items() if n % 2]]
 
 
 def _tangent(x: CheckedNode, signs: Signs) -> Data | None:

@@ -159,19 +159,15 @@ class Glossary:
         if sign != "=" or not isinstance(relation.first, Name):
             return self
         letter, indices = self.stem(relation.first)
-        if letter in self.given and not indices:
-            return self._numbered(relation)
+        if letter in self.given and not indices:  # X = Y = numbers
+            sides = [relation.first, *(side for _, side in relation.rest)]
+            glossary = self
+            for side in sides[:-1]:
+                glossary = glossary.with_numbers(text(side), sides[-1])
+            return glossary
         if self.knows(letter):
             raise ValueError(f"{text(relation)}: {letter} has a meaning already")
         return replace(self, defined={**self.defined, letter: LetterDefinition(indices, body)})
-
-    def _numbered(self, relation: Relation) -> Glossary:
-        """Return this with the numbers of X = Y = numbers."""
-        sides = [relation.first, *(side for _, side in relation.rest)]
-        glossary = self
-        for side in sides[:-1]:
-            glossary = glossary.with_numbers(text(side), sides[-1])
-        return glossary
 
     def with_numbers(self, letter: str, body: Node) -> Glossary:
         """Return this with printed numbers for the given array ``letter``."""
