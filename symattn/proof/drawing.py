@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fractions import Fraction
+from functools import partial
 from random import Random
 
 from symattn.document.errors import InputError
@@ -25,7 +26,7 @@ def plain(random: Random, count: int, sign: Sign) -> list[Fraction]:
 
 def wild(random: Random, count: int, sign: Sign, literals: Collection[Fraction] = ()) -> list[Fraction]:
     """Draw rational numbers, of a magnitude and of signs that are drawn first, sometimes with ties and zeros."""
-    draw = random.choice((_thirds, _thirds, _thirds, _small, _large, _whole, _beyond(literals)))
+    draw = random.choice((_THIRDS, _THIRDS, _THIRDS, _SMALL, _LARGE, _whole, _beyond(literals)))
     signs = random.choice(((1, -1), (1, -1), (1,), (-1,)))
     entries = [random.choice(signs) * draw(random) for _ in range(count)]
     if random.random() < 0.4:  # ties and zeros
@@ -36,16 +37,13 @@ def wild(random: Random, count: int, sign: Sign, literals: Collection[Fraction] 
     return [x or Fraction(1, 3) for x in entries] if sign == "positive" else entries
 
 
-def _thirds(random: Random) -> Fraction:
-    return Fraction(random.randint(1, 35), random.choice((1, 2, 3, 7)))
+def _ratio(low: int, high: int, denominators: tuple[int, ...], random: Random) -> Fraction:
+    return Fraction(random.randint(low, high), random.choice(denominators))
 
 
-def _small(random: Random) -> Fraction:
-    return Fraction(random.randint(1, 9), random.choice((100, 1000, 10**6)))
-
-
-def _large(random: Random) -> Fraction:
-    return Fraction(random.randint(10, 10**4), random.choice((1, 3)))
+_THIRDS = partial(_ratio, 1, 35, (1, 2, 3, 7))
+_SMALL = partial(_ratio, 1, 9, (100, 1000, 10**6))
+_LARGE = partial(_ratio, 10, 10**4, (1, 3))
 
 
 def _whole(random: Random) -> Fraction:

@@ -74,11 +74,10 @@ class Expectation:
 
     def __call__(self, f: Callable[..., Any]) -> Any:
         names = [name for name in inspect.signature(f).parameters if name in self.laws]
-        if all(isinstance(self.given[name], Indexed) for name in names):
-            return self._formal(f(**{name: self.given[name] for name in names}), names)
-        return self._enumerated(f, names)
+        if not all(isinstance(self.given[name], Indexed) for name in names):
+            return self._enumerated(f, names)
+        x = f(**{name: self.given[name] for name in names})
 
-    def _formal(self, x: Indexed, names: Sequence[str]) -> Indexed:
         def at(places: Any) -> ex.Expression:
             if kept():
                 return ex.Opaque("mean", as_number(x.at(places)), *map(self._written, names))

@@ -18,17 +18,17 @@ from symattn.theorems.texts import theorems
 
 def _blocks_of(matrix: str) -> Any:
     """Return block t of the rows of a matrix, for each head."""
-    return lambda reader: Value(_blocks(reader.array("H"), reader.array(matrix)), ("t",), 2)
+
+    def blocks(reader: Reader) -> Value:
+        heads, w = reader.array("H"), reader.array(matrix)
+        return Value(reader.xp.reshape(w, (heads.shape[0], heads.shape[-1], w.shape[-1])), ("t",), 2)
+
+    return blocks
 
 
 def _of_each_head(matrices: str) -> Any:
     """Return a matrix for each head."""
     return lambda reader: Value(reader.array(matrices), ("t",), 2)
-
-
-def _blocks(x: Array, w: Array) -> Array:
-    """Return W_O as one block of rows for each head."""
-    return x.__array_namespace__().reshape(w, (x.shape[0], x.shape[-1], w.shape[-1]))
 
 
 def _reordered(matrices: str) -> Any:

@@ -59,14 +59,10 @@ later_rows = identity(
 
 
 def _with_alibi(reader: Reader) -> Any:
-    s = reader.array("S") - reader.array("a") * _distance(reader.array("S"))
-    return soft(forbid(s, causal_mask(s)))
-
-
-def _distance(s: Array) -> Array:
-    """i − j."""
-    xp = s.__array_namespace__()
-    return xp.astype(xp.arange(s.shape[-2])[:, None] - xp.arange(s.shape[-1])[None, :], s.dtype)
+    s, xp = reader.array("S"), reader.xp
+    distance = xp.arange(s.shape[-2])[:, None] - xp.arange(s.shape[-1])[None, :]
+    biased = s - reader.array("a") * xp.astype(distance, s.dtype)
+    return soft(forbid(biased, causal_mask(biased)))
 
 
 # -- absolute positions, and none --------------------------------------------------------------------------------------
