@@ -12,12 +12,12 @@ A. N. Shiryaev, On a method of calculation of semi-invariants (1959).
 
 from __future__ import annotations
 
-import inspect
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import islice, product
+from itertools import chain, islice, product
 from math import prod
 from typing import Any
 
@@ -33,6 +33,7 @@ from symattn.document.model import Text
 from symattn.proof.signs import array_of
 
 Cumulants = tuple[Any | None, ...]
+Drawn = Callable[[Mapping[str, Any]], Sequence[Any]]
 Outcomes = Callable[..., Sequence[tuple[Any, Any]]]
 OUTCOMES = 150  # the most outcomes that an expectation in numbers enumerates
 
@@ -63,21 +64,20 @@ class EntryLaw:
 
 @dataclass(frozen=True)
 class Expectation:
-    """The operator E: ``E(f)`` is the mean of f over the random arrays that f takes by name.
-
-    For letters it is computed from cumulants, for numbers by enumerating all outcomes.
-    """
+    """Means over the random arrays, which have ``laws``: by cumulants for letters, by all outcomes for numbers."""
 
     laws: Mapping[str, EntryLaw]
     given: Mapping[str, Any]
     cumulants: dict[str, tuple[ex.Expression | None, ...]] = field(default_factory=dict)
 
-    def __call__(self, f: Callable[..., Any]) -> Any:
-        names = [name for name in inspect.signature(f).parameters if name in self.laws]
-        if not all(isinstance(self.given[name], Indexed) for name in names):
-            return self._enumerated(f, names)
-        x = f(**{name: self.given[name] for name in names})
+    def means(self, f: Drawn, named: Sequence[Sequence[str]]) -> list[Any]:
+        """Return the mean of each result of ``f``, which takes arrays by name, over the arrays ``named`` for it."""
+        names = list(dict.fromkeys(chain.from_iterable(named)))
+        if all(isinstance(self.given[name], Indexed) for name in names):
+            return [self._formal(x, own) for x, own in zip(f(self.given), named, strict=True)]
+        return self._enumerated(f, names)
 
+    def _formal(self, x: Indexed, names: Sequence[str]) -> Indexed:
         def at(places: Any) -> ex.Expression:
             if kept():
                 return ex.Opaque("mean", as_number(x.at(places)), *map(self._written, names))
@@ -134,17 +134,16 @@ class Expectation:
             self.cumulants[name] = tuple(None if k is None else Indexed.lift(k).at(()) for k in values)
         return self.cumulants[name]
 
-    def _enumerated(self, f: Callable[..., object], names: list[str]) -> Any:
+    def _enumerated(self, f: Drawn, names: list[str]) -> list[Any]:
         """Return Σ over all outcomes of probability · f(outcome)."""
-        laws = {name: self.laws[name] for name in names}
-        concrete = {name: law.outcomes for name, law in laws.items()}
+        concrete = {name: self.laws[name].outcomes for name in names}
         mean = self._mean(f, concrete)
-        finer = {name: law.finer for name, law in laws.items() if law.finer}
-        if finer and not bool((mean == self._mean(f, {**concrete, **finer})).all()):
+        finer = {name: law for name in names if (law := self.laws[name].finer)}
+        if finer and not all(bool((a == b).all()) for a, b in zip(mean, self._mean(f, concrete | finer), strict=True)):
             raise Undecided("moments: the numbers that stand for the law lack moments that this mean needs")
         return mean
 
-    def _mean(self, f: Callable[..., object], laws: Mapping[str, Outcomes]) -> Any:
+    def _mean(self, f: Drawn, laws: Mapping[str, Outcomes]) -> list[Any]:
         from symattn.arrays.exact import Exact
 
         entries = []
@@ -154,15 +153,15 @@ class Expectation:
             entries += [exact] * prod(self.given[name].plain_shape)
         if prod(map(len, entries)) > OUTCOMES:
             raise Undecided("moments: too many outcomes to run through")
-        mean = None
+        means: list[Any] = []
         shapes = {name: self.given[name].plain_shape for name in laws}
         for outcome in product(*entries):
-            values = (value for value, _ in outcome)
+            values, weight = (value for value, _ in outcome), prod(probability for _, probability in outcome)
             arrays = {name: np.fromiter(islice(values, prod(shape)), object) for name, shape in shapes.items()}
-            term = f(**{name: Exact(array.reshape(shapes[name])) for name, array in arrays.items()})
-            term = term * prod(probability for _, probability in outcome)
-            mean = term if mean is None else mean + term
-        return mean
+            every = f({name: Exact(array.reshape(shapes[name])) for name, array in arrays.items()})
+            terms = [x * weight for x in every]
+            means = list(map(operator.add, means, terms)) if means else terms
+        return means
 
 
 def multiplied_out(x: ex.Expression) -> ex.Expression:

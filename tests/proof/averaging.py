@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
+from operator import mul
 from typing import Any
 
 from symattn.arrays.indexed import Indexed
@@ -15,18 +17,18 @@ from symattn.proof.expectation import EntryLaw, Expectation
 class Averages(Expectation):
     """E with variances and covariances."""
 
+    def __call__(self, *factors: Callable[..., Any]) -> Any:
+        """Return the mean of a product of functions of the same random arrays, which they take by name."""
+        names = inspect.signature(factors[0]).parameters
+        return self.means(lambda x: [reduce(mul, [f(*map(x.get, names)) for f in factors])], [[*names]])[0]
+
     def variance(self, f: Callable[..., Any]) -> Any:
         """E[f²] − E[f]²."""
         return self.covariance(f, f)
 
     def covariance(self, f: Callable[..., Any], g: Callable[..., Any]) -> Any:
         """E[f g] − E[f] E[g]; f and g take the same arrays."""
-
-        def both(**arrays: Any) -> Any:
-            return f(**arrays) * g(**arrays)
-
-        both.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
-        return self(both) - self(f) * self(g)
+        return self(f, g) - self(f) * self(g)
 
 
 def averaged(sides: Callable[..., Any], laws: Mapping[str, EntryLaw]) -> Callable[..., Any]:

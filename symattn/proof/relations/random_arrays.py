@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import Parameter, Signature
+from collections.abc import Callable, Mapping
 from operator import mul, sub
 from typing import TYPE_CHECKING, Any
 
@@ -27,39 +26,35 @@ def moment(reader: Reader, word: str, of: tuple[Node, ...]) -> Value:
     if len(of) != MOMENTS[word]:
         raise Unread(f"{word} of {len(of)} formulas")
     if word == "E":
-        return _mean(reader, of)
-    x, y = (of[0], of[-1])
-    mean = _mean(reader, (x,))
-    product = v.both(mean, mean if y == x else _mean(reader, (y,)), mul)
-    return v.both(_mean(reader, (x, y)), product, sub)
+        return _means(reader, of, product=False)[0]
+    *means, product = _means(reader, tuple(dict.fromkeys(of)), product=True)
+    return v.both(product, v.both(means[0], means[-1], mul), sub)
 
 
-def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
-    """Return the mean of a number, or of a product of two."""
+def _means(reader: Reader, numbers: tuple[Node, ...], product: bool) -> list[Value]:
+    """Return the means of numbers and, last, with ``product``, that of the product of the first and the last."""
     g = reader.glossary
-    random = [key for key in g.laws if any(mentions(x, key, g) for x in factors)]
-    if not random:
-        raise Unread(f"the mean of {text(factors[0])}, in which nothing is random")
-    result: list[Value] = []
+    named = [[key for key in g.laws if mentions(x, key, g)] for x in numbers]
+    for x, random in zip(numbers, named, strict=True):
+        if not random:
+            raise Unread(f"the mean of {text(x)}, in which nothing is random")
+    every = [key for key in g.laws if any(key in random for random in named)]
+    values: list[Value] = []
 
-    def product(**moved: object) -> Any:
-        drawn = {key: moved[spelt(key)] for key in random}
-        within = reader.within({**reader.arrays, **drawn})
-        first = within.one(factors[0])
-        for other in factors[1:]:
-            first = v.both(first, first if other == factors[0] else within.one(other), mul)
-        if first.rank:
+    def drawn(arrays: Mapping[str, object]) -> list[Any]:
+        within = reader.within({**reader.arrays, **{key: arrays[spelt(key)] for key in every}})
+        values[:] = map(within.one, numbers)
+        if any(x.rank for x in values):
             raise Unread("the mean of what is not a number")
-        result[:] = [first]
-        return first.array
+        if product:
+            values.append(v.both(values[0], values[-1], mul))
+        return [x.array for x in values]
 
-    product.__signature__ = Signature(  # type: ignore[attr-defined]
-        [Parameter(spelt(key), Parameter.KEYWORD_ONLY) for key in random]
-    )
-    reader.touched.update(random, *(g.laws[key].parameters for key in random))
+    reader.touched.update(every, *(g.laws[key].parameters for key in every))
     given = {spelt(key): array for key, array in reader.arrays.items()}
-    mean = Expectation({spelt(key): law for key, law in g.laws.items()}, given)(product)
-    return Value(mean, result[0].letters)
+    expectation = Expectation({spelt(key): law for key, law in g.laws.items()}, given)
+    means = expectation.means(drawn, [[spelt(key) for key in random] for random in (*named, *[every] * product)])
+    return [Value(mean, x.letters) for mean, x in zip(means, values, strict=True)]
 
 
 def mentions(x: Node, key: str, g: Glossary) -> bool:
