@@ -7,13 +7,14 @@ use the name as a nonnegative letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from operator import le, lt
 from typing import Any
 
+from symattn.arrays.index.array import once
 from symattn.arrays.index.expressions import Binder, Count, Expression, Letter
 from symattn.arrays.index.namespace import spread
 from symattn.document.errors import InputError, Refused, Undecided
@@ -96,8 +97,9 @@ class Certificate:
 
     def _proofs(self, sides: Sides) -> Iterator[Proof]:
         """Yield the proof of larger − smaller = gap for every pair; a false variant may have fewer pairs."""
-        claimed = pairs(sides, self.declared, Letters())
-        for (a, b), gap in zip(claimed, self._gaps(self._meant), strict=sides is self.sides):
+        stated, gaps = self._stated
+        claimed = stated if sides is self.sides else pairs(sides, self.declared, Letters())
+        for (a, b), gap in zip(claimed, gaps, strict=sides is self.sides):
             yield prove(spread(b - a, gap), spread(gap, b - a), self.declared.units)
 
     def _shown(self, false: Sides) -> bool:
@@ -117,31 +119,36 @@ class Certificate:
         lawful = {name: (shape, meaning) for name, (shape, meaning, _) in self.laws.items()}
         return {**self.assumed, **self.named, **lawful}
 
-    @property
+    @cached_property
     def _meant(self) -> dict[str, Any]:
         """The meanings of the names, as arrays of letters."""
         return {name: run(meaning, self.declared, Letters()) for name, (_, meaning) in self._names.items()}
+
+    @cached_property
+    def _stated(self) -> tuple[list[Pair], list[Any]]:
+        """The pairs, and the gaps with the meanings of the names in their place."""
+        return pairs(self.sides, self.declared, Letters()), self._gaps(self._meant)
 
     def _signs(self) -> tuple[Sign, ...] | None:
         """Return the signs of the gaps, with nonnegative letters for hypotheses and laws; None if a form shows none.
 
         Each sign holds the meanings of the names, and the gap with these in their place.
         """
-        world, meant = Letters(), self._meant
-        letters = {name: world.array(name, shape, self.declared) for name, (shape, _) in self._names.items()}
-        meanings = tuple(pair for name in letters for pair in _meanings(letters[name], meant[name]))
+        letters = {name: Letters().array(name, shape, self.declared) for name, (shape, _) in self._names.items()}
+        meanings = tuple(pair for name in letters for pair in _meanings(letters[name], self._meant[name]))
         laws = tuple((name, law) for name, (_, _, law) in self.laws.items())
         known = frozenset((*self.assumed, *self.laws, *self.declared.positive, *self.declared.nonnegative))
         result = []
-        claimed = pairs(self.sides, self.declared, world)
-        for gap, whole, pair in zip(self._gaps(letters), self._gaps(meant), claimed, strict=True):
+        claimed, gaps = self._stated
+        for gap, whole, pair in zip(self._gaps(letters), gaps, claimed, strict=True):
             smaller, larger = (spread(side, gap) for side in pair)
             for places in spread(gap, smaller).places():
-                x = gap.at(places)
+                with once():
+                    x, equal = gap.at(places), whole.at(places)
                 if not never_negative(x, known) and not (self.strict and _is_number(x)):
                     return None
                 sides = unsimplified(partial(sides_at, smaller, larger, places))
-                relation, equal = ">" if self.strict else "≥", whole.at(places)
+                relation = ">" if self.strict else "≥"
                 result.append(Sign(relation, x, equal, sides, known, meanings, laws, self.only, self.declared.units))
         return tuple(result)
 
@@ -158,26 +165,21 @@ class Certificate:
         """Yield sizes and seeds that meet the hypotheses, and whether all pairs hold there; skip undecided cases."""
         for sizes in every:
             for seed in range(seeds):
-                result = self._case(sides, Numbers(sizes, seed)) or self._case(sides, Numbers(sizes, seed, balls=True))
-                if result:
-                    case = (equal_sizes(sizes) or _IN_NUMBERS[0]) + f" (seed {seed})"
-                    yield case, all_true([self._related(a, b) for a, b in result])
+                exact = self._case(sides, Numbers(sizes, seed))
+                holds = self._case(sides, Numbers(sizes, seed, balls=True)) if exact is None else exact
+                if holds is not None:
+                    yield (equal_sizes(sizes) or _IN_NUMBERS[0]) + f" (seed {seed})", holds
 
-    def _case(self, sides: Sides, world: Numbers) -> list[Pair]:
-        """Return the pairs for these numbers; [] if they do not meet the hypotheses or cannot be compared."""
+    def _case(self, sides: Sides, world: Numbers) -> bool | None:
+        """Return whether all pairs hold; None if the numbers do not meet the hypotheses or cannot be compared."""
         try:
             chosen = {name: run(f, self.declared, world) for name, f in self.chosen.items()}
             if not all(all_true(run(f, self.declared, world, chosen) >= 0) for _, f in self.assumed.values()):
-                return []
-            result = pairs(sides, self.declared, world, chosen)
-            all_true([self._related(a, b) for a, b in result])
+                return None
+            related = lt if self.strict else le
+            return all_true([related(a, b) for a, b in pairs(sides, self.declared, world, chosen)])
         except (Refused, Undecided, InputError, ZeroDivisionError):
-            return []
-        return result
-
-    @property
-    def _related(self) -> Callable[[Any, Any], Any]:
-        return lt if self.strict else le
+            return None
 
 
 _IN_LETTERS = "all sizes", "larger − smaller is an expression in which nothing can be negative"

@@ -64,16 +64,13 @@ class Compiled:
         """Return the function that gives the two arrays of each pair."""
         return self.function(lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b, bounds)])
 
-    def gaps(self, pairs: Sequence[tuple[Node, Node]], gaps: Sequence[Node]) -> Callable[..., Any]:
-        """Return the function that gives ``gaps``, each with the axes of its pair."""
+    def gap(self, smaller: Node, larger: Node, gap: Node) -> Callable[..., Any]:
+        """Return the function that gives ``gap``, with the axes of both sides."""
 
-        def work(reader: Reader) -> list[Any]:
-            result = []
-            for (a, b), gap in zip(pairs, gaps, strict=True):
-                x, y, z = map(reader.one, (a, b, gap))
-                letters = tuple(dict.fromkeys((*x.letters, *y.letters, *z.letters)))
-                result.append(spread(z, letters, max(x.rank, y.rank)))
-            return result
+        def work(reader: Reader) -> Any:
+            x, y, z = map(reader.one, (smaller, larger, gap))
+            letters = tuple(dict.fromkeys((*x.letters, *y.letters, *z.letters)))
+            return spread(z, letters, max(x.rank, y.rank))
 
         return self.function(work)
 
@@ -115,20 +112,22 @@ class Compiled:
     def function(self, work: Callable[[Reader], object]) -> Callable[..., Any]:
         """Return a function of the declared arrays that runs ``work`` on a reader of them."""
         declared = self.declared
-        names = [*declared.arrays, *declared.permutations, *declared.sorts()]
 
         def function(**keywords: object) -> Any:
             arrays = {key: keywords[self.argument(key)] for key in self._given}
-            for key in self.glossary.permutations:
-                arrays[key] = _as_matrix(
-                    arrays, keywords[self.argument(key)], keywords[self.glossary.permutations[key]]
-                )
+            for key, sort in self.glossary.permutations.items():
+                arrays[key] = _as_matrix(arrays, keywords[self.argument(key)], keywords[sort])
             lengths = {sort: keywords[sort] for sort in declared.sorts()} | dict(self.sized)
             return work(Reader(self.glossary, arrays, lengths))
 
-        parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in dict.fromkeys(names)]
-        function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        function.__signature__ = self._signature  # type: ignore[attr-defined]
         return function
+
+    @cached_property
+    def _signature(self) -> Signature:
+        declared = self.declared
+        names = dict.fromkeys((*declared.arrays, *declared.permutations, *declared.sorts()))
+        return Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in names])
 
     def stated(self, link: Link, world: Numbers) -> list[Pair]:
         """Return the two arrays of a link for these numbers; the reader, with its cache, is shared by all links."""

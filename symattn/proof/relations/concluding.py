@@ -296,16 +296,15 @@ def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, s
 
 def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool) -> ProvedRelation | None:
     """Prove smaller ≤ larger, or < if strict, by their difference in a form that shows its sign."""
-    pair, g = [(smaller, larger)], compiled.glossary
-    gap = gap if isinstance(gap, Gap) else Gap(gap)
+    g, gap = compiled.glossary, gap if isinstance(gap, Gap) else Gap(gap)
     shapes = {key: " ".join(g.index[i] for i in x.letters) for key, x in gap.letters.items()}
     with_letters = replace(compiled, glossary=replace(g, given={**g.given, **shapes}))
     meanings = replace(compiled, glossary=replace(g, defined={**g.defined, **gap.letters}))
     letters: dict[str, Any] = {key: (shapes[key], meanings.function(partial(_meant, key))) for key in shapes}
     decision = Certificate(
         compiled.declared,
-        compiled.sides(pair, True),
-        with_letters.gaps(pair, [gap.body]),
+        compiled.sides([(smaller, larger)], True),
+        with_letters.gap(smaller, larger, gap.body),
         (),
         named={with_letters.argument(key): x for key, x in letters.items() if key not in gap.laws},
         laws={with_letters.argument(key): (*letters[key], law) for key, law in gap.laws.items()},
