@@ -37,6 +37,7 @@ _DIGITS, _BITS = 3, 96
 _SQUARES = (Fraction(1, 64), 1, 2)
 _SQUARE = formula("σ²")
 _LETTERS = ("σ", "d_k", "z", "π")
+_NUMBERS = Glossary(dict.fromkeys(_LETTERS, ""), sizes={}, positive=_LETTERS)
 
 
 @lru_cache(maxsize=256)
@@ -68,6 +69,9 @@ def scaled_mean(d_k: int, bits: int) -> Any:
 
 def _ratio(d_k: int, bits: int) -> Any:
     return scaled_median(d_k, bits) / median_slope(d_k, bits)
+
+
+_MOMENTS = {formula("median(∂p_1/∂s_1)"): median_slope, formula("E[∂p_1/∂s_1]"): mean_slope}
 
 
 def digits_at(d_k: int, ball: Number) -> Decimal:
@@ -151,8 +155,7 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
 
 def _same(a: Node, b: Node) -> bool:
     """Return whether two formulas in σ, d_k, z and π are proved equal."""
-    numbers = Glossary(dict.fromkeys(_LETTERS, ""), sizes={}, positive=_LETTERS)
-    return RelationQuestion(equals(a, b), numbers).equal(a, b)
+    return RelationQuestion(equals(a, b), _NUMBERS).equal(a, b)
 
 
 def _ball(x: object) -> Ball:
@@ -161,13 +164,10 @@ def _ball(x: object) -> Ball:
 
 def _holds_at(relation: Relation, d_k: int, square: float) -> None:
     sides = [relation.first, *(side for _, side in relation.rest)]
-    moments = {formula("median(∂p_1/∂s_1)"): median_slope, formula("E[∂p_1/∂s_1]"): mean_slope}
-    root = flint.arb(square).sqrt()
-    letters = {"σ": root, "d": flint.arb(d_k), "z": gaussian.upper_quartile(), "π": flint.arb.pi()}
-    arrays = {key: _ball(x) for key, x in letters.items()}
-    reader = Reader(Glossary(defined={"d_k": lambda reader: reader.arrays["d"]}, sizes={}), arrays, {})
+    numbers = (flint.arb(square).sqrt(), flint.arb(d_k), gaussian.upper_quartile(), flint.arb.pi())
+    reader = Reader(_NUMBERS, dict(zip(_LETTERS, map(_ball, numbers), strict=True)), {})
     try:
-        result = [_ball(moments[x](d_k * square**2, _BITS)) if x in moments else reader.one(x).array for x in sides]
+        result = [_ball(_MOMENTS[x](d_k * square**2, _BITS)) if x in _MOMENTS else reader.one(x).array for x in sides]
         signs = [sign for sign, _ in relation.rest]
         true = all(sign in "=≤≥" and holds(a, sign, b) for a, sign, b in zip(result, signs, result[1:], strict=False))
     except (Unread, Refused, Undecided, ZeroDivisionError) as reason:

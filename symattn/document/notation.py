@@ -7,9 +7,9 @@ and ``-a`` build trees that keep the order of their parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Union
+from typing import Any, ClassVar, Literal, Union
 
 Role = Literal["input", "query", "key", "value", "score", "weight", "weighted", "output"]
 Like = Union["Node", int, Fraction, str]
@@ -19,6 +19,7 @@ class Node:
     """A part of a formula."""
 
     __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]] = ()
 
     def __add__(self, other: Like) -> Node:
         return Sum((*_parts(Sum, self), *_parts(Sum, node(other))))
@@ -280,7 +281,7 @@ def replaced(formula: object, letters: Mapping[Node, Node]) -> Any:
 
 def mapped(x: Node, change: Callable[[Node], Node]) -> Node:
     """Return ``x`` with every direct part changed."""
-    return type(x)(*(_changed(getattr(x, f.name), change) for f in fields(x)))  # type: ignore[arg-type]
+    return type(x)(*[_changed(getattr(x, name), change) for name in x.__match_args__])
 
 
 def _changed(part: object, change: Callable[[Node], Node]) -> Any:
@@ -291,7 +292,7 @@ def _changed(part: object, change: Callable[[Node], Node]) -> Any:
 
 def parts(x: Any) -> Iterator[Node]:
     """Yield the direct parts of a formula, or of a tuple of formulas."""
-    for part in (getattr(x, f.name) for f in fields(x)) if isinstance(x, Node) else x:  # type: ignore[arg-type]
+    for part in [getattr(x, name) for name in x.__match_args__] if isinstance(x, Node) else x:
         if isinstance(part, Node):
             yield part
         elif isinstance(part, tuple):

@@ -110,10 +110,8 @@ def ground() -> str:
     """
     needed = [_DISTRIBUTION.match(r) for r in requires("symattn") or () if "extra ==" not in r]
     versions = [sys.version, *(f"{name[0]} {version(name[0])}" for name in needed if name)]
-    files = (
-        f"{p.relative_to(ROOT).as_posix()} {hashlib.sha256(p.read_bytes()).hexdigest()}"
-        for p in sorted(ROOT.rglob("*.py"))
-    )
+    every = sorted(f"{folder}/{name}" for folder, _, names in os.walk(ROOT) for name in names if name.endswith(".py"))
+    files = (f"{path[len(str(ROOT)) :]} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}" for path in every)
     return digest([*versions, *files])
 
 

@@ -129,7 +129,7 @@ def read(data: object, scope: Mapping[str, str]) -> CheckedNode:
     try:
         if kind == "number":
             (text,) = rest
-            return node(kind, label=_fraction(text))
+            return _written_number(text)
         if kind == "size":
             (sort,) = rest
             return node(kind, label=str(sort))
@@ -146,12 +146,13 @@ def read(data: object, scope: Mapping[str, str]) -> CheckedNode:
 
 
 @lru_cache(1000)
-def _fraction(text: str) -> Fraction:
+def _written_number(text: str) -> CheckedNode:
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
         raise Rejected("a number that is not written as '3/2' is, with 60 digits at most")
-    return Fraction(text)
+    return number(Fraction(text))
 
 
+@lru_cache(1000)
 def number(c: int | Fraction) -> CheckedNode:
     """Return a number as an expression."""
     return node("number", label=Fraction(c))

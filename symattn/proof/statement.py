@@ -151,9 +151,12 @@ class Numbers:
         """The kind of its arrays."""
         from symattn.arrays.ball import Ball
         from symattn.arrays.exact import Exact
-        from symattn.arrays.floats import Float64
 
-        return Float64 if self.floats else Ball if self.balls else Exact
+        if self.floats:
+            from symattn.arrays.floats import Float64
+
+            return Float64
+        return Ball if self.balls else Exact
 
     @property
     def xp(self) -> Any:

@@ -58,9 +58,9 @@ class Indexed(ArrayBase):
         if result is None:
             return self._computed(places)
         key = (id(self), places, build.kept())
-        if key not in result:
-            result[key] = (self, self._computed(places))  # keeps the array alive, so that its id is not reused
-        return result[key][1]
+        # The array is kept alive, so that its id is not reused.
+        known = result.get(key) or result.setdefault(key, (self, self._computed(places)))
+        return known[1]
 
     @classmethod
     def letters(cls, name: str, *axes: object, positive: bool = False) -> Indexed:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt
 from typing import Any
 
@@ -38,6 +39,7 @@ class DivisionByZero(Refused, ZeroDivisionError):
     """Raised if a divisor is zero for all sizes and letters."""
 
 
+@lru_cache(maxsize=10_000)
 def constant(x: int | Fraction) -> ex.Expression:
     """Return a number."""
     return ex.Constant(x if x.__class__ is Fraction else Fraction(x))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from symattn.document import notation as nt
@@ -188,6 +189,7 @@ class Glossary:
         return replace(self, given={**self.given, **letters}, defined=remaining)
 
 
+@lru_cache(maxsize=1000)
 def spelt(key: str) -> str:
     """Return a letter as the name of an argument: dS_prime for dS′."""
     plain = key.replace("′", "_prime").translate(str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"))

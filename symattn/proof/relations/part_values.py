@@ -34,7 +34,7 @@ class Value:
 
     def on(self, work: Callable[[Any], object]) -> Value:
         """Apply ``work`` to the array."""
-        return replace(self, array=work(self.array))
+        return Value(work(self.array), self.letters, self.rank, self.row, self.even)
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ class Reader(LetterMeanings):
         if whole is None:  # b^x = e^{x log b}
             power = self.one(x.exponent)
             return replace(power, array=self.xp.exp(power.array * self.xp.log(result.array)))
-        return replace(result, array=result.array**whole if whole >= 0 else 1 / result.array**-whole)
+        return result.on(lambda x: x**whole if whole >= 0 else 1 / x**-whole)
 
     def _tensor_power(self, x: Value, power: nt.Power) -> Value:
         """Return x ⊗ … ⊗ x as one vector."""
