@@ -157,19 +157,15 @@ def given_by(record: Record, dice: Dice) -> Given:
     """Return the claims and hypotheses of the premises, which are accepted already."""
     premises = list(every_premise(record))
     positive = frozenset(str(x) for p in premises for x in p.get("positive", ()))
-    known = frozenset(name for p in premises if p["kind"] == "sign" for name in _plain(p))
     simplify = Simplifying(positive)
     relations: dict[Any, str] = {}
+    known: set[str] = set()
     for p in premises:
         relations |= hypotheses(p.get("hypotheses", ()), simplify, dice).relations
+        if p["kind"] == "sign":  # arrays that are not negative, except letters with a meaning
+            known |= set(map(str, p["not negative"])) - {array_of(str(m["letter"])) for m in p["meant"]}
     said = tuple(s for p in record["premises"] for s in _statements(p, simplify))
-    return Given(said, Signs(relations, positive, known), simplify)
-
-
-def _plain(sign: Record) -> Iterator[str]:
-    """Yield the arrays that are not negative, except letters with a meaning."""
-    meant = {array_of(str(m["letter"])) for m in sign["meant"]}
-    yield from (name for name in map(str, sign["not negative"]) if name not in meant)
+    return Given(said, Signs(relations, positive, frozenset(known)), simplify)
 
 
 def every_premise(record: Record) -> Iterator[Record]:

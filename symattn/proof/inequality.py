@@ -86,9 +86,12 @@ class Certificate:
         return next((case for case, holds in islice(self._spread(), SOME) if not holds), "")
 
     def refute(self) -> Refutation:
-        """Find numbers that meet the hypotheses and at which the false variant fails."""
+        """Find numbers that meet the hypotheses and at which a pair of the false variant fails."""
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
-        result = [self._failure(false) for false in variants]
+        result = []
+        for false in variants:
+            cases = self._cases(false, growing_sizes(self.declared.sorts(), self.top), SEEDS)
+            result.append(next((case for case, holds in islice(cases, MANY) if not holds), ""))
         return Refutation(all(result), "; ".join(filter(None, result)), any(map(self._shown, variants)))
 
     def witness(self) -> str:
@@ -151,11 +154,6 @@ class Certificate:
                 relation = ">" if self.strict else "≥"
                 result.append(Sign(relation, x, equal, sides, known, meanings, laws, self.only, self.declared.units))
         return tuple(result)
-
-    def _failure(self, false: Sides) -> str:
-        """Return numbers at which a pair of the false variant fails, or ""."""
-        every = growing_sizes(self.declared.sorts(), self.top)
-        return next((case for case, holds in islice(self._cases(false, every, SEEDS), MANY) if not holds), "")
 
     def _spread(self) -> Iterator[tuple[str, bool]]:
         """Return cases of the statement at sizes that differ from each other."""

@@ -292,14 +292,13 @@ def _collected(terms: Iterable[tuple[_CoqMonomial, Fraction]]) -> _Sum:
 def _product(a: _Sum, b: _Sum) -> _Sum:
     if len(a) * len(b) > _MANY:
         raise Refused("too many terms")
-    return _collected((_multiplied(m, n), c * d) for m, c in a.items() for n, d in b.items())
-
-
-def _multiplied(m: _CoqMonomial, n: _CoqMonomial) -> _CoqMonomial:
-    """Multiply two monomials; the sums of ``n`` are nested within those of ``m``."""
-    left = [moved(f, len(n.sorts)) for f in m.factors]
-    right = [moved(f, len(m.sorts), len(n.sorts)) for f in n.factors]
-    return _ordered((*m.sorts, *n.sorts), (*left, *right))
+    terms = []
+    for (m, c), (n, d) in product(a.items(), b.items()):
+        # the sums of n are nested within those of m
+        left = [moved(f, len(n.sorts)) for f in m.factors]
+        right = [moved(f, len(m.sorts), len(n.sorts)) for f in n.factors]
+        terms.append((_ordered((*m.sorts, *n.sorts), (*left, *right)), c * d))
+    return _collected(terms)
 
 
 def moved(x: Term, by: int, above: int = 0) -> Term:
