@@ -32,18 +32,14 @@ class Store:
             part = self.folder / f".{PLAN}.part"
             part.write_text(json.dumps(record(jobs), indent=1) + "\n", encoding="utf-8")
             part.replace(self.folder / PLAN)
-            self._hint()
+            with (self.folder / RESULTS).open("ab+") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _LONGEST))
+                tail = file.read()
+                if tail and not tail.endswith(b"\n"):
+                    file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
         except OSError as error:
             raise InputError(f"{self.folder} cannot be used: {error.strerror}") from error
-
-    def _hint(self) -> None:
-        path = self.folder / RESULTS
-        with path.open("ab+") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _LONGEST))
-            tail = file.read()
-            if tail and not tail.endswith(b"\n"):
-                file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
 
     def append(self, record: Record) -> None:
         """Add a result, which is on the disk when this returns."""

@@ -31,7 +31,11 @@ def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
     _check(question)
     if question.power and question.alpha is not None:
         question = replace(question, alpha=question.alpha / 2)  # the other half is for the rows that test the power
-    words = by_pieces(question, close_to_exact) or _of_gradients(question)
+    words = by_pieces(question, close_to_exact)
+    if not words and question.gradients is not None:
+        from symattn.programs.gradients import gradients_close_to_exact  # rarely needed
+
+        words = gradients_close_to_exact(question)
     if words and (runtime := suspect(question.given["q"])):
         return f"{runtime}\nWhat it has made is not the fault of the function that called it: {words}", ()
     return (words, ()) if words or not question.power else _of_power(question)
@@ -53,14 +57,6 @@ def _check(question: Question) -> None:
         raise InputError(f"power is {question.power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}")
     if not question.layout.plain:
         raise InputError("power is for one array of each; hint: no packed layout, but a call for each sequence")
-
-
-def _of_gradients(question: Question) -> str:
-    if question.gradients is None:
-        return ""
-    from symattn.programs.gradients import gradients_close_to_exact  # rarely needed
-
-    return gradients_close_to_exact(question)
 
 
 def _of_power(question: Question) -> tuple[str, tuple[Sought, ...]]:

@@ -86,7 +86,10 @@ class Agreement(Parameters):
         self.subject = subject
         self.derived: dict[str, Function] = {}
         self.arguments = self._arguments(self._meanings())
-        self._check_complete()
+        placed = {a.input for a in self.arguments}
+        for i in subject.inputs:
+            if i.needed and i.name not in placed:
+                raise InputError(f"{self.label}: no parameter for the input {i.name} is known; name it {i.name}")
 
     def convention(self) -> Convention:
         """Return how the function is called."""
@@ -129,12 +132,6 @@ class Agreement(Parameters):
             elif required:
                 raise unknown(self.label, p.name)
         return tuple(result)
-
-    def _check_complete(self) -> None:
-        placed = {a.input for a in self.arguments}
-        for i in self.subject.inputs:
-            if i.needed and i.name not in placed:
-                raise InputError(f"{self.label}: no parameter for the input {i.name} is known; name it {i.name}")
 
 
 def meanings(subject: Definition) -> dict[str, str]:

@@ -230,15 +230,12 @@ class EquinoxHost(Host):
         leaves = [self.xp.asarray(state[key]) if key else leaf for key, leaf in self._leaves()]
         arrays = {n: self.xp.asarray(x) for n, x in tokens.items()}
         result = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in inputs.items()}
-        return self._compiled()(leaves, arrays, result)
-
-    def _compiled(self) -> Function:
-        import equinox
-
         if self._call is None:
+            import equinox
+
             tree = self._jax.tree_util.tree_structure(self.module)
             self._call = equinox.filter_jit(partial(_called, tree))
-        return self._call
+        return self._call(leaves, arrays, result)
 
     def prepared(self, dtype: str) -> EquinoxHost:
         import equinox

@@ -61,7 +61,15 @@ def load(target: str) -> Loaded:
     may import when it is called. No ``.pyc`` is written. Raises ``BadTarget``, ``NoSuchFile``, ``NoSuchAttribute``,
     ``NotCallable`` (bad input), ``CannotRun`` (the import fails) or ``MissingExtra`` (it needs torch).
     """
-    place, attribute = _split(target)
+    place, _, attribute = target.rpartition(":")
+    if target.endswith((".npz", ".safetensors")):
+        raise BadTarget(f"{target} is a trace, not a function; hint: symattn verify {target}, or {FORMS}")
+    if not place or not all(part.isidentifier() for part in attribute.split(".")):
+        if target.endswith(".py") and Path(target).is_file():
+            raise BadTarget(f"{target}: name one of its functions, such as {_defined(Path(target))}")
+        raise BadTarget(f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}")
+    if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
+        raise BadTarget(f"{target}: {place} is neither a module nor a .py file; give {FORMS}")
     module = load_module(place)
     function = _find(module, attribute, place)
     return Loaded(function, target, str(getattr(module, "__file__", None) or place))
@@ -92,19 +100,6 @@ def choose_backend() -> None:
     backends = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
     if result in (None, "tensorflow") and backends and not importlib.util.find_spec("tensorflow"):
         os.environ["KERAS_BACKEND"] = backends[0]
-
-
-def _split(target: str) -> tuple[str, str]:
-    place, _, attribute = target.rpartition(":")
-    if target.endswith((".npz", ".safetensors")):
-        raise BadTarget(f"{target} is a trace, not a function; hint: symattn verify {target}, or {FORMS}")
-    if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        if target.endswith(".py") and Path(target).is_file():
-            raise BadTarget(f"{target}: name one of its functions, such as {_defined(Path(target))}")
-        raise BadTarget(f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}")
-    if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
-        raise BadTarget(f"{target}: {place} is neither a module nor a .py file; give {FORMS}")
-    return place, attribute
 
 
 def _defined(path: Path) -> str:

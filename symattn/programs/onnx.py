@@ -167,10 +167,11 @@ class OnnxNode:
 def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> OnnxNode:
     """Read a ``NodeProto`` with the roles ``inputs`` and ``outputs`` in order; a missing input has an empty name."""
     attributes = {attribute.name: _value(proto.op_type, attribute) for attribute in proto.attribute}
-    results = (_roles(proto.op_type, what, proto_names, names) for what, proto_names, names in (
-        ("inputs", proto.input, inputs),
-        ("outputs", proto.output, outputs),
-    ))  # fmt: skip
+    results = []
+    for what, names, roles in (("inputs", proto.input, inputs), ("outputs", proto.output, outputs)):
+        if len(names) > len(roles):
+            raise InputError(f"{proto.op_type} has {len(names)} {what}; known: {', '.join(roles)}")
+        results.append({role: name for role, name in zip(roles, names, strict=False) if name})
     return OnnxNode(proto.op_type, attributes, *results)
 
 
@@ -182,12 +183,6 @@ def _value(operator: str, attribute: Any) -> Value:
     return (
         value.decode() if isinstance(value, bytes) else list(value) if field.endswith("s") and field != "s" else value
     )
-
-
-def _roles(operator: str, what: str, names: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
-    if len(names) > len(roles):
-        raise InputError(f"{operator} has {len(names)} {what}; known: {', '.join(roles)}")
-    return {role: name for role, name in zip(roles, names, strict=False) if name}
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

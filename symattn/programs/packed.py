@@ -98,17 +98,15 @@ class Packed(Wrapper):
         self, function: Function, groups: Mapping[str, tuple[str, ...]], reading: str, heads: int, name: str
     ) -> None:
         self._function, self._groups, self._heads = function, groups, heads
-        own = [q for p in parameters(function) or () for q in self._apart(p)]
+        own: list[Parameter] = []
+        for p in parameters(function) or ():
+            if p.name in groups:
+                own += (Parameter(n, Parameter.KEYWORD_ONLY) for n in groups[p.name])
+            else:
+                own.append(p.replace(kind=Parameter.KEYWORD_ONLY) if p.kind is Parameter.POSITIONAL_OR_KEYWORD else p)
         super().__init__(function, sorted(own, key=lambda p: p.kind), reading, name)
         how = (_STACKED | _PROJECTED)[reading][1]
         self.note = " ".join(f"{p} holds {', '.join(x)}, {how}, determined by trial." for p, x in groups.items())
-
-    def _apart(self, p: Parameter) -> Iterator[Parameter]:
-        parts = self._groups.get(p.name)
-        if parts is None:
-            yield p.replace(kind=Parameter.KEYWORD_ONLY) if p.kind is Parameter.POSITIONAL_OR_KEYWORD else p
-        else:
-            yield from (Parameter(n, Parameter.KEYWORD_ONLY) for n in parts)
 
     def within(self, domain: Domain) -> Domain:
         """Return the domain with one shape for all inputs in one array."""
@@ -116,17 +114,17 @@ class Packed(Wrapper):
         return replace(domain, same_width=True, square=domain.square or "q" in joined)
 
     def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
-        for parameter, parts in self._groups.items():
-            keywords[parameter] = self._joined([keywords.pop(n) for n in parts])
-        return self._function(*places, **keywords)
-
-    def _joined(self, parts: list[Tensor]) -> Tensor:
-        # all kinds of array other than tensors implement NumPy's functions
-        library = import_torch() if type(parts[0]).__module__.partition(".")[0] == "torch" else np
         axis = (_STACKED | _PROJECTED)[self.reading][0]
-        if axis is not None:
-            return library.stack(parts, axis)
-        return side_by_side(library, parts, self._heads if self.reading == "by head" else 1)
+        for parameter, names in self._groups.items():
+            parts = [keywords.pop(n) for n in names]
+            # all kinds of array other than tensors implement NumPy's functions
+            library = import_torch() if type(parts[0]).__module__.partition(".")[0] == "torch" else np
+            if axis is None:
+                heads = self._heads if self.reading == "by head" else 1
+                keywords[parameter] = side_by_side(library, parts, heads)
+            else:
+                keywords[parameter] = library.stack(parts, axis)
+        return self._function(*places, **keywords)
 
 
 # -- one query at a time: n_q = 1, or no axis for queries at all -------------------------------------------------------

@@ -53,7 +53,8 @@ def refuses(error: BaseException, function: object = None) -> Refusal:
     if isinstance(error, _ENDS) or error.__traceback__ is None:
         return ""
     function = _inner(function)
-    package = _package(function)
+    module = getattr(function, "__module__", None) or type(function).__module__
+    package = "" if function is None else str(module).partition(".")[0]
     frames = [(f, at) for f, at in _frames(error.__traceback__) if _mine(f, package) or _librarys(f, package)]
     mine = [k for k, (f, _) in enumerate(frames) if _mine(f, package)]
     if mine and mine[-1] == len(frames) - 1 and _last(error) is frames[-1][0] and _raises(*frames[-1]):
@@ -99,12 +100,6 @@ def _inner(function: object) -> object:
         if inner is None:
             return function
         function = inner
-
-
-def _package(function: object) -> str:
-    """Return the top-level package of a function, or ""."""
-    module = getattr(function, "__module__", None) or type(function).__module__
-    return "" if function is None else str(module).partition(".")[0]
 
 
 def _module(frame: FrameType) -> str:

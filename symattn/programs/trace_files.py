@@ -156,19 +156,14 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
                 if len(set(names)) < len(names):
                     raise InputError(f"{path} holds {names[0][:40]!r} twice, or another name")
                 return {m.filename.removesuffix(".npy"): _mapped(path, m) for m in members}
-        return unpacked(str(path), _content(path), MOST_BYTES)
+        if path.stat().st_size > MOST_BYTES:
+            most = f"{MOST_BYTES >> 20} MiB"
+            raise InputError(f"{path} is compressed and larger than {most}; hint: numpy.savez, uncompressed")
+        return unpacked(str(path), path.read_bytes(), MOST_BYTES)
     except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is not a readable npz file: {str(error)[:100]}") from None
-
-
-def _content(path: Path) -> bytes:
-    if path.stat().st_size > MOST_BYTES:
-        raise InputError(
-            f"{path} is compressed and larger than {MOST_BYTES >> 20} MiB; hint: numpy.savez, uncompressed"
-        )
-    return path.read_bytes()
 
 
 def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:

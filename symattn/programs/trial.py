@@ -259,7 +259,9 @@ class ConventionTrial:
                     break
             # Prefer masks with an axis of batches, which show more.
             result += [p for p in here if not any(a.form in _ALIKE for a in p.convention.arguments)] or here
-            plain_runs = self._is_plain(layout) and any(p.level <= self._request.domain.square for p in here)
+            # Code that runs for all sizes on arrays with only the axes n and d was made for them.
+            plain = layout == "nd" and self._request.heads == 1 and not {*self._documented} - {"nd"}
+            plain_runs = plain and any(p.level <= self._request.domain.square for p in here)
             if plain_runs or any(p.near and (p.level == 0 or layout in self._documented) for p in here):
                 break
         outcome = [p for p in result if p.convention.layout in self._documented and (p.near or p.local)]
@@ -274,10 +276,6 @@ class ConventionTrial:
         if heads and not tokens:
             usual = ("nd", "bhnd", "bnhd", "nhd", "bnc", "nc", "nbhd", "nbc")
         return tuple(dict.fromkeys((*(d for d in self._documented if d in usual), *usual)))
-
-    def _is_plain(self, layout: Layout) -> bool:
-        """Return whether arrays have only the axes n and d: code that runs on these for all sizes was made for them."""
-        return layout == "nd" and self._request.heads == 1 and not {*self._documented} - {"nd"}
 
     def _possible(
         self, convention: Convention, without: tuple[str, ...] = (), at: int | None = None

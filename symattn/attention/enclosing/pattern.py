@@ -163,7 +163,10 @@ class Seen:
 
     def mask(self, queries: slice, keys: slice) -> Any | None:
         """Return the mask of a tile, booleans (queries, keys); None if no mask applies to it."""
-        result = [] if self._inside(queries, keys) else list(self._by_place(queries, keys))
+        result: list[Any] = []
+        if not self._inside(queries, keys):
+            whole = self._places(slice(0, self.n_q), slice(0, self.n_k))
+            result += by_place(self.spec, self._places(queries, keys), whole)
         if self.given is not None:
             result.append(self.given[queries if self.given.shape[0] > 1 else slice(None), keys])
         if not result:
@@ -189,11 +192,6 @@ class Seen:
         first, last = self._offset + queries.start, self._offset + queries.stop - 1
         before, after = self._sides
         return (before is None or last - before <= keys.start) and (after is None or keys.stop - 1 <= first + after)
-
-    def _by_place(self, queries: slice, keys: slice) -> Iterator[Any]:
-        """Return the masks by position for this tile."""
-        whole = self._places(slice(0, self.n_q), slice(0, self.n_k))
-        return by_place(self.spec, self._places(queries, keys), whole)
 
     def _places(self, queries: slice, keys: slice) -> Places:
         i = self.xp.arange(queries.start, queries.stop)[:, None] + self._offset

@@ -68,7 +68,9 @@ def evaluate(model: Callable[..., object], inputs: Mapping[str, object], digits:
     if not isinstance(inputs, Mapping):
         raise InputError('the inputs are passed by name; hint: {"q": ..., "k": ..., "v": ...}')
     try:
-        return _exactly(model, inputs, digits)
+        output = _one_array(model(**lifted(kind("exact"), inputs)))
+        written = np.vectorize(lambda x: _told(x) or x.decimal(digits), otypes=[object])(output.entries)
+        return Evaluation(output, written, Evidence(Grade.CHECKED, "exact numbers"))
     except Refused as refusal:
         return enclose(model, inputs, digits, str(refusal))
 
@@ -86,12 +88,6 @@ def _lifted(target: Any, name: str, data: object) -> Any:
     if name == "mask":
         return target.literal(plain) if hasattr(target, "literal") else plain.astype(target.dtype)
     return target.lift(data)
-
-
-def _exactly(model: Callable[..., object], inputs: Mapping[str, object], digits: int) -> Evaluation:
-    output = _one_array(model(**lifted(kind("exact"), inputs)))
-    written = np.vectorize(lambda x: _told(x) or x.decimal(digits), otypes=[object])(output.entries)
-    return Evaluation(output, written, Evidence(Grade.CHECKED, "exact numbers"))
 
 
 def enclose(model: Callable[..., object], inputs: Mapping[str, object], digits: int, reason: str = "") -> Evaluation:

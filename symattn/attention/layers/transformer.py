@@ -85,9 +85,6 @@ class Transformer(Described, Shown):
             blocks = getattr(self, field)
             if not isinstance(blocks, tuple) or not all(isinstance(block, Block) for block in blocks):
                 raise refusal(self, field, "be a tuple of Blocks")
-        self._check_together()
-
-    def _check_together(self) -> None:
         if not self.decoder and not self.encoder:
             raise InputError("Transformer: neither encoder nor decoder has blocks; hint: decoder=(Block(…),)")
         if any(block.cross for block in self.encoder):

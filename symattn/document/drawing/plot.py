@@ -84,15 +84,12 @@ class Plot:
         for i, (x, y) in enumerate(series.points):
             at = self.x.at(x), self.y.at(y)
             if series.bars:
-                self._bar(at[0], y - series.bars[i], y + series.bars[i], series.role)
+                top, foot = self.y.at(y + series.bars[i]), self.y.at(y - series.bars[i])
+                self.scene.line((at[0], foot), (at[0], top), role=series.role, width=1)
+                for end in (top, foot):
+                    self.scene.line((at[0] - 3, end), (at[0] + 3, end), role=series.role, width=1)
             note = series.notes[i] if series.notes else ""
             self.scene.add(Mark(*at, series.role, series.shape, note=note))
-
-    def _bar(self, x: float, low: float, high: float, role: Role) -> None:
-        top, foot = self.y.at(high), self.y.at(low)
-        self.scene.line((x, foot), (x, top), role=role, width=1)
-        for y in (top, foot):
-            self.scene.line((x - 3, y), (x + 3, y), role=role, width=1)
 
     def _words(self, named: Sequence[Series]) -> None:
         ends = [self.y.at((s.law or s.points)[-1][1]) + 4 for s in named]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import hypot
 from xml.sax.saxutils import escape, quoteattr
 
-from symattn.document.drawing.scene import RAISED, WIDTH, Box, Item, Label, Line, Mark, Point, Role, Scene
+from symattn.document.drawing.scene import RAISED, WIDTH, Box, Item, Label, Line, Point, Role, Scene
 from symattn.document.render.common import comment
 from symattn.document.render.mathml import ROLES
 
@@ -75,15 +75,10 @@ def _item(item: Item, fragment: bool) -> str:
         fill += f' fill-opacity="{_n(item.share, 3)}"' if item.share != 1 else ""
         edge = _stroke(item.edge, fragment) if item.edge else ""
         return _element("rect", _rect(item.x, item.y, item.width, item.height) + fill + edge, note)
-    return _mark(item, note, fragment)
-
-
-def _mark(mark: Mark, note: str, fragment: bool) -> str:
-    fill = _fill(mark.role, fragment)
-    if mark.shape == "disc":
-        return _element("circle", f' cx="{_n(mark.x)}" cy="{_n(mark.y)}" r="{_n(mark.size)}"{fill}', note)
-    side = 2 * mark.size
-    return _element("rect", _rect(mark.x - mark.size, mark.y - mark.size, side, side) + fill, note)
+    fill, side = _fill(item.role, fragment), 2 * item.size
+    if item.shape == "disc":
+        return _element("circle", f' cx="{_n(item.x)}" cy="{_n(item.y)}" r="{_n(item.size)}"{fill}', note)
+    return _element("rect", _rect(item.x - item.size, item.y - item.size, side, side) + fill, note)
 
 
 def _element(name: str, attributes: str, inner: str) -> str:

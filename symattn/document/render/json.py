@@ -17,16 +17,7 @@ SCHEMA = 1
 
 def render(document: md.Document) -> str:
     """Render the document as JSON. ``document.record`` adds keys and overrides those made from the blocks."""
-    whole = {**_common(document), **_from_blocks(document), **document.record}
-    return json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False, default=_formula) + "\n"
-
-
-def _formula(x: nt.Node) -> Record:
-    return {"text": text(x), "tex": tex(x)}
-
-
-def _common(document: md.Document) -> Record:
-    return {
+    whole = {
         "schema": SCHEMA,
         "kind": document.kind,
         "name": document.name,
@@ -34,7 +25,14 @@ def _common(document: md.Document) -> Record:
         "command": document.command,
         "verdict": document.verdict_word,
         "parameters": document.parameters,
+        **_from_blocks(document),
+        **document.record,
     }
+    return json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False, default=_formula) + "\n"
+
+
+def _formula(x: nt.Node) -> Record:
+    return {"text": text(x), "tex": tex(x)}
 
 
 def _from_blocks(document: md.Document) -> Record:

@@ -44,18 +44,14 @@ def prose(text: md.Text) -> str:
 
 def _inline(part: md.Inline) -> str:
     if isinstance(part, nt.Node):
-        shown = _unpunctuated(tex(part, inline=True))
+        shown = tex(part, inline=True)
+        for sign, command in _LETTERED.items():  # Markdown would take the signs for escapes or HTML
+            shown = shown.replace(sign, command)
+        shown = shown.rstrip()  # no space may stand before the closing dollar
         return f"$`{shown}`$" if _NEEDS_TICKS.search(shown) else f"${shown}$"
     if isinstance(part, md.Emph):
         return f"*{escape(part.text)}*"
     return _code(part.text) if isinstance(part, md.Code) else escape(part)
-
-
-def _unpunctuated(shown: str) -> str:
-    """Replace commands that Markdown would take for escapes or HTML by commands of letters."""
-    for sign, command in _LETTERED.items():
-        shown = shown.replace(sign, command)
-    return shown.rstrip()  # no space may stand before the closing dollar
 
 
 def escape(text: str) -> str:

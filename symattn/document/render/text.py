@@ -248,7 +248,9 @@ def table(writer: Writer, block: md.Table) -> list[str]:
     cells = [[writer.flat(c) for c in row] for row in block.rows]
     titles = [writer.flat(c.title) for c in block.columns]
     widths = [max(map(width, column)) for column in zip(titles, *cells, strict=True)]
-    _widen_for_groups(writer, block, widths)
+    for title, start, end in common.runs(block):  # a group is at least as wide as its title
+        missing = width(writer.flat(title)) - (sum(widths[start:end]) + 2 * (end - start - 1))
+        widths[end - 1] += max(missing, 0)
     _narrow(block, cells, widths, writer.columns)
     lines = _groups(writer, block, widths)
     lines += _row(block, titles, widths, " ")
@@ -257,13 +259,6 @@ def table(writer: Writer, block: md.Table) -> list[str]:
         lines += _row(block, row, widths, mark if i in block.shaded else " ")
     caption = writer.wrapped(block.caption, "  ") if block.caption else []
     return lines + caption
-
-
-def _widen_for_groups(writer: Writer, block: md.Table, widths: list[int]) -> None:
-    for title, start, end in common.runs(block):
-        missing = width(writer.flat(title)) - (sum(widths[start:end]) + 2 * (end - start - 1))
-        if missing > 0:
-            widths[end - 1] += missing
 
 
 def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns: int) -> None:

@@ -224,7 +224,10 @@ class AuditReport(WithVerdict):
     def document(self) -> Document:
         """The report as a document."""
         blocks: list[Block] = [self._table()] if self.findings else []
-        blocks += [self._table_of_layers()] if self.layers else []
+        if self.layers:
+            rows = [(f.layer, str(len(f.parts)), _number(f.ratio), f.verdict) for f in self.layers]
+            titles, numbers = ("layer", "parts", "error", "verdict"), ("parts", "error")
+            blocks.append(_table(titles, numbers, rows, [f.state for f in self.layers]))
         blocks.append(Paragraph((self.coverage + ".",)))
         blocks += [Note((words,)) for words in (*self.notes, *self._others(), *self._unpromised())]
         if self.findings:
@@ -290,11 +293,6 @@ class AuditReport(WithVerdict):
             errors = (_number(nan if j is None else j.ratio) for j in (f.given, f.intent))
             rows.append((f.layer, f.via, f.semantics, *errors, *gradients, f.verdict))
         return _table(titles, numbers, rows, [f.state for f in self.findings])
-
-    def _table_of_layers(self) -> Table:
-        rows = [(f.layer, str(len(f.parts)), _number(f.ratio), f.verdict) for f in self.layers]
-        numbers = ("parts", "error")
-        return _table(("layer", *numbers, "verdict"), numbers, rows, [f.state for f in self.layers])
 
 
 def _table(titles: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]], states: list[str]) -> Table:

@@ -240,7 +240,10 @@ class Passed:
         spec, inputs = bounded(call.given)
         _, h, g, n_q, n_k = self.sizes
         do = _of(self.do, item, head, g)
-        _check(call.given, do)
+        if not np.isfinite(do).all():
+            raise UnreadCall("the gradient of the output holds NaN or infinity: the cause is after the call")
+        if (call.given.empty() & (do != 0).any(axis=-1)).any():
+            raise UnreadCall("a query that may see no key has a gradient: its result is not specified")
         got = {name: _of(a, item, head, g) for name, a in self.got.items()}
         queries = np.arange(n_q) if self.rows is None else np.array(chosen(spec, inputs, self.rows))
         keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
@@ -282,14 +285,6 @@ def bounded(call_setting: CallSetting) -> Bounded:
     if not within(spec, inputs):
         raise UnreadCall("there is no bound for this kind of attention here")
     return spec, inputs
-
-
-def _check(call_setting: CallSetting, do: Floats) -> None:
-    """Raise ``UnreadCall`` if the gradients of the inputs do not follow from that of the output."""
-    if not np.isfinite(do).all():
-        raise UnreadCall("the gradient of the output holds NaN or infinity: the cause is after the call")
-    if (call_setting.empty() & (do != 0).any(axis=-1)).any():
-        raise UnreadCall("a query that may see no key has a gradient: its result is not specified")
 
 
 def _alone(received: Received, item: int, head: int) -> Received:

@@ -127,7 +127,11 @@ def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic
 
     Empty if none fits.
     """
-    fitting = [h.words for h in _different(hypotheses(setting, masking)) if _fits(h.setting, got, arithmetic)]
+    different: list[Hypothesis] = []  # of those that mean the same for these queries, the first
+    for hypothesis in hypotheses(setting, masking):
+        if not any(hypothesis.setting.alike(other.setting) for other in different):
+            different.append(hypothesis)
+    fitting = [h.words for h in different if _fits(h.setting, got, arithmetic)]
     if not fitting:
         scaled = _rescaled(setting, got, arithmetic)
         return f"scores are scaled by {scaled / setting.scale:.4g} times the correct scale" if scaled else ""
@@ -198,15 +202,6 @@ def _of_heads(right: CallSetting) -> Iterator[Hypothesis]:
             changed = {name: change(spec, values) for name, change in mistake.variant.steps.items()}
             k, v = (changed.get(name, values[name]) for name in ("k_shared", "v_shared"))
             yield Hypothesis(mistake.cause, replace(right, k=k, v=v))
-
-
-def _different(results: Iterator[Hypothesis]) -> list[Hypothesis]:
-    """Keep the first of hypotheses that mean the same for these queries."""
-    remaining: list[Hypothesis] = []
-    for hypothesis in results:
-        if not any(hypothesis.setting.alike(other.setting) for other in remaining):
-            remaining.append(hypothesis)
-    return remaining
 
 
 def _fits(setting: CallSetting, got: Floats, arithmetic: Precision) -> bool:

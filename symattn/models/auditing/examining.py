@@ -6,7 +6,7 @@ argument is compared by itself and must be equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from math import sqrt
 from typing import Any
@@ -86,30 +86,22 @@ def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int],
     differing_rows: list[int] = []
     cells = 0
     batch, heads = call.given.q.shape[:2]
-    if _by_places_alone(call, masking):
+    given, meant = call.received.places, masking.spec
+    same = all(getattr(given, name) == getattr(meant, name) for name in ("causal", "window", "block", "prefix"))
+    bare = masking.keep is None and masking.documents is None and not masking.crossed and not call.received.masks
+    if same and bare and call.n_q == call.n_k == masking.total:  # both mask by positions alone, in the same way
         return differing_rows, cells
     every = call.rows if batch * call.n_q * call.n_k > _CELLS else range(call.n_q)
     for first in range(0, len(every), _ROWS):
         rows = every[first : first + _ROWS]
-        differing = np.broadcast_to(_differing(call, masking, rows), (batch, heads, len(rows), call.n_k))
+        looked_at = replace(masking, rows=list(rows), left_out=None)
+        promised = looked_at.allowed()
+        # scores that only one of the masks forbids, of queries that are not padding and are promised a key
+        differing = (call.allowed(rows) != promised) & _counted(looked_at, promised)
+        differing = np.broadcast_to(differing, (batch, heads, len(rows), call.n_k))
         cells += int(differing.sum())
         differing_rows += [rows[i] for i in np.flatnonzero(differing.any(axis=(0, 1, 3)))]
     return differing_rows, cells
-
-
-def _by_places_alone(call: AttentionCall, masking: Masking) -> bool:
-    """Return whether the call and the promise mask by positions alone, and in the same way."""
-    a, b = call.received.places, masking.spec
-    same = all(getattr(a, name) == getattr(b, name) for name in ("causal", "window", "block", "prefix"))
-    bare = masking.keep is None and masking.documents is None and not masking.crossed and not call.received.masks
-    return same and bare and call.n_q == call.n_k == masking.total
-
-
-def _differing(call: AttentionCall, masking: Masking, rows: Sequence[int]) -> Mask:
-    """Scores that only one of the masks forbids, of queries that are not padding and are promised a key."""
-    masking = replace(masking, rows=list(rows), left_out=None)
-    promised = masking.allowed()
-    return np.asarray((call.allowed(rows) != promised) & _counted(masking, promised))
 
 
 def _counted(masking: Masking, promised: Mask) -> Mask:

@@ -195,7 +195,10 @@ _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 def of_transformers(function: Function, name: str | None, args: Args, kwargs: Kwargs) -> Received:
     """Read the call of an attention function of Transformers. Raises ``UnreadCall`` if its meaning is unknown."""
-    return of_arguments(_kind(function, name), _bound(function, args, kwargs))
+    own = getattr(function, "__name__", "")
+    known = (kind for kind in ("sdpa", "flex", "flash", "paged") if kind in own or kind in (name or ""))
+    kind = next(known, "eager" if name in (None, "eager") else str(name))
+    return of_arguments(kind, _bound(function, args, kwargs))
 
 
 def of_arguments(kind: str, inputs: Mapping[str, Tensor]) -> Received:
@@ -269,14 +272,6 @@ def _sinks(inputs: Mapping[str, Tensor], heads: int) -> Tensor:
             f"its sinks have the shape {tuple(result[0].shape)}, and are not one number for each of {heads} heads"
         )
     return result[0] if result else None
-
-
-def _kind(function: Function, name: str | None) -> str:
-    own = getattr(function, "__name__", "")
-    for known in ("sdpa", "flex", "flash", "paged"):
-        if known in own or known in (name or ""):
-            return known
-    return "eager" if name in (None, "eager") else str(name)
 
 
 def _places(kind: str, inputs: Mapping[str, Tensor], module: Module, bare: bool, n_q: int) -> Attention:

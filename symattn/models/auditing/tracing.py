@@ -32,14 +32,15 @@ def mode(audit: Audit) -> TorchDispatchMode:
     """Return the dispatch mode that follows one thread."""
     import torch
 
-    tracer = Tracer(audit)
+    tracer, composed = Tracer(audit), torch._C.DispatchKey.CompositeImplicitAutograd
 
     def follow(mode: TorchDispatchMode, op: provenance.Operation, func: OpOverload) -> Tensor:
         if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights computed again
             return func(*op.args, **op.kwargs)
-        if _composed(func):  # only in inference mode do such operators come here undivided
+        # Only in inference mode do operators that torch composes of others, such as matmul, come here undivided.
+        if hasattr(func, "_op_dk") and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composed.name):
             with mode:
-                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *op.args, **op.kwargs)
+                return func._op_dk(composed, *op.args, **op.kwargs)
         return tracer.called(op, func)
 
     result = provenance.seeing(follow)
@@ -58,7 +59,10 @@ class Tracer:
     def called(self, op: provenance.Operation, func: OpOverload) -> Tensor:
         """Run an operator and record the node of its result. Raises only what the operator itself raises."""
         self.tie()
-        node = self._node(op)
+        try:
+            node = provenance.RULES[op.name](self.known, op) if op.name in provenance.RULES else None
+        except Exception:  # the rule fails on this kind of array
+            node = None
         out = func(*op.args, **op.kwargs)
         for changed in _changed(func, op):
             self.known.changed(changed)
@@ -80,13 +84,6 @@ class Tracer:
         tie = self.audit.attended(received, shaped)
         if tie is not None:
             self._pending.append((tie, out))
-
-    def _node(self, op: provenance.Operation) -> provenance.Node | None:
-        """Apply the rule of an operator; None if there is none, or if it fails on this kind of array."""
-        try:
-            return provenance.RULES[op.name](self.known, op) if op.name in provenance.RULES else None
-        except Exception:
-            return None
 
     def _record(self, op: provenance.Operation, node: provenance.Node | None, out: Tensor) -> None:
         if op.name in ("_to_copy", "clone") and self.audit.holds(op.args[0]):
@@ -193,14 +190,6 @@ def _layer() -> Module | None:
 
     inner = [m for m in doing.modules[-2:] if not isinstance(m, torch.nn.Softmax)]
     return inner[-1] if inner else None
-
-
-def _composed(func: OpOverload) -> bool:
-    """Return whether an operator, such as matmul, is composed of others by torch's own kernel."""
-    import torch
-
-    known = hasattr(func, "_op_dk")
-    return known and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
 def _changed(func: Function, op: provenance.Operation) -> list[Tensor]:

@@ -285,7 +285,9 @@ class Generation(WithVerdict):
     def document(self) -> Document:
         """Return the ways as a document."""
         words = f"The grade is {_GRADES[self.verdict].value}: {self.tokens} tokens were tried."
-        blocks: list[Block] = [*self._sentences(), self._table(), Paragraph((f"{_MEANING} {words}",))]
+        titles = ("way", "verdict", "from", ">token", ">error in float64", ">apart", ">rounding", ">of the prefill")
+        table = Table(headers(*titles), tuple(map(_line, self.rows)))
+        blocks: list[Block] = [*self._sentences(), table, Paragraph((f"{_MEANING} {words}",))]
         blocks += [Note((note,)) for note in self._noted()]
         return Document(
             "verification", "generation", ("Generation with ", Code(self.model)), tuple(blocks),
@@ -310,10 +312,6 @@ class Generation(WithVerdict):
             yield Paragraph(("No way could be run.",))
         elif self.verdict is not Verdict.FAULT and not any(row.undecided for row in self.rows):
             yield Paragraph(("Every way that ran agrees with the prefill, up to rounding.",))
-
-    def _table(self) -> Table:
-        titles = ("way", "verdict", "from", ">token", ">error in float64", ">apart", ">rounding", ">of the prefill")
-        return Table(headers(*titles), tuple(_line(row) for row in self.rows))
 
     def _noted(self) -> Iterator[str]:
         yield from self.notes

@@ -129,9 +129,10 @@ class WayRunner:
             should = should and not (causal and token > at.token)
             lost += [token] if should and not sees else []
             beyond += [token] if sees and not should else []
-        return _in_words(
-            lost, beyond, [words for words, result in self._irrelevant(way, at) if _moved(result, before[0], at.room)]
-        )
+        said = [f"does not see {_tokens(lost)}"] if lost else []
+        said += [f"sees {_tokens(beyond)}, which it must not"] if beyond else []
+        moved = (words for words, result in self._irrelevant(way, at) if _moved(result, before[0], at.room))
+        return " and ".join([*said, *(f"sees {words}" for words in moved)])
 
     def _irrelevant(self, way: GenerationWay, at: StateDifference) -> Iterator[tuple[str, Array]]:
         """Yield inputs that must not matter, with the state at a place when they are changed."""
@@ -178,13 +179,6 @@ def _moved(a: Array, b: Array, room: float) -> bool:
 
 def _most(arrays: Iterable[Array]) -> float:
     return max(float(np.max(a)) for a in arrays)
-
-
-def _in_words(lost: Sequence[int], beyond: Sequence[int], besides: Sequence[str]) -> str:
-    result = [f"does not see {_tokens(lost)}"] if lost else []
-    result += [f"sees {_tokens(beyond)}, which it must not"] if beyond else []
-    result += [f"sees {words}" for words in besides]
-    return " and ".join(result)
 
 
 def _tokens(which: Sequence[int]) -> str:
@@ -239,13 +233,16 @@ def generation(
     each = WayRunner(
         own, wide, reference, sequences, positions, int(pad) if isinstance(pad, int) and pad >= 0 else 0, dtype
     )
-    notes = tuple(_notes(model, reference, len(sequences[0])))
+    notes, length = [reference.words], len(sequences[0])
+    window = _window(model.config.get_text_config(decoder=True))
+    if window >= length:
+        notes.append(f"No sequence is longer than the window of {window} tokens, so no cache of a window was full.")
     rows = tuple(map(each.row, plan))
     own_caches = (
         way for way in plan if way.cache in (caches or {}).values() and not way.drafts
     )  # not every cache takes tokens back
     requests = (way.name for way in (plan if ways is not None else own_caches))
-    return Generation(type(model).__name__, dtype, len(sequences[0]), rows, notes, frozenset(requests))
+    return Generation(type(model).__name__, dtype, length, rows, tuple(notes), frozenset(requests))
 
 
 def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool) -> tuple[GenerationWay, ...]:
@@ -309,10 +306,3 @@ def _source(model: Module, tokens: int, rng: np.random.Generator) -> Array:
 
 def _window(config: object) -> int:
     return int(getattr(config, "sliding_window", None) or 0)
-
-
-def _notes(model: Module, reference: Reference, tokens: int) -> Iterator[str]:
-    yield reference.words
-    window = _window(model.config.get_text_config(decoder=True))
-    if window >= tokens:
-        yield f"No sequence is longer than the window of {window} tokens, so no cache of a window was full."

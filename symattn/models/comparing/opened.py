@@ -59,7 +59,12 @@ def opened(source: str, random: bool = False, changed: Mapping[str, object] | No
         return _made(source)
     libraries()
     if random:
-        return _at_random(path, dict(changed or {}), seed)
+        import torch
+
+        config = _config(path, read_configuration(path, dict(changed or {})), _PASSED_OVER)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return _read(path, lambda: _auto(config).from_config(config, **_USUAL).eval())
     if changed:
         raise InputError("fields are changed for weights at random alone; hint: --random, in Python random=True")
     return _checkpoint(path)
@@ -104,15 +109,6 @@ def _checkpoint(path: Path) -> Module:
             "this config.json, or --random"
         )
     return model
-
-
-def _at_random(path: Path, changed: dict[str, object], seed: int) -> Module:
-    import torch
-
-    config = _config(path, read_configuration(path, changed), _PASSED_OVER)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return _read(path, lambda: _auto(config).from_config(config, **_USUAL).eval())
 
 
 def _config(path: Path, read: Configuration, without: Sequence[str]) -> Any:

@@ -77,20 +77,12 @@ def passed_over(name: str) -> bool:
 
 def split(packed: np.ndarray, spec: Attention, packing: Packing) -> list[np.ndarray]:
     """Split one matrix into q, k and v."""
-    return _by_rows(packed, spec) if packing == "rows" else _by_groups(packed, spec)
-
-
-def _by_rows(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
-    """Split into all of q, all of k, all of v. Shapes: (…, (h + 2 h_kv) d)."""
-    each = _width(packed, spec.heads + 2 * spec.key_heads)
-    ends = each * spec.heads, each * (spec.heads + spec.key_heads)
-    return np.split(packed, ends, axis=-1)
-
-
-def _by_groups(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
-    """Split by heads of keys: each has its queries, its keys, its values. Shapes: (…, h_kv (h / h_kv + 2) d)."""
-    queries = spec.group
-    front = packed.shape[:-1]
+    if packing == "rows":  # all of q, all of k, all of v: (…, (h + 2 h_kv) d)
+        each = _width(packed, spec.heads + 2 * spec.key_heads)
+        ends = each * spec.heads, each * (spec.heads + spec.key_heads)
+        return np.split(packed, ends, axis=-1)
+    # by heads of keys, each with its queries, its keys, its values: (…, h_kv (h / h_kv + 2) d)
+    queries, front = spec.group, packed.shape[:-1]
     each = _width(packed, spec.key_heads * (queries + 2))
     groups = packed.reshape(*front, spec.key_heads, queries + 2, each)
     parts = groups[..., :queries, :], groups[..., queries, :], groups[..., queries + 1, :]

@@ -139,8 +139,12 @@ def _shape(place: str, a: TensorProto, file: Path) -> tuple[int, ...]:
     shape = tuple(a.dims)
     if len(shape) > _MOST_AXES or any(n < 0 for n in shape):
         raise InputError(f"{place} has the shape {shape[:_MOST_AXES]}; the file is damaged")
-    if a.data_location == 1:
-        _check_external(place, {e.key: e.value for e in a.external_data}, file)
+    if a.data_location == 1:  # in a file, which is not read, and must nevertheless be in the model's folder
+        location = {e.key: e.value for e in a.external_data}.get("location", "")
+        folder = file.resolve().parent
+        there = (folder / location).resolve()
+        if not there.is_relative_to(folder) or there == folder:
+            raise InputError(f"{place} has its data at {location[:80]!r}, outside of the model's folder")
     else:
         _check_data(place, a, shape)
     return shape
@@ -158,14 +162,6 @@ def _check_data(place: str, a: TensorProto, shape: tuple[int, ...]) -> None:
         unit, count, entry = "numbers", len(getattr(a, helper.tensor_dtype_to_field(a.data_type))), 1
     if math.prod(shape) * entry != count:
         raise InputError(f"{place} has the shape {shape}, and holds {count} {unit}; the file is damaged")
-
-
-def _check_external(place: str, results: Mapping[str, str], file: Path) -> None:
-    """Raise ``InputError`` for external data outside of the model's folder, though it is not read."""
-    folder = file.resolve().parent
-    there = (folder / results.get("location", "")).resolve()
-    if not there.is_relative_to(folder) or there == folder:
-        raise InputError(f"{place} has its data at {results.get('location', '')[:80]!r}, outside of the model's folder")
 
 
 def _array(place: str, a: TensorProto, shape: tuple[int, ...]) -> np.ndarray:

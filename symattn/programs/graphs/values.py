@@ -56,14 +56,11 @@ class Context:
         for at in np.ndindex(entries.shape):
             x_at = entries[at]  # a size, a whole number, or a float, which is replaced by what it stands for
             values[at] = self._meant(float(x_at)) if isinstance(x_at, (float, np.floating)) else self.kind.of(x_at)
-        return values[()] if not entries.shape else self._joined(values)
-
-    def _joined(self, entries: np.ndarray) -> Value:
-        """Return an array of the kind from its entries."""
+        if not entries.shape:
+            return values[()]
         if self.in_letters:
-            return self.kind.literal(entries)
-        flat = [entries[at] for at in np.ndindex(entries.shape)]
-        return self.xp.reshape(self.xp.stack([self.kind.of(x) for x in flat]), entries.shape)
+            return self.kind.literal(values)
+        return self.xp.reshape(self.xp.stack([self.kind.of(x) for x in values.flat]), values.shape)
 
     def _meant(self, x: float) -> Value:
         if x == -np.inf:

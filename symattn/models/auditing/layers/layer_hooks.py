@@ -107,6 +107,8 @@ class Layers:
         return stack[-1][1] if stack else None
 
     def _begin(self, layer: Module, args: Args, kwargs: Kwargs) -> None:
+        import torch
+
         tokens = _first(args, kwargs)
         seen = begun(doing.models[-1] if doing.models else None, tokens)
         self._stack().append((layer, seen))
@@ -115,7 +117,10 @@ class Layers:
         rows = seen.rows(tokens)
         if rows is not None:
             seen.gave["x"] = rows
-        seen.reason = _refused(layer, tokens)
+        if torch.is_autocast_enabled(tokens.device.type):
+            seen.reason = "autocast is on: the format of each part is unknown"
+        elif layer.training:
+            seen.reason = "the model is in training, where dropout may be on; hint: model.eval()"
 
     def _took(self, part: str, module: Module, args: Args, kwargs: Kwargs) -> None:
         seen, tensor = self._now(), _first(args, kwargs)
@@ -214,14 +219,3 @@ def _layers(root: Module) -> Iterator[tuple[str, Module, object]]:
 def _first(args: Args, kwargs: Kwargs) -> Tensor:
     """The first tensor among the arguments of a call."""
     return next((t for t in (*args, *kwargs.values()) if hasattr(t, "ndim")), None)
-
-
-def _refused(layer: Module, tokens: Tensor) -> str:
-    """Return why a pass cannot be judged; empty if it can."""
-    import torch
-
-    if torch.is_autocast_enabled(tokens.device.type):
-        return "autocast is on: the format of each part is unknown"
-    if layer.training:
-        return "the model is in training, where dropout may be on; hint: model.eval()"
-    return ""

@@ -65,10 +65,6 @@ class Judge:
         """Return the input of a part. Raises ``Open`` if it was not seen."""
         return self._gave(name, self.seen.given)
 
-    def _name(self, norm: str) -> str:
-        """Return the name of the norm that exists: one norm may serve both parts."""
-        return norm if norm in self.layout.paths else "attention_norm"
-
     @known_or_open
     def _norm(self, name: str, source: str | None) -> Iterator[PartFinding]:
         """Judge a norm by its input, which should be the output of ``source``, if that is named."""
@@ -241,7 +237,7 @@ class Judge:
             if "before" in where:
                 if norm in self.layout.paths:
                     yield from self._norm(norm, source)
-                source = self._name(norm)
+                source = norm if norm in self.layout.paths else "attention_norm"  # one norm may serve both parts
             if part == "attention":
                 yield from self._projections(source)
                 yield from self._positions("attention.q")

@@ -206,18 +206,11 @@ def _ratio(
     """
     exact = _enclosed(x, w, b)
     ratios = shares(got, exact.mid, exact.rad, allowed_of(x, w, b, dtype))[0]
-    ratios = np.where(_overflows(got, x, w, b, dtype), 0.0, ratios)
-    return float(ratios[~vague].max(initial=0.0) if vague is not None else ratios.max(initial=0.0))
-
-
-def _overflows(got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str) -> NDArray[np.bool_]:
-    """Where ``got`` is infinity and the result, or the product before the bias, may overflow with this sign."""
-    overflow = np.zeros(got.shape, dtype=bool)
-    for bias in (b, None):
+    for bias in (b, None):  # infinity is legal where the result, or the product before the bias, may overflow so
         exact = _enclosed(x, w, bias)
         furthest = np.sign(got) * exact.mid + exact.rad + allowed_of(x, w, bias, dtype)
-        overflow |= np.isinf(got) & (up(furthest) >= _beyond(Format(dtype)))
-    return overflow
+        ratios = np.where(np.isinf(got) & (up(furthest) >= _beyond(Format(dtype))), 0.0, ratios)
+    return float(ratios[~vague].max(initial=0.0) if vague is not None else ratios.max(initial=0.0))
 
 
 def _enclosed(x: Floats, w: Floats, b: Floats | None) -> Any:
