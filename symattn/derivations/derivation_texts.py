@@ -120,7 +120,12 @@ class DerivationText:
         if step := _STEP.fullmatch(line):
             yield self._step(self.sections[step[1]], step[2], step[3].split(" :: "), options)
         elif letters := _LETTERS.fullmatch(line):
-            self._letters(letters[1] or "", letters[2], letters[3])
+            section = letters[1] or ""
+            if letters[2]:
+                self.letters[section] = letters_of(letters[2], self.letters)
+                self.sections[section] = self._section(self.letters[section])
+            elif letters[3]:
+                self.roles |= roles_of(letters[3])
         elif said := _SAID.fullmatch(line):
             yield from self._said(said[1], self.sections.get(said[2] or ""), said[4], options)
         elif line.startswith("# "):
@@ -129,13 +134,6 @@ class DerivationText:
             yield from self._named(*named.groups())
         else:
             yield model.Paragraph(self.words(line)) if line else line
-
-    def _letters(self, section: str, letters: str | None, roles: str | None) -> None:
-        if roles:
-            self.roles |= roles_of(roles)
-        if letters:
-            self.letters[section] = letters_of(letters, self.letters)
-            self.sections[section] = self._section(self.letters[section])
 
     def _section(self, letters: Glossary) -> Section:
         """Return the section of these letters, with the assumptions of the text."""

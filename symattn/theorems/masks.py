@@ -114,14 +114,13 @@ def _one_token_more(q: Array, k: Array, v: Array, f: Array, r: Array) -> Any:
     return (_in_window(q, k, r) @ v)[here], ATTENTION(q[here], k[near], v[near])
 
 
-def _weights_in_window(q: Array, k: Array, f: Array, r: Array) -> Any:
-    return _in_window(q, k, r + 1)[f + r : f + r + 1, f : f + r + 1]
-
-
 _RECEPTIVE = identity(_WINDOW_ARRAYS, _one_token, _one_token_more)
 
 window_receptive_field = Together(
-    (_RECEPTIVE, above_zero(_WINDOW_ARRAYS, _weights_in_window)),
+    (
+        _RECEPTIVE,
+        above_zero(_WINDOW_ARRAYS, lambda q, k, f, r: _in_window(q, k, r + 1)[f + r : f + r + 1, f : f + r + 1]),
+    ),
     (
         "By induction over the layers: each reaches back w − 1 tokens and no further. Where all queries are 0 each"
         " layer takes means over windows, and the first of the tokens enters by one way only, with the weight 1/w"
