@@ -263,7 +263,7 @@ class _Bound:
         else:
             total = xp.sum(sizes, axis=-2, keepdims=True)
             largest = xp.max(sizes, axis=-2, keepdims=True) * factor
-        return underflow((every, weight), total, largest, n, factor * (n * self.run.value_terms), divisor)
+        return underflow((every, weight), total, largest * n, n, factor * (n * self.run.value_terms), divisor)
 
     def _without_subtraction(self) -> Balls:
         """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""

@@ -1,10 +1,13 @@
 """Sums Σ_j s_j |v_j| and Σ_j s_j |v_j − o| for many rows at once, rounded up: products of matrices, with s ≥ 0.
 
 f(o) = Σ s|v − o| is convex in o, so between two places its values are below the chord. Where the outputs of a column
-lie close together, f is computed at the least and the largest of them, and at 0 if that is between. Where they are
-far apart, as for weights that favour one key, the chords are too, and f² ≤ Σ s · Q, Q = Σ s (v − o)², by Cauchy and
-Schwarz: with v' = v − c and o' = o − c for a number c of the column, Q = Σ s v'² − 2 o' Σ s v' + o'² Σ s, to which,
-for roundings, 8 (n + 20) w (Σ s v'² + o'² Σ s) is added, since 2 |o' Σ s v'| is at most that sum.
+lie close together, f is computed at the least and the largest of them, and at c, the number between that is next to 0.
+A chord f(c) + (f(b) − f(c)) (o − c)/(b − c) is made of what was computed with fewer than 8 roundings: these add a part
+of f, and less than 8 w |o − c| Σ s, as f changes at most Σ s times as much as o, and |o − c| ≤ |o|; for that there is
+room in what is added for |o − ô|, 2 (n + 20) w X, of which o takes half. Where outputs are far apart, as for weights
+that favour one key, the chords are too, and f² ≤ Σ s · Q, Q = Σ s (v − o)², by Cauchy and Schwarz: with v' = v − a and
+o' = o − a for a number a of the column, Q = Σ s v'² − 2 o' Σ s v' + o'² Σ s, to which, for roundings, 8 (n + 20) w (Σ s
+v'² + o'² Σ s) is added, since 2 |o' Σ s v'| is at most that sum.
 
 Assumed of BLAS: products of matrices are sums of products in any order, fused or not, in the type of the factors (not
 Strassen's, and no factors cut short). w is the roundoff of the type that s has. A sum of n products of it is off by a
@@ -91,12 +94,24 @@ class ValueColumns:
         """w."""
         return float(np.finfo(self.kind).eps) / 2
 
-    def weighed(self, s: np.ndarray, values: np.ndarray, up: Floats) -> Floats:
-        """Return at least s @ values, for nonnegative values of ``kind``, in float64."""
-        result: Floats = (s @ values).astype(np.float64)
-        result *= 1 + 2 * (self.n + 4) * self.roundoff + up
-        result += 2.0**26 * float(np.finfo(self.kind).tiny) * self.n * self.largest.max(axis=-1, keepdims=True)
-        return result
+    @cached_property
+    def _lost(self) -> np.ndarray:
+        """What underflows in sums of products, (…, 1, 1)."""
+        least = 2.0**26 * float(np.finfo(self.kind).tiny) * self.n
+        return np.asarray(least * self.largest.max(axis=-1, keepdims=True)).astype(self.kind)
+
+    @cached_property
+    def _ones(self) -> np.ndarray:
+        return np.ones((self.n, 1), self.kind)
+
+    def enlarged(self, product: np.ndarray, up: Floats, scale: Any = 1.0) -> Floats:
+        """Return at least ``scale`` s @ values in float64, from that product as computed, which is overwritten."""
+        product += self._lost
+        return np.asarray(product * ((1 + 2 * (self.n + 4) * self.roundoff + up) * scale))
+
+    def weighed(self, s: np.ndarray, values: np.ndarray, up: Floats, scale: Any = 1.0) -> Floats:
+        """Return at least ``scale`` s @ values, for nonnegative values of ``kind``, in float64."""
+        return self.enlarged(s @ values, up, scale)
 
     def unknown(self, s: np.ndarray, up: Floats) -> Any:
         """Return at least Σ_j s_j ρ_j, the error of sums of enclosed values; 0 if values are inputs."""
@@ -104,8 +119,7 @@ class ValueColumns:
 
     def sums(self, s: np.ndarray, up: Floats) -> Floats:
         """Return at least Σ_j s_j for each row, (…, rows, 1)."""
-        result = s.sum(axis=-1, keepdims=True).astype(np.float64)
-        return np.asarray(result * (1 + 2 * (self.n + 4) * self.roundoff + up))
+        return np.asarray((s @ self._ones) * (1 + 2 * (self.n + 4) * self.roundoff + up))
 
 
 class Around(NamedTuple):
@@ -114,26 +128,28 @@ class Around(NamedTuple):
     values: ValueColumns
     o: Floats
 
-    def distances(self, s: np.ndarray, total: Floats, at_zero: Floats | None, up: Floats) -> Floats:
-        """Return at least Σ_j s_j |v_j − o| for each row and column; ``total``: Σ s; ``at_zero``: Σ s|v|, if known."""
+    def distances(self, s: np.ndarray, total: Floats, at_zero: np.ndarray | None, up: Floats, scale: Floats) -> Floats:
+        """Return at least ``scale`` Σ_j s_j |v_j − o|; ``total``: Σ s; ``at_zero``: Σ s|v| as computed, if known."""
         low, high = self.o.min(axis=-2, keepdims=True), self.o.max(axis=-2, keepdims=True)
         close = (high - low).sum(axis=-1, keepdims=True) <= 2 * self.values.typical
-        chords = self._chords(s, low, high, at_zero, up) if close.any() else 0.0
-        return np.asarray(chords if close.all() else np.where(close, chords, self._squares(s, total, up)))
+        chords: Any = self.values.enlarged(self._chords(s, low, high, at_zero), up, scale) if close.any() else 0.0
+        return np.asarray(chords if close.all() else np.where(close, chords, self._squares(s, total, up) * scale))
 
-    def _chords(self, s: np.ndarray, low: Floats, high: Floats, at_zero: Floats | None, up: Floats) -> Floats:
-        v, o = self.values, self.o
-        sides = np.concatenate([np.abs(v.v - low), np.abs(v.v - high)], axis=-1).astype(v.kind)
-        values, d = v.weighed(s, sides, up), v.v.shape[-1]
-        middle = v.weighed(s, v.sizes, up) if at_zero is None else at_zero
-        between = (low < 0) & (high > 0)
-        above, below = between & (o > 0), between & (o <= 0)
-        left, right = np.where(above, 0.0, low), np.where(below, 0.0, high)
-        first, last = np.where(above, middle, values[..., :d]), np.where(below, middle, values[..., d:])
-        width = right - left
-        width[width == 0] = 1.0  # then o is at the left
-        share = (o - left) / width
-        return np.asarray(first * (1 - share) + last * share + 8 * U * (first + last))
+    def _chords(self, s: np.ndarray, low: Floats, high: Floats, at_zero: np.ndarray | None) -> np.ndarray:
+        """Return the chords of f as computed in ``kind``, between its values at three places of each column."""
+        v, d = self.values, self.o.shape[-1]
+        middle = np.minimum(np.maximum(low, 0.0), high)
+        places = (low, high) if at_zero is not None and not middle.any() else (low, high, middle)
+        sides = np.concatenate([v.v - place for place in places], axis=-1, dtype=v.kind, casting="same_kind")
+        values = s @ np.abs(sides, out=sides)
+        first = values[..., 2 * d :] if len(places) > 2 else at_zero
+        result, off = np.array(first), self.o - middle
+        for k, width in enumerate((low - middle, high - middle)):
+            width[width == 0] = 2 * k - 1.0  # then no o lies on this side
+            slope = values[..., k * d : k * d + d] - first
+            slope *= np.maximum(off / width, 0.0).astype(v.kind)
+            result += slope
+        return result
 
     def _squares(self, s: np.ndarray, total: Floats, up: Floats) -> Floats:
         v, n = self.values, self.values.n

@@ -117,9 +117,9 @@ class Exponents:
         self.m[np.isneginf(self.m)] = 0.0
         p = s.t - self.m
         if not self.all:
-            p[~s.open_] = 0.0
-        self.fall = np.empty(p.shape, self.kind)
-        np.negative(p, out=self.fall, casting="same_kind")
+            np.copyto(p, 0.0, where=~s.open_)
+        self.fall = p.astype(self.kind)
+        np.negative(self.fall, out=self.fall)
         self.deepest = deepest = self.fall.max(axis=-1, keepdims=True).astype(np.float64)
         self.r = s.r
         self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 4 * EPSILON
@@ -127,20 +127,20 @@ class Exponents:
             np.maximum(p, -_DEEP, out=p)
         exp_moderate(p)
         if not self.all:
-            p *= s.open_
-        total = p.sum(axis=-1, keepdims=True)
+            np.copyto(p, 0.0, where=~s.open_)
+        total = p @ np.ones((self.n, 1))
         total[total == 0] = 1.0
-        self.p = p if self.kind == p.dtype else np.multiply(p, 1, out=np.empty(p.shape, self.kind), casting="same_kind")
+        self.p = p.astype(self.kind, copy=False)
         self.p *= self._row(1 / total)
-        np.maximum(self.p, np.finfo(self.kind).tiny, out=self.p)
-        if not self.all:
-            self.p *= s.open_
+        tiny = float(np.finfo(self.kind).tiny)
+        if deepest.max(initial=0.0) > -log(tiny) - log(self.n) - 1:  # else all weights are larger
+            np.maximum(self.p, tiny, out=self.p, where=True if self.all else s.open_)
 
     def _scores(self) -> None:
         """Set |t_j|, τ'_j and τ*."""
         s, p = self.scores, self.precision
-        t = np.empty(s.t.shape, self.kind)
-        np.abs(s.t, out=t, casting="same_kind")
+        t = s.t.astype(self.kind)
+        np.abs(t, out=t)
         t += self._row(self.r + s.shift)
         tau = stored(s.tau, t, p)
         if s.sink:
@@ -216,14 +216,16 @@ def in_buckets(fall: Floats, reach: Floats, open_: NDArray[np.bool_] | None = No
     rows, kind, deepest = prod(fall.shape[:-1]), fall.dtype, fall.max(axis=-1, keepdims=True)
     factor = (_BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30)).astype(kind)
     place = fall * factor
-    np.minimum(place, kind.type(_BUCKETS), out=place)
-    index, first = place.astype(np.int64), np.arange(rows).reshape(deepest.shape) * (_BUCKETS + 1)
-    index += first
-    counts = np.bincount(index.ravel() if open_ is None else index[open_], minlength=rows * (_BUCKETS + 1))
-    above = np.cumsum(counts.reshape(*deepest.shape[:-1], -1), axis=-1)
-    np.maximum(np.subtract(above, 1, out=above), 0, out=above)
+    if deepest.max(initial=0) > _DEEPEST:
+        np.minimum(place, kind.type(_BUCKETS), out=place)
     further = np.minimum(np.ceil(reach.astype(np.float64) * factor) + 1, _BUCKETS).astype(np.int64)
-    last = np.arange(_BUCKETS + 1) + further
-    np.minimum(last, _BUCKETS, out=last)
-    last += first
-    return np.asarray(above.astype(kind).take(last).take(index))
+    most = int(further.max(initial=0))
+    width = _BUCKETS + 1 + most
+    small = place.astype(np.int32)
+    small += (np.arange(rows, dtype=np.int32) * width).reshape(deepest.shape)
+    index = small.astype(np.int64)
+    counts = np.bincount(index.ravel() if open_ is None else index[open_], minlength=rows * width).reshape(-1, width)
+    counts[:, 0] -= 1
+    above = np.cumsum(counts, axis=-1).astype(kind).ravel()
+    same = bool((further == most).all())
+    return np.asarray(above[most:].take(index) if same else above.take(index + further))

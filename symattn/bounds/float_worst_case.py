@@ -37,13 +37,14 @@ _EACH = 1 << 16  # most products of a head's weights and values that are compute
 
 
 class SlackTerms(NamedTuple):
-    """The terms of M: W, P, (G' − 1)(|o| + W + P), G' e^{2λ_P} S, G' e^{2λ_P} E, and underflow."""
+    """The terms of M: W, P, (G' − 1)(|o| + W + P), S and E with their factor G' e^{2λ_P}, and underflow."""
 
     moved: Floats
     kept: Floats
     lost: Floats
     apart: Floats
     sums: Floats
+    factor: Floats
     underflow: Floats
 
 
@@ -65,7 +66,7 @@ class Rows:
         e = self.exponents
         highest = [x.max(axis=-2, keepdims=True, initial=0.0) for x in (e.farthest, e.most_alone, e.most_below)]
         self.highest = [float(x.max()) for x in highest]
-        self.up = 100 * e.roundoff * (1 + np.minimum(FARTHEST, np.maximum.reduce(np.broadcast_arrays(*highest))))
+        self.up = 100 * e.roundoff * (1 + np.minimum(FARTHEST, np.maximum(highest[0], np.maximum(*highest[1:]))))
         self.beyond = np.maximum(*highest[1:]) > FARTHEST
         self._factors()
 
@@ -84,7 +85,7 @@ class Rows:
             summed -= 2 * v.n * float(np.finfo(e.kind).tiny)  # by which weights may be too large
             low = np.where(self.rough, np.maximum(summed, least), low)
         scale = (1 + 1.1 * known) / (low * (1 - 1.2 * known)) * (1 + 8 * U)
-        self.outputs = (e.p @ v.exact).astype(np.float64)
+        self.outputs = np.asarray(e.p @ v.exact, dtype=np.float64)
         self.scale, self.moving, self.w = scale, s, e.p
         self.w += s
         if self.rough.any():
@@ -102,21 +103,27 @@ class Rows:
     def bound(self) -> RowBounds:
         """Return M of steps 4 to 6."""
         v, p, scaled = self.values, self.precision, power_up(2 * rate(self.precision.stored))
-        whole = own = v.weighed(self.w, v.summed, self.up) * self.scale
+        product = self.w @ v.sizes
+        whole = own = v.enlarged(product, self.up, self.scale)
         if v.summed is not v.sizes:
-            own = v.weighed(self.w, v.sizes, self.up) * self.scale
+            whole = v.weighed(self.w, v.summed, self.up, self.scale)
         apart, lost = self._single_roundings(whole), self._denominator_roundings()
         o, off = self._outputs(own)
-        size = np.abs(o) + off
-        moved, spread = self._moved(o, off, own, size)
+        size = np.abs(o)
+        size += off
+        moved, spread = self._moved(o, off, (product, own), size)
         results = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
         kept, middle, factor, sums = results
         below, vanishes = self._underflow(lost * scaled)
-        parts = SlackTerms(moved, kept, middle, factor * apart, factor * sums, below + self._far())
-        total = moved + kept + middle + parts.apart + parts.sums + parts.underflow
-        silent = np.isnan(total) | self.beyond
-        silent |= self.scores.far & (self.exponents.grown * (1 + self.up) > 1)
-        return RowBounds(np.where(silent, np.inf, total), size, vanishes[..., 0], parts)
+        if np.any(self.scores.far):
+            below = below + self._far()
+        total = (apart + sums) * factor
+        for part in (moved, kept, middle, below):
+            total += part
+        silent = self.beyond | (self.scores.far & (self.exponents.grown * (1 + self.up) > 1))
+        if silent.any() or not total.max() < np.inf:
+            total = np.where(silent | np.isnan(total), np.inf, total)
+        return RowBounds(total, size, vanishes[..., 0], SlackTerms(moved, kept, middle, apart, sums, factor, below))
 
     def _single_roundings(self, whole: Floats) -> Floats:
         """Return S."""
@@ -124,53 +131,58 @@ class Rows:
         if grown.shape[-1] == 1:
             return np.asarray(whole * grown.astype(np.float64) * (1 + self.up))
         grown *= self.w
-        return np.asarray(self.values.weighed(grown, self.values.summed, self.up) * self.scale)
+        return self.values.weighed(grown, self.values.summed, self.up, self.scale)
 
     def _denominator_roundings(self) -> Floats:
         """Return G − 1."""
         grown = growth(self.exponents.below, self.highest[2])
         if grown.shape[-1] == 1:
             return np.asarray(self.values.sums(self.w, self.up) * grown * (1 + self.up) * self.scale)
-        grown *= self.w
-        return np.asarray(self.values.sums(grown, self.up) * self.scale)
+        return np.asarray(self.values.enlarged(np.vecdot(grown, self.w)[..., None], self.up, self.scale))
 
     def _outputs(self, whole: Floats) -> tuple[Floats, Floats]:
         """Return ô, and how far o may be from it."""
         v, e, n = self.values, self.exponents, self.values.n
         o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
-        off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole + n * least_number * v.largest
-        off = off + v.unknown(self.w, self.up) * self.scale
+        off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole
+        off += n * least_number * v.largest
+        if v.radii is not None:
+            off += v.weighed(self.w, v.radii.astype(v.kind), self.up, self.scale)
         if e.unknown.any():
             least, most = v.ends
             middle, half = (most + least) / 2, (most - least) / 2 * (1 + 4 * U) + 4 * U * v.largest
             o, off = np.where(e.unknown, middle, o), np.where(e.unknown, half, off)
         return o, off
 
-    def _moved(self, o: Floats, off: Floats, whole: Floats, size: Floats) -> tuple[Floats, Floats]:
-        """Return W and Y."""
-        v, s = self.values, self.moving
+    def _moved(self, o: Floats, off: Floats, whole: tuple[np.ndarray, Floats], size: Floats) -> tuple[Floats, Floats]:
+        """Return W and Y, from Σ w|v| as computed and as a bound."""
+        v, s, spread = self.values, self.moving, whole[1] + size
         least, most = v.ends
         if prod(s.shape[-2:]) * v.v.shape[-1] <= _EACH:
             away = np.abs(v.v[..., None, :, :] - o[..., None, :]) + off[..., None, :]
             away = away if v.radii is None else away + v.radii[..., None, :, :]
             factor = self.scale * (1 + 2 * (v.n + 8) * self.exponents.roundoff + self.up)
-            moved, spread = (np.einsum("...ij,...ijc->...ic", x, away) * factor for x in (s, self.w))
+            moved, away_from_all = (np.einsum("...ij,...ijc->...ic", x, away) * factor for x in (s, self.w))
             far = np.where(self.scores.open_[..., None], away, 0).max(axis=-2)
-            return np.minimum(moved, far), np.minimum(spread, whole + size)
-        around, far, spread = Around(v, o), np.maximum(most - o, o - least) + off, whole + size
+            return np.minimum(moved, far), np.minimum(away_from_all, spread)
         coarse = self.precision.stored.u > self.precision.accumulate.u  # then Y counts for more than W
         if coarse:
-            total = v.sums(self.w, self.up)
-            direct = around.distances(self.w, total, whole / self.scale, self.up)
-            direct = (direct + off * total + v.unknown(self.w, self.up)) * self.scale
+            direct = self._distances(self.w, o, off, whole[0])
             spread = np.minimum(spread, direct)
             moved = growth(self.exponents.farthest) * (1 + self.up) * direct  # p_j/A ≤ w_j where A is not summed
         if not coarse or self.rough.any():
-            total = v.sums(s, self.up)
-            summed = around.distances(s, total, None, self.up)
-            summed = (summed + off * total + v.unknown(s, self.up)) * self.scale
+            summed = self._distances(s, o, off, None)
             moved = np.where(self.rough, summed, moved) if coarse else summed
-        return np.minimum(moved, far), spread
+        if not (moved <= (most - least) / 2).all():
+            moved = np.minimum(moved, np.maximum(most - o, o - least) + off)
+        return moved, spread
+
+    def _distances(self, s: Floats, o: Floats, off: Floats, at_zero: np.ndarray | None) -> Floats:
+        """Return Σ s_j |v_j − o|, scaled; ``at_zero``: Σ s|v| as computed, if known."""
+        v, total = self.values, self.values.sums(s, self.up)
+        result = Around(v, o).distances(s, total, at_zero, self.up, self.scale)
+        result += off * (total * self.scale)
+        return result if v.radii is None else result + v.unknown(s, self.up) * self.scale
 
     def _underflow(self, lost: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         p, v, e, n = self.precision, self.values, self.exponents, self.values.n
@@ -182,7 +194,9 @@ class Rows:
         divisor = (1 - 2.0**-30) / (1 + growth(below)) - (every + weight) * n
         vanishes = divisor <= 0
         divisor = np.where(vanishes, 1.0, divisor)
-        return underflow((every, weight), v.total, v.largest * factor, n, factor * (n * v.terms), divisor), vanishes
+        return underflow(
+            (every, weight), v.total, v.largest * (factor * n), n, factor * (n * v.terms), divisor
+        ), vanishes
 
     def _far(self) -> Floats:
         """Return |o − o'| of step 7."""
@@ -221,8 +235,9 @@ def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     every = every + 1e-300
     rescaling = np.minimum(times * e.eps, every - scores)
     exponent_parts = scores, rescaling, times * e.lam, e.counts.alone * e.lam, e.counts.below * e.lam
-    result = shared_out((parts.moved, parts.apart, parts.lost), (every, alone, below), exponent_parts)
-    return result | {"sums": result["sums"] + parts.sums, "stored weights": parts.kept, "underflow": parts.underflow}
+    result = shared_out((parts.moved, parts.apart * parts.factor, parts.lost), (every, alone, below), exponent_parts)
+    sums = result["sums"] + parts.sums * parts.factor
+    return result | {"sums": sums, "stored weights": parts.kept, "underflow": parts.underflow}
 
 
 def _mean(rows: Rows, x: np.ndarray) -> Floats:

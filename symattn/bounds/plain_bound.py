@@ -120,8 +120,9 @@ class PlainBound(ByHead):
         self.scaled = steps.get("scaled")
         # float32 for many scores of inputs of moderate size, if the bound is far above float32's roundings
         many = arrays["q"].shape[-2] * arrays["k"].shape[-2] > _MANY
-        middling = all(2.0**-20 <= np.abs(a).max() <= 2.0**40 for a in arrays.values() if a.dtype.kind == "f")
-        self.kind = np.dtype(np.float32 if many and middling and precision.score.u > 2.0**-30 else np.float64)
+        coarse = many and float(precision.score.u) > 2.0**-30
+        middling = coarse and all(2.0**-20 <= _most(a) <= 2.0**40 for a in arrays.values() if a.dtype.kind == "f")
+        self.kind = np.dtype(np.float32 if middling else np.float64)
         shape = (*front(spec, arrays), arrays["q"].shape[-2], arrays["v"].shape[-1])
         super().__init__(precision, shape, shares)
         every, sizes = list(heads(*of_places(spec, arrays))), (shape[-2], int(arrays["k"].shape[-2]))
@@ -148,39 +149,39 @@ class _Tile:
 
     def __init__(self, plain: PlainBound, some: Sequence[Head]) -> None:
         self.plain, self.heads, self.kind = plain, some, plain.kind
-        self.q, self.k, v = (np.stack([getattr(head, name) for head in some]) for name in "qkv")
+        self.q, self.k, v = (_joined([getattr(head, name) for head in some]) for name in "qkv")
+        self.factored, sizes = plain.factor(self.q, self.q, some), [np.abs(a) for a in (self.q, self.k)]
         self.sink = None if some[0].sink is None else np.array([head.sink for head in some])[:, None, None]
         self.values = ValueColumns(v if self.sink is None else with_zeros(v), self.kind)
-        self.sizes = np.abs(self.k).astype(self.kind)
-        whole = bool((self.q != 0).all() and (self.k != 0).all())
+        self.sizes = sizes[1].astype(self.kind)
+        whole = all(a.min() > 0 for a in sizes)
         self.marks = None if whole else (self.k != 0).astype(np.float32)
         p, f = plain.precision, plain.precision.between
         constant, d = SCALE_ROUNDINGS + factor_roundings(p, f), plain.d
         lengths = range(d, d + 1) if whole else range(d + 1)
         self.table = np.array([g(length + constant, f) for length in lengths], dtype=self.kind)
-        longest = sum(np.abs(a).sum(axis=-1, keepdims=True).max(axis=-2, keepdims=True) for a in (self.q, self.k))
+        longest = sum(a.sum(axis=-1, keepdims=True).max(axis=-2, keepdims=True) for a in sizes)
         largest = np.maximum(1.0, np.abs(plain.factor(np.ones((len(some), 1, 1)), self.q[:, :1], some)))
         lost = (longest + 2 * d + 1) * (d + SCALE_ROUNDINGS + 2) * LOG2_E * largest * float(f.eta)
         self.lost = lost.astype(self.kind)
 
     def scores(self, rows: slice) -> ScoreExponents:
         """Return t and τ_j of step 1 for some queries."""
-        plain, some = self.plain, self.heads
-        q = self.q[:, rows]
-        t = plain.factor(q @ self.k.mT, q, some)
-        raw = np.abs(plain.factor(np.abs(q).astype(self.kind) @ self.sizes.mT, q.astype(self.kind), some))
+        q, factored = self.q[:, rows], self.factored[:, rows]
+        t, raw = factored @ self.k.mT, np.abs(factored).astype(self.kind) @ self.sizes.mT
         tau, open_ = self._errors(q, raw), self._seen(rows)
         every, largest = open_ is None, row_maxima(raw)
         if open_ is None:
-            open_ = np.broadcast_to(True, t.shape)
+            open_, reach = np.broadcast_to(True, t.shape), largest
         else:
             open_ = np.broadcast_to(open_, t.shape)
-            t, raw = np.where(open_, t, 0.0), np.where(open_, raw, 0)
+            for scores in (t, raw):
+                np.copyto(scores, 0, where=~open_)
+            reach = row_maxima(raw)
         if self.sink is not None:
-            t, raw = with_column(t, self.sink), with_column(raw, np.abs(self.sink))
-            tau, open_ = with_column(tau, 0), with_column(open_, True)
-        reach = row_maxima(raw)
-        off = (plain.d + 8) * U * reach
+            t, tau, open_ = with_column(t, self.sink), with_column(tau, 0), with_column(open_, True)
+            reach = np.maximum(reach, np.abs(self.sink))
+        off = (self.plain.d + 8) * U * reach
         return ScoreExponents(t, off, open_, tau, np.maximum(largest, reach), self.sink is not None, every)
 
     def _seen(self, rows: slice) -> NDArray[np.bool_] | None:
@@ -194,9 +195,19 @@ class _Tile:
 
     def _errors(self, q: Floats, raw: Floats) -> Floats:
         if self.marks is None:
-            return np.asarray(raw * self.table[0] + self.lost)
+            tau = raw * self.table[0]
+            tau += self.lost
+            return np.asarray(tau)
         terms = ((q != 0).astype(np.float32) @ self.marks.mT).astype(np.int64)
         return np.asarray(raw * self.table[terms] + self.lost * (terms > 0))
+
+
+def _most(a: np.ndarray) -> float:
+    return max(float(a.max()), -float(a.min()))
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
 
 def row_maxima(a: np.ndarray) -> Floats:

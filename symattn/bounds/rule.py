@@ -212,10 +212,10 @@ def weighed(
     underflow.
     """
     (whole, apart, output), stored = sizes, numbers.rate(precision.stored)
-    scaled = numbers.up(stored * 2)
-    kept = numbers.maximum((away + moved) * numbers.up(stored), whole + apart) * numbers.grown(stored)
+    scaled, every = numbers.up(stored * 2), whole + apart
+    kept = numbers.maximum((away + moved) * numbers.up(stored), every) * numbers.grown(stored)
     centre, lost = output + moved + kept, lost * scaled
-    sums = _sums(whole + apart, centre + apart, precision, counts, numbers)
+    sums = _sums(every, centre + apart, precision, counts, numbers)
     return kept, lost * centre, (lost + 1) * scaled, sums
 
 
@@ -227,7 +227,8 @@ def _sums(sizes: Number, total: Number, precision: Precision, counts: Counts, nu
         return by_path
     small = events * u < 0.5
     share = numbers.lifted(np.where(small, events * u, 0.0))
-    return numbers.where(small, numbers.minimum(by_path, share / (1 - share) * (sizes + total) / 2), by_path)
+    least = numbers.minimum(by_path, share / (1 - share) / 2 * (sizes + total))
+    return least if small.all() else numbers.where(small, least, by_path)
 
 
 def losses(precision: Precision, counts: Counts, rise: Number) -> tuple[Number, Number]:
@@ -239,6 +240,6 @@ def losses(precision: Precision, counts: Counts, rise: Number) -> tuple[Number, 
 def underflow(
     lost: tuple[Number, Number], total: Number, largest: Number, n: Number, projected: Number, divisor: Number
 ) -> Number:
-    """Return how far step 6 moves the quotient, from κη and η_P, Σ|v|_j, max |v|_j F, n, nrF and D."""
+    """Return how far step 6 moves the quotient, from κη and η_P, Σ|v|_j, n max |v|_j F, n, nrF and D."""
     every, weight = lost
-    return ((every + weight) * (total + largest * n) + every * (projected + n)) / divisor
+    return (every + weight) / divisor * (total + largest) + every * (projected + n) / divisor
