@@ -67,12 +67,14 @@ class ValueColumns:
     @cached_property
     def largest(self) -> Floats:
         """max |v|_j of each column, (…, 1, d_v)."""
-        return np.asarray((np.abs(self.v) if self.monomials is None else self.monomials).max(axis=-2, keepdims=True))
+        least, most = self.ends
+        return np.maximum(most, -least) if self.monomials is None else self.monomials.max(axis=-2, keepdims=True)
 
     @cached_property
     def total(self) -> Floats:
         """Σ |v|_j of each column, (…, 1, d_v)."""
-        return np.asarray((np.abs(self.v) if self.monomials is None else self.monomials).sum(axis=-2, keepdims=True))
+        sizes = np.abs(self.v) if self.monomials is None else self.monomials
+        return np.asarray(np.ones((1, self.n)) @ sizes)
 
     @cached_property
     def centre(self) -> Floats:
@@ -82,7 +84,7 @@ class ValueColumns:
     @cached_property
     def typical(self) -> Floats:
         """The mean distance from the centre, summed over the columns, (…, 1, 1)."""
-        return np.asarray(np.abs(self.v - self.centre).mean(axis=-2, keepdims=True).sum(axis=-1, keepdims=True))
+        return np.asarray(np.abs(self.v - self.centre).sum(axis=(-2, -1), keepdims=True) / self.n)
 
     @property
     def n(self) -> int:

@@ -200,7 +200,8 @@ class Exponents:
         if prod(self.t.shape[-2:]) * self.n <= PAIRWISE:
             values = compared(self.fall, self.tau * (4 / 3) + np.where(self.tau > 0, self._row(more), 0), s.open_)
         else:
-            values = in_buckets(self.fall, 2.1 * (4 / 3 * self.star + more), None if self.all else s.open_)
+            reach = 2.1 * (4 / 3 * self.star + more)
+            values = in_buckets(self.fall, self.deepest, reach, None if self.all else s.open_)
         return self.counts.rescalings(values)
 
 
@@ -217,19 +218,20 @@ def compared(fall: Floats, off: Floats, open_: NDArray[np.bool_]) -> Floats:
     return np.where(open_, result, 0).astype(fall.dtype)
 
 
-def in_buckets(fall: Floats, reach: Floats, open_: NDArray[np.bool_] | None = None) -> Floats:
-    """Return at least #{i ≠ j: fall_i < fall_j + reach}, ``reach`` is (…, rows, 1), and ``open_`` None: all keys.
+def in_buckets(fall: Floats, deepest: Floats, reach: Floats, open_: NDArray[np.bool_] | None = None) -> Floats:
+    """Return at least #{i ≠ j: fall_i < fall_j + reach}; ``deepest`` (max fall) and ``reach`` are (…, rows, 1), and
+    ``open_`` None: all keys.
 
     A key is counted if its bucket is at most ⌈reach⌉ + 1 after that of fall_j: the map from numbers to buckets is
     nondecreasing, and off by less than half a bucket. For a key whose fall is more than 40, e^−40 < 10⁻¹⁷, every other
     key is counted.
     """
-    rows, kind, deepest = prod(fall.shape[:-1]), fall.dtype, fall.max(axis=-1, keepdims=True)
+    rows, kind = prod(fall.shape[:-1]), fall.dtype
     factor = (_BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30)).astype(kind)
     place = fall * factor
     if deepest.max(initial=0) > _DEEPEST:
         np.minimum(place, kind.type(_BUCKETS), out=place)
-    further = np.minimum(np.ceil(reach.astype(np.float64) * factor) + 1, _BUCKETS).astype(np.int64)
+    further = np.minimum(np.ceil(reach * factor) + 1, _BUCKETS).astype(np.int64)
     most = int(further.max(initial=0))
     width = _BUCKETS + 1 + most
     small = place.astype(np.int32)
@@ -238,5 +240,4 @@ def in_buckets(fall: Floats, reach: Floats, open_: NDArray[np.bool_] | None = No
     counts = np.bincount(index.ravel() if open_ is None else index[open_], minlength=rows * width).reshape(-1, width)
     counts[:, 0] -= 1
     above = np.cumsum(counts, axis=-1).astype(kind).ravel()
-    same = bool((further == most).all())
-    return np.asarray(above[most:].take(index) if same else above.take(index + further))
+    return np.asarray(above[most:].take(index) if (further == most).all() else above.take(index + further))

@@ -115,7 +115,7 @@ class Rows:
         results = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
         kept, middle, factor, sums = results
         below, vanishes = self._underflow(lost * scaled)
-        if np.any(self.scores.far):
+        if self.scores.far is not False:
             below = below + self._far()
         total = (apart + sums) * factor
         for part in (moved, kept, middle, below):
@@ -165,7 +165,7 @@ class Rows:
             moved, away_from_all = (np.einsum("...ij,...ijc->...ic", x, away) * factor for x in (s, self.w))
             far = np.where(self.scores.open_[..., None], away, 0).max(axis=-2)
             return np.minimum(moved, far), np.minimum(away_from_all, spread)
-        coarse = self.precision.stored.u > self.precision.accumulate.u  # then Y counts for more than W
+        coarse = float(self.precision.stored.u) > float(self.precision.accumulate.u)  # then Y counts for more than W
         if coarse:
             direct = self._distances(self.w, o, off, whole[0])
             spread = np.minimum(spread, direct)
@@ -202,13 +202,13 @@ class Rows:
         """Return |o − o'| of step 7."""
         p, v = self.precision, self.values
         least, most = v.ends
-        eta = float(min(p.score.eta, p.accumulate.eta)) * v.n
+        eta = min(float(p.score.eta), float(p.accumulate.eta)) * v.n
         return np.where(self.scores.far, (most - least) * eta * (1 + 8 * U), 0.0)
 
     def _without_subtraction(self) -> Floats:
         """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""
         p, e = self.precision, self.exponents
-        lowest = log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
+        lowest = log(min(float(p.score.smallest_normal), float(p.accumulate.smallest_normal)))
         least = np.where(e.m >= lowest - e.r, np.maximum(e.r - e.m, 0.0), 0.0)
         return (exp(least) if least.any() else np.ones_like(least)) * (1 + 4 * EPSILON)
 

@@ -101,11 +101,16 @@ class ByHead:
         p, f = self.precision, self.precision.returned
         rows = Rows(p, scores, values)
         result = rows.bound()
-        last = (result.size + result.moved) * g(1, f) + float(f.eta) if self.last else np.zeros_like(result.moved)
+        last = np.zeros_like(result.moved)
+        if self.last:
+            np.add(result.size, result.moved, out=last)
+            last *= g(1, f)
+            last += float(f.eta)
         most = limit(p)
         over = result.vanishes | (scores.largest[..., 0] * (LOG2_E * 1.02) > most)
         over |= values.total.max(axis=-1) * 1.02 > most
-        self.allowed[at] = np.where(over[..., None], np.inf, enlarged(result.moved + last))
+        self.allowed[at] = enlarged(result.moved + last)
+        self.allowed[at][over] = np.inf
         for name, part in ({**shares(rows, result.parts), "output": last} if self.wanted else {}).items():
             self.shares.setdefault(name, np.zeros_like(self.allowed))[at] = part
 
@@ -160,7 +165,7 @@ class _Tile:
         constant, d = SCALE_ROUNDINGS + factor_roundings(p, f), plain.d
         lengths = range(d, d + 1) if whole else range(d + 1)
         self.table = np.array([g(length + constant, f) for length in lengths], dtype=self.kind)
-        longest = sum(a.sum(axis=-1, keepdims=True).max(axis=-2, keepdims=True) for a in sizes)
+        longest = sum((a @ np.ones((d, 1))).max(axis=-2, keepdims=True) for a in sizes)
         largest = np.maximum(1.0, np.abs(plain.factor(np.ones((len(some), 1, 1)), self.q[:, :1], some)))
         lost = (longest + 2 * d + 1) * (d + SCALE_ROUNDINGS + 2) * LOG2_E * largest * float(f.eta)
         self.lost = lost.astype(self.kind)

@@ -173,7 +173,7 @@ def exponents(x: RuleGivens, precision: Precision, counts: Counts, numbers: Numb
 
 def limit(precision: Precision) -> float:
     """Return the largest number that no intermediate result may exceed (H7)."""
-    return float(min(f.largest for f in (precision.score, precision.accumulate, precision.returned)))
+    return min(float(f.largest) for f in (precision.score, precision.accumulate, precision.returned))
 
 
 def shared_out(
@@ -234,7 +234,7 @@ def _sums(sizes: Number, total: Number, precision: Precision, counts: Counts, nu
 def losses(precision: Precision, counts: Counts, rise: Number) -> tuple[Number, Number]:
     """Return κη and η_P for sums of exponentials of at least 1/``rise``."""
     p = precision
-    return rise * (float(max(p.score.eta, p.accumulate.eta)) * counts.underflowing), rise * p.lost
+    return rise * (max(float(p.score.eta), float(p.accumulate.eta)) * counts.underflowing), rise * p.lost
 
 
 def underflow(
