@@ -134,8 +134,11 @@ class Around(NamedTuple):
         """Return at least ``scale`` Σ_j s_j |v_j − o|; ``total``: Σ s; ``at_zero``: Σ s|v| as computed, if known."""
         low, high = self.o.min(axis=-2, keepdims=True), self.o.max(axis=-2, keepdims=True)
         close = (high - low).sum(axis=-1, keepdims=True) <= 2 * self.values.typical
-        chords: Any = self.values.enlarged(self._chords(s, low, high, at_zero), up, scale) if close.any() else 0.0
-        return np.asarray(chords if close.all() else np.where(close, chords, self._squares(s, total, up) * scale))
+        chords = self.values.enlarged(self._chords(s, low, high, at_zero), up, scale) if close.any() else None
+        if chords is not None and close.all():
+            return chords
+        squares = self._squares(s, total, up) * scale
+        return squares if chords is None else np.where(close, chords, squares)
 
     def _chords(self, s: np.ndarray, low: Floats, high: Floats, at_zero: np.ndarray | None) -> np.ndarray:
         """Return the chords of f as computed in ``kind``, between its values at three places of each column."""
@@ -154,11 +157,13 @@ class Around(NamedTuple):
         return result
 
     def _squares(self, s: np.ndarray, total: Floats, up: Floats) -> Floats:
-        v, n = self.values, self.values.n
+        v, n, near = self.values, self.values.n, self.o - self.values.centre
         centred = v.v - v.centre
-        squares = v.weighed(s, (centred * centred).astype(v.kind), up)
-        near = self.o - v.centre
-        first = (s @ centred.astype(v.kind)).astype(np.float64)
-        positive = squares + near * near * total
-        q = np.maximum(positive - 2 * near * first, 0) + (8 * (n + 20) * v.roundoff + 2 * up) * positive
-        return np.asarray(np.sqrt(q * total))
+        first = (s @ centred.astype(v.kind)) * near
+        positive = near * near
+        positive *= total
+        positive += v.weighed(s, (centred * centred).astype(v.kind), up)
+        q = np.maximum(positive - 2 * first, 0.0)
+        q += positive * (8 * (n + 20) * v.roundoff + 2 * up)
+        q *= total
+        return np.asarray(np.sqrt(q, out=q))

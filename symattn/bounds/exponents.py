@@ -6,10 +6,10 @@ w of that format. Each number passes fewer than 100 roundings, so that an expone
 and e^x − 1 by a part of at most 100 w (1 + x); ``float_worst_case`` makes up for it.
 
 Weights: with r the largest error |t̂ − t| of a score in a row, p̂ = p e^δ with |δ| ≤ ϖ = 2 (2r + u max|x|) + (n + 20) u
-+ 4 ε for x = t̂ − m̂, u = 2⁻⁵³, ε that of the proved exponential. Arguments below −700 are raised to it, and weights
-below the normal numbers to the least of these: then p̂ is too large, and the bound grows with every p. So p ≤ p̂ (1 +
-1.1ϖ) wherever p stands, |t| ≤ |t̂| + r, and m − t ≤ −x + 2r. In rows with ϖ > 2⁻²⁰, or a_j beyond 600, nothing is known
-of the weights.
++ 3 ε for x = t̂ − m̂, u = 2⁻⁵³, ε that of the exponential in w's format, but for the roundings of p̂ in that format.
+Arguments below its range are raised to it, and weights below the normal numbers to the least of these: then p̂ is too
+large, and the bound grows with every p. So p ≤ p̂ (1 + 1.1ϖ) wherever p stands, |t| ≤ |t̂| + r, and m − t ≤ −x + 2r. In
+rows with ϖ > 2⁻¹⁹, or a_j beyond 600, nothing is known of the weights.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.exponential import EPSILON, exp_moderate
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
-from symattn.bounds.growth import FARTHEST, g, rate
+from symattn.bounds.growth import DEEPEST, FARTHEST, SINGLE, g, rate, single
 from symattn.bounds.rule import Counts
 
 Floats = NDArray[Any]
 
-_KNOWN = 2.0**-20  # weights with a larger relative error count as unknown
+_KNOWN = 2.0**-19  # weights with a larger relative error count as unknown
 _DEEP = 700.0
 _FEW = 64  # limits on rescalings up to this are taken without counting
 
@@ -118,15 +118,15 @@ class Exponents:
         np.negative(self.fall, out=self.fall)
         self.deepest = deepest = self.fall.max(axis=-1, keepdims=True).astype(np.float64)
         self.r = s.r
-        self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 4 * EPSILON
-        if deepest.max(initial=0.0) > _DEEP:
-            np.maximum(p, -_DEEP, out=p)
-        exp_moderate(p)
+        exp, error, deep = (exp_moderate, EPSILON, _DEEP) if self.kind == p.dtype else (single, SINGLE, DEEPEST)
+        self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 3 * error
+        if deepest.max(initial=0.0) > deep:
+            np.maximum(p, -deep, out=p)
+        self.p = exp(p)
         if not self.all:
-            np.copyto(p, 0.0, where=~s.open_)
-        total = p @ np.ones((self.n, 1))
+            np.copyto(self.p, 0.0, where=~s.open_)
+        total = self.p.astype(np.float64, copy=False) @ np.ones((self.n, 1))
         total[total == 0] = 1.0
-        self.p = p.astype(self.kind, copy=False)
         self.p *= self._row(1 / total)
         tiny = float(np.finfo(self.kind).tiny)
         if deepest.max(initial=0.0) > -log(tiny) - log(self.n) - 1:  # else all weights are larger
@@ -227,7 +227,7 @@ def in_buckets(fall: Floats, deepest: Floats, reach: Floats, open_: NDArray[np.b
     key is counted.
     """
     rows, kind = prod(fall.shape[:-1]), fall.dtype
-    factor = (_BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30)).astype(kind)
+    factor = np.where(deepest > 0, _BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30), 0).astype(kind)
     place = fall * factor
     if deepest.max(initial=0) > _DEEPEST:
         np.minimum(place, kind.type(_BUCKETS), out=place)

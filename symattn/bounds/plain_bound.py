@@ -32,6 +32,7 @@ from symattn.bounds.rule import limit
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.document.errors import Undecided
 
+_SHARP = 2.0**-40  # errors of scores up to this are taken to be as large as those of forbidden ones
 _BLOCK = 1 << 18  # scores of a head at a time
 _TOGETHER = 1 << 16  # scores of several heads at a time
 _MANY = 1 << 14
@@ -172,7 +173,7 @@ class _Tile:
 
     def scores(self, rows: slice) -> ScoreExponents:
         """Return t and τ_j of step 1 for some queries."""
-        q, factored = self.q[:, rows], self.factored[:, rows]
+        plain, q, factored = self.plain, self.q[:, rows], self.factored[:, rows]
         t, raw = factored @ self.k.mT, np.abs(factored).astype(self.kind) @ self.sizes.mT
         tau, open_ = self._errors(q, raw), self._seen(rows)
         every, largest = open_ is None, row_maxima(raw)
@@ -180,13 +181,15 @@ class _Tile:
             open_, reach = np.broadcast_to(True, t.shape), largest
         else:
             open_ = np.broadcast_to(open_, t.shape)
-            for scores in (t, raw):
-                np.copyto(scores, 0, where=~open_)
-            reach = row_maxima(raw)
+            np.copyto(t, 0, where=~open_)
+            reach = largest
+            if float(largest.max()) * (plain.d + 8) * U > _SHARP:
+                np.copyto(raw, 0, where=~open_)
+                reach = row_maxima(raw)
         if self.sink is not None:
             t, tau, open_ = with_column(t, self.sink), with_column(tau, 0), with_column(open_, True)
             reach = np.maximum(reach, np.abs(self.sink))
-        off = (self.plain.d + 8) * U * reach
+        off = (plain.d + 8) * U * reach
         return ScoreExponents(t, off, open_, tau, np.maximum(largest, reach), self.sink is not None, every)
 
     def _seen(self, rows: slice) -> NDArray[np.bool_] | None:
