@@ -2,12 +2,12 @@
 
 f(o) = Σ s|v − o| is convex in o, so between two places its values are below the chord. Where the outputs of a column
 lie close together, f is computed at the least and the largest of them, and at c, the number between that is next to 0.
-A chord f(c) + (f(b) − f(c)) (o − c)/(b − c) is made of what was computed with fewer than 8 roundings: these add a part
-of f, and less than 8 w |o − c| Σ s, as f changes at most Σ s times as much as o, and |o − c| ≤ |o|; for that there is
-room in what is added for |o − ô|, 2 (n + 20) w X, of which o takes half. Where outputs are far apart, as for weights
-that favour one key, the chords are too, and f² ≤ Σ s · Q, Q = Σ s (v − o)², by Cauchy and Schwarz: with v' = v − a and
-o' = o − a for a number a of the column, Q = Σ s v'² − 2 o' Σ s v' + o'² Σ s, to which, for roundings, 8 (n + 20) w (Σ s
-v'² + o'² Σ s) is added, since 2 |o' Σ s v'| is at most that sum.
+Fewer than 8 roundings make the chord f(c) + (f(b) − f(c))(o − c)/(b − c) of these values. They add a part of f, and at
+most 8 w |o − c| Σ s, as f changes at most Σ s times as much as o, and |o − c| ≤ |o|: for that there is room in what is
+added for |o − ô|, 2 (n + 20) w X, of which o takes half. Where outputs are far apart, as for weights that favour one
+key, the chords are too, and f² ≤ Σ s · Q, Q = Σ s (v − o)², by Cauchy and Schwarz: with v' = v − a and o' = o − a for a
+number a of the column, Q = Σ s v'² − 2 o' Σ s v' + o'² Σ s, to which, for roundings, 8 (n + 20) w (Σ s v'² + o'² Σ s)
+is added, since 2 |o' Σ s v'| is at most that sum.
 
 Assumed of BLAS: products of matrices are sums of products in any order, fused or not, in the type of the factors (not
 Strassen's, and no factors cut short). w is the roundoff of the type that s has. A sum of n products of it is off by a
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -115,55 +115,46 @@ class ValueColumns:
         """Return at least ``scale`` s @ values, for nonnegative values of ``kind``, in float64."""
         return self.enlarged(s @ values, up, scale)
 
-    def unknown(self, s: np.ndarray, up: Floats) -> Any:
-        """Return at least Σ_j s_j ρ_j, the error of sums of enclosed values; 0 if values are inputs."""
-        return 0.0 if self.radii is None else self.weighed(s, self.radii.astype(self.kind), up)
+    def unknown(self, s: np.ndarray, up: Floats, scale: Floats) -> Any:
+        """Return at least ``scale`` Σ_j s_j ρ_j, the error of sums of enclosed values; 0 if values are inputs."""
+        return 0.0 if self.radii is None else self.weighed(s, self.radii.astype(self.kind), up, scale)
 
     def sums(self, s: np.ndarray, up: Floats) -> Floats:
         """Return at least Σ_j s_j for each row, (…, rows, 1)."""
         return np.asarray((s @ self._ones) * (1 + 2 * (self.n + 4) * self.roundoff + up))
 
+    def distances(
+        self, s: np.ndarray, places: tuple[Floats, Floats], at_zero: np.ndarray | None, up: Floats, scale: Floats
+    ) -> Floats:
+        """Return at least ``scale`` Σ_j s_j |v_j − o| for all o within ``off`` of ``places`` (o, off), for each row;
+        ``at_zero``: Σ s|v| as computed, if known."""
+        (o, off), total = places, self.sums(s, up)
+        low, high = o.min(axis=-2, keepdims=True), o.max(axis=-2, keepdims=True)
+        close = (high - low).sum(axis=-1, keepdims=True) <= 2 * self.typical
+        result = self.enlarged(self._chords(s, o, at_zero, low, high), up, scale) if close.any() else np.zeros_like(o)
+        if not close.all():
+            result = np.where(close, result, self._squares(s, o, total, up) * scale)
+        result += off * (total * scale)
+        return np.asarray(result + self.unknown(s, up, scale))
 
-class Around(NamedTuple):
-    """The values, seen from the outputs o (…, rows, d_v) of some rows."""
-
-    values: ValueColumns
-    o: Floats
-
-    def distances(self, s: np.ndarray, total: Floats, at_zero: np.ndarray | None, up: Floats, scale: Floats) -> Floats:
-        """Return at least ``scale`` Σ_j s_j |v_j − o|; ``total``: Σ s; ``at_zero``: Σ s|v| as computed, if known."""
-        low, high = self.o.min(axis=-2, keepdims=True), self.o.max(axis=-2, keepdims=True)
-        close = (high - low).sum(axis=-1, keepdims=True) <= 2 * self.values.typical
-        chords = self.values.enlarged(self._chords(s, low, high, at_zero), up, scale) if close.any() else None
-        if chords is not None and close.all():
-            return chords
-        squares = self._squares(s, total, up) * scale
-        return squares if chords is None else np.where(close, chords, squares)
-
-    def _chords(self, s: np.ndarray, low: Floats, high: Floats, at_zero: np.ndarray | None) -> np.ndarray:
+    def _chords(self, s: np.ndarray, o: Floats, at_zero: np.ndarray | None, *ends: Floats) -> np.ndarray:
         """Return the chords of f as computed in ``kind``, between its values at three places of each column."""
-        v, d = self.values, self.o.shape[-1]
-        middle = np.minimum(np.maximum(low, 0.0), high)
-        places = (low, high) if at_zero is not None and not middle.any() else (low, high, middle)
-        sides = np.concatenate([v.v - place for place in places], axis=-1, dtype=v.kind, casting="same_kind")
+        middle, d = np.minimum(np.maximum(ends[0], 0.0), ends[1]), o.shape[-1]
+        places = ends if at_zero is not None and not middle.any() else (*ends, middle)
+        sides = np.concatenate([self.v - place for place in places], axis=-1, dtype=self.kind, casting="same_kind")
         values = s @ np.abs(sides, out=sides)
         first = values[..., 2 * d :] if len(places) > 2 else at_zero
-        result, off = np.array(first), self.o - middle
-        for k, width in enumerate((low - middle, high - middle)):
+        result, off = np.array(first), o - middle
+        for k, width in enumerate(end - middle for end in ends):
             width[width == 0] = 2 * k - 1.0  # then no o lies on this side
             slope = values[..., k * d : k * d + d] - first
-            slope *= np.maximum(off / width, 0.0).astype(v.kind)
+            slope *= np.maximum((off / width).astype(self.kind), 0)
             result += slope
         return result
 
-    def _squares(self, s: np.ndarray, total: Floats, up: Floats) -> Floats:
-        v, n, near = self.values, self.values.n, self.o - self.values.centre
-        centred = v.v - v.centre
-        first = (s @ centred.astype(v.kind)) * near
-        positive = near * near
-        positive *= total
-        positive += v.weighed(s, (centred * centred).astype(v.kind), up)
-        q = np.maximum(positive - 2 * first, 0.0)
-        q += positive * (8 * (n + 20) * v.roundoff + 2 * up)
-        q *= total
-        return np.asarray(np.sqrt(q, out=q))
+    def _squares(self, s: np.ndarray, o: Floats, total: Floats, up: Floats) -> Floats:
+        centred, near = self.v - self.centre, o - self.centre
+        positive = self.weighed(s, (centred * centred).astype(self.kind), up) + near * near * total
+        near *= s @ centred.astype(self.kind)
+        q = np.maximum(positive - 2 * near, 0) + (8 * (self.n + 20) * self.roundoff + 2 * up) * positive
+        return np.asarray(np.sqrt(q * total))

@@ -68,10 +68,8 @@ class EnclosureBound(plain_bound.ByHead):
         self.value_terms, parts = run.value_terms, _parts(run, precision)
         with np.errstate(all="ignore"):
             self._whole([_by_head(a, (*shape[:-2], *a.shape[-2:])) for a in parts])
-            self.allowed, self.shares = (
-                self.allowed.reshape(shape),
-                {n: a.reshape(shape) for n, a in self.shares.items()},
-            )
+            self.allowed = self.allowed.reshape(shape)
+            self.shares = {n: a.reshape(shape) for n, a in self.shares.items()}
             self.allowed[np.broadcast_to(leaves_range(run, precision), shape[:-1])] = np.inf
             if step is not None:
                 self.allowed = _closed(run, precision, self.allowed)
@@ -89,11 +87,8 @@ class EnclosureBound(plain_bound.ByHead):
         """Return the sink of each head, (heads, 1, 1)."""
         if self.spec.sink is None:
             return None
-        z = (
-            np.zeros(1)
-            if self.spec.sink == "zero"
-            else np.atleast_1d(sink.mid if isinstance(sink, Enclosure) else sink)
-        )
+        given = sink.mid if isinstance(sink, Enclosure) else sink
+        z = np.zeros(1) if self.spec.sink == "zero" else np.atleast_1d(given)
         own = np.resize(z if self.spec.heads > 1 else z[:1], (len(self.t), 1, 1))
         return own * (log(2) if self.spec.base == 2 else 1.0)
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.exponential import EPSILON, Floats, exp
 from symattn.arrays.precision import Precision
-from symattn.bounds.distances import Around, ValueColumns
+from symattn.bounds.distances import ValueColumns
 from symattn.bounds.exponents import Exponents, ScoreExponents
 from symattn.bounds.growth import FARTHEST, g, growth, growth_of, power_up, rate
 from symattn.bounds.rule import NumberKind, losses, shared_out, underflow, weighed
@@ -109,8 +109,7 @@ class Rows:
             whole = v.weighed(self.w, v.summed, self.up, self.scale)
         apart, lost = self._single_roundings(whole), self._denominator_roundings()
         o, off = self._outputs(own)
-        size = np.abs(o)
-        size += off
+        size = np.abs(o) + off
         moved, spread = self._moved(o, off, (product, own), size)
         results = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
         kept, middle, factor, sums = results
@@ -146,8 +145,7 @@ class Rows:
         o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
         off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole
         off += n * least_number * v.largest
-        if v.radii is not None:
-            off += v.weighed(self.w, v.radii.astype(v.kind), self.up, self.scale)
+        off += v.unknown(self.w, self.up, self.scale)
         if e.unknown.any():
             least, most = v.ends
             middle, half = (most + least) / 2, (most - least) / 2 * (1 + 4 * U) + 4 * U * v.largest
@@ -167,22 +165,15 @@ class Rows:
             return np.minimum(moved, far), np.minimum(away_from_all, spread)
         coarse = float(self.precision.stored.u) > float(self.precision.accumulate.u)  # then Y counts for more than W
         if coarse:
-            direct = self._distances(self.w, o, off, whole[0])
+            direct = v.distances(self.w, (o, off), whole[0], self.up, self.scale)
             spread = np.minimum(spread, direct)
             moved = growth(self.exponents.farthest) * (1 + self.up) * direct  # p_j/A ≤ w_j where A is not summed
         if not coarse or self.rough.any():
-            summed = self._distances(s, o, off, None)
+            summed = v.distances(s, (o, off), None, self.up, self.scale)
             moved = np.where(self.rough, summed, moved) if coarse else summed
         if not (moved <= (most - least) / 2).all():
             moved = np.minimum(moved, np.maximum(most - o, o - least) + off)
         return moved, spread
-
-    def _distances(self, s: Floats, o: Floats, off: Floats, at_zero: np.ndarray | None) -> Floats:
-        """Return Σ s_j |v_j − o|, scaled; ``at_zero``: Σ s|v| as computed, if known."""
-        v, total = self.values, self.values.sums(s, self.up)
-        result = Around(v, o).distances(s, total, at_zero, self.up, self.scale)
-        result += off * (total * self.scale)
-        return result if v.radii is None else result + v.unknown(s, self.up) * self.scale
 
     def _underflow(self, lost: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         p, v, e, n = self.precision, self.values, self.exponents, self.values.n
@@ -194,9 +185,8 @@ class Rows:
         divisor = (1 - 2.0**-30) / (1 + growth(below)) - (every + weight) * n
         vanishes = divisor <= 0
         divisor = np.where(vanishes, 1.0, divisor)
-        return underflow(
-            (every, weight), v.total, v.largest * (factor * n), n, factor * (n * v.terms), divisor
-        ), vanishes
+        below = underflow((every, weight), v.total, v.largest * (factor * n), n, factor * (n * v.terms), divisor)
+        return below, vanishes
 
     def _far(self) -> Floats:
         """Return |o − o'| of step 7."""

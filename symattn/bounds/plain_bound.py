@@ -102,11 +102,7 @@ class ByHead:
         p, f = self.precision, self.precision.returned
         rows = Rows(p, scores, values)
         result = rows.bound()
-        last = np.zeros_like(result.moved)
-        if self.last:
-            np.add(result.size, result.moved, out=last)
-            last *= g(1, f)
-            last += float(f.eta)
+        last = (result.size + result.moved) * g(1, f) + float(f.eta) if self.last else np.zeros_like(result.moved)
         most = limit(p)
         over = result.vanishes | (scores.largest[..., 0] * (LOG2_E * 1.02) > most)
         over |= values.total.max(axis=-1) * 1.02 > most
@@ -126,9 +122,8 @@ class PlainBound(ByHead):
         self.scaled = steps.get("scaled")
         # float32 for many scores of inputs of moderate size, if the bound is far above float32's roundings
         many = arrays["q"].shape[-2] * arrays["k"].shape[-2] > _MANY
-        coarse = many and float(precision.score.u) > 2.0**-30
-        middling = coarse and all(2.0**-20 <= _most(a) <= 2.0**40 for a in arrays.values() if a.dtype.kind == "f")
-        self.kind = np.dtype(np.float32 if middling else np.float64)
+        middling = all(2.0**-20 <= max(a.max(), -a.min()) <= 2.0**40 for a in arrays.values() if a.dtype.kind == "f")
+        self.kind = np.dtype(np.float32 if many and middling and float(precision.score.u) > 2.0**-30 else np.float64)
         shape = (*front(spec, arrays), arrays["q"].shape[-2], arrays["v"].shape[-1])
         super().__init__(precision, shape, shares)
         every, sizes = list(heads(*of_places(spec, arrays))), (shape[-2], int(arrays["k"].shape[-2]))
@@ -155,7 +150,8 @@ class _Tile:
 
     def __init__(self, plain: PlainBound, some: Sequence[Head]) -> None:
         self.plain, self.heads, self.kind = plain, some, plain.kind
-        self.q, self.k, v = (_joined([getattr(head, name) for head in some]) for name in "qkv")
+        arrays = ([getattr(head, name) for head in some] for name in "qkv")
+        self.q, self.k, v = (np.stack(a) if len(a) > 1 else a[0][None] for a in arrays)
         self.factored, sizes = plain.factor(self.q, self.q, some), [np.abs(a) for a in (self.q, self.k)]
         self.sink = None if some[0].sink is None else np.array([head.sink for head in some])[:, None, None]
         self.values = ValueColumns(v if self.sink is None else with_zeros(v), self.kind)
@@ -165,7 +161,10 @@ class _Tile:
         p, f = plain.precision, plain.precision.between
         constant, d = SCALE_ROUNDINGS + factor_roundings(p, f), plain.d
         lengths = range(d, d + 1) if whole else range(d + 1)
-        self.table = np.array([g(length + constant, f) for length in lengths], dtype=self.kind)
+        longer = 1 + max(d - 64, 0) * float(
+            np.finfo(self.kind).eps
+        )  # sums that pass more roundings than ``exponents`` has
+        self.table = np.array([g(length + constant, f) * longer for length in lengths], dtype=self.kind)
         longest = sum((a @ np.ones((d, 1))).max(axis=-2, keepdims=True) for a in sizes)
         largest = np.maximum(1.0, np.abs(plain.factor(np.ones((len(some), 1, 1)), self.q[:, :1], some)))
         lost = (longest + 2 * d + 1) * (d + SCALE_ROUNDINGS + 2) * LOG2_E * largest * float(f.eta)
@@ -177,15 +176,11 @@ class _Tile:
         t, raw = factored @ self.k.mT, np.abs(factored).astype(self.kind) @ self.sizes.mT
         tau, open_ = self._errors(q, raw), self._seen(rows)
         every, largest = open_ is None, row_maxima(raw)
-        if open_ is None:
-            open_, reach = np.broadcast_to(True, t.shape), largest
-        else:
-            open_ = np.broadcast_to(open_, t.shape)
+        open_, reach = np.broadcast_to(True if open_ is None else open_, t.shape), largest
+        if not every:
             np.copyto(t, 0, where=~open_)
-            reach = largest
-            if float(largest.max()) * (plain.d + 8) * U > _SHARP:
-                np.copyto(raw, 0, where=~open_)
-                reach = row_maxima(raw)
+            if largest.max() * (plain.d + 8) * U > _SHARP:
+                reach = row_maxima(raw * open_)
         if self.sink is not None:
             t, tau, open_ = with_column(t, self.sink), with_column(tau, 0), with_column(open_, True)
             reach = np.maximum(reach, np.abs(self.sink))
@@ -203,19 +198,9 @@ class _Tile:
 
     def _errors(self, q: Floats, raw: Floats) -> Floats:
         if self.marks is None:
-            tau = raw * self.table[0]
-            tau += self.lost
-            return np.asarray(tau)
+            return np.asarray(raw * self.table[0] + self.lost)
         terms = ((q != 0).astype(np.float32) @ self.marks.mT).astype(np.int64)
         return np.asarray(raw * self.table[terms] + self.lost * (terms > 0))
-
-
-def _most(a: np.ndarray) -> float:
-    return max(float(a.max()), -float(a.min()))
-
-
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
 
 def row_maxima(a: np.ndarray) -> Floats:

@@ -240,13 +240,8 @@ class _Scores:
 
     # -- afterwards -----------------------------------------------------------------------------------------------
     def _capped(self, tau: Balls, before: Balls, after: Balls) -> Balls:
-        cap = float(self.run.spec.softcap or 0)
-        tau = (
-            tau
-            + self._g(4, self.f) * (before + tau)
-            + cap * (self.eps + 6 * float(self.f.u))
-            + self._g(4, self.f) * after
-        )
+        cap, four = float(self.run.spec.softcap or 0), self._g(4, self.f)
+        tau = tau + four * (before + tau) + cap * (self.eps + 6 * float(self.f.u)) + four * after
         return tau + float(self.f.eta) * 8 * (cap + 1)
 
     def _slopes(self, part: Balls, name: str) -> Balls:
