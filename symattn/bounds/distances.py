@@ -73,8 +73,7 @@ class ValueColumns:
     @cached_property
     def total(self) -> Floats:
         """Σ |v|_j of each column, (…, 1, d_v)."""
-        sizes = np.abs(self.v) if self.monomials is None else self.monomials
-        return np.asarray(np.ones((1, self.n)) @ sizes)
+        return np.asarray(np.ones((1, self.n)) @ (np.abs(self.v) if self.monomials is None else self.monomials))
 
     @cached_property
     def centre(self) -> Floats:
@@ -102,10 +101,6 @@ class ValueColumns:
         least = 2.0**26 * float(np.finfo(self.kind).tiny) * self.n
         return np.asarray(least * self.largest.max(axis=-1, keepdims=True)).astype(self.kind)
 
-    @cached_property
-    def _ones(self) -> np.ndarray:
-        return np.ones((self.n, 1), self.kind)
-
     def enlarged(self, product: np.ndarray, up: Floats, scale: Any = 1.0) -> Floats:
         """Return at least ``scale`` s @ values in float64, from that product as computed, which is overwritten."""
         product += self._lost
@@ -121,7 +116,7 @@ class ValueColumns:
 
     def sums(self, s: np.ndarray, up: Floats) -> Floats:
         """Return at least Σ_j s_j for each row, (…, rows, 1)."""
-        return np.asarray((s @ self._ones) * (1 + 2 * (self.n + 4) * self.roundoff + up))
+        return np.asarray((s @ np.ones((self.n, 1), self.kind)) * (1 + 2 * (self.n + 4) * self.roundoff + up))
 
     def distances(
         self, s: np.ndarray, places: tuple[Floats, Floats], at_zero: np.ndarray | None, up: Floats, scale: Floats

@@ -47,12 +47,8 @@ def encloses(spec: Attention, inputs: Inputs) -> bool:
     if steps[-1].name != "output" or len(weighed.of) > 2 or weighed.of[0] != "weights":
         return False
     most = _OF_TOKENS if _PROJECTED & set(inputs) else plain_bound.LARGEST
-    arrays = [np.asarray(a) for a in inputs.values()]
-    return all(
-        a.size > 0 and plain_bound.moderate(np.where(np.isneginf(a), 0.0, a), most)
-        for a in arrays
-        if a.dtype.kind == "f"
-    )
+    floats = [a for a in map(np.asarray, inputs.values()) if a.dtype.kind == "f"]
+    return all(a.size > 0 and plain_bound.moderate(np.where(np.isneginf(a), 0.0, a), most) for a in floats)
 
 
 class EnclosureBound(plain_bound.ByHead):

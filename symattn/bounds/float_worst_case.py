@@ -114,11 +114,8 @@ class Rows:
         results = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
         kept, middle, factor, sums = results
         below, vanishes = self._underflow(lost * scaled)
-        if self.scores.far is not False:
-            below = below + self._far()
-        total = (apart + sums) * factor
-        for part in (moved, kept, middle, below):
-            total += part
+        below = below if self.scores.far is False else below + self._far()
+        total = (apart + sums) * factor + moved + kept + middle + below
         silent = self.beyond | (self.scores.far & (self.exponents.grown * (1 + self.up) > 1))
         if silent.any() or not total.max() < np.inf:
             total = np.where(silent | np.isnan(total), np.inf, total)
@@ -143,8 +140,7 @@ class Rows:
         """Return ô, and how far o may be from it."""
         v, e, n = self.values, self.exponents, self.values.n
         o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
-        off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole
-        off += n * least_number * v.largest
+        off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole + n * least_number * v.largest
         off += v.unknown(self.w, self.up, self.scale)
         if e.unknown.any():
             least, most = v.ends

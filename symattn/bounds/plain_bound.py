@@ -43,12 +43,7 @@ _STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse"
 def applies(spec: Attention, inputs: Inputs) -> bool:
     """Return whether the bound for these can be evaluated fast."""
     rest = {"q", "k", "v", "mask", "keep", "doc", "doc_q", "doc_k", "scale", "sink"}
-    if (
-        not usual_or_sink(spec)
-        or spec.mask == "additive"
-        or not set(inputs) <= rest
-        or not {"q", "k", "v"} <= set(inputs)
-    ):
+    if not usual_or_sink(spec) or spec.mask == "additive" or not {"q", "k", "v"} <= set(inputs) <= rest:
         return False
     if not {step.name for step in spec.pipeline(frozenset(inputs))} <= _STEPS:
         return False
@@ -161,10 +156,8 @@ class _Tile:
         p, f = plain.precision, plain.precision.between
         constant, d = SCALE_ROUNDINGS + factor_roundings(p, f), plain.d
         lengths = range(d, d + 1) if whole else range(d + 1)
-        longer = 1 + max(d - 64, 0) * float(
-            np.finfo(self.kind).eps
-        )  # sums that pass more roundings than ``exponents`` has
-        self.table = np.array([g(length + constant, f) * longer for length in lengths], dtype=self.kind)
+        more = 1 + 2 * max(d - 64, 0) * self.values.roundoff  # for sums of products that pass more than 100 roundings
+        self.table = np.array([g(length + constant, f) * more for length in lengths], dtype=self.kind)
         longest = sum((a @ np.ones((d, 1))).max(axis=-2, keepdims=True) for a in sizes)
         largest = np.maximum(1.0, np.abs(plain.factor(np.ones((len(some), 1, 1)), self.q[:, :1], some)))
         lost = (longest + 2 * d + 1) * (d + SCALE_ROUNDINGS + 2) * LOG2_E * largest * float(f.eta)

@@ -9,8 +9,9 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.ball import precision as bits
+from symattn.arrays.enclosing.exponential import exp
 from symattn.arrays.precision import Precision
-from symattn.bounds import exponents, float_worst_case, plain_bound
+from symattn.bounds import exponents, float_worst_case, growth, plain_bound
 from symattn.bounds.balls import allowed
 from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.reference import run
@@ -132,6 +133,17 @@ def test_memory_is_that_of_tiles(spec: Attention, monkeypatch: pytest.MonkeyPatc
     peak = tracemalloc.get_traced_memory()[1] / 2**20
     tracemalloc.stop()
     assert peak < 4
+
+
+def test_powers_in_float32_are_off_by_what_is_said() -> None:
+    """At random, at the entries of the table and halfway between two, where the rest of the polynomial is largest."""
+    steps = np.arange(int(growth.DEEPEST / np.log(2) * 1024) - 1) / 1024 * np.log(2)
+    rng = np.random.default_rng(48)
+    for x in (-growth.DEEPEST * rng.random(10**5), -1e-3 * rng.random(10**4), -steps, -steps - np.log(2) / 2048):
+        part = np.abs(growth.single(x.copy()) / exp(x) - 1)
+        assert part.max() < growth.SINGLE
+    assert part.max() > growth.SINGLE / 3
+    assert growth.single(np.array([[0.0]])) == [[1.0]]
 
 
 def test_nothing_is_said_where_weights_are_lost() -> None:
