@@ -57,8 +57,7 @@ class Indexed(ArrayBase):
         result = _CACHE.get()
         if result is None:
             return self._computed(places)
-        key = (id(self), places, build.kept())
-        # The array is kept alive, so that its id is not reused.
+        key = (id(self), places, build.kept())  # the array is kept alive, so that its id is not reused
         known = result.get(key) or result.setdefault(key, (self, self._computed(places)))
         return known[1]
 
