@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from symattn.attention import inputs
 from symattn.attention.flow import Step as Part
 from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS, H, N
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Position, Rotary, Shaw
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw
 from symattn.document.formulas import Roles, running_text
 from symattn.document.model import Block, Code, Document, Heading, Items, Step, Steps, Table, Text, headers
 from symattn.document.notation import Node, Product, equals, node, replaced
@@ -154,8 +154,11 @@ def _weights(spec: Attention) -> Iterator[str]:
     match spec.normaliser:
         case "softmax":
             yield f"softmax is taken over the keys: $a_ij = {spec.base or 'e'}^{{s_ij}}/{{{_total(spec)}}}$"
-            if spec.stabilised:
-                yield _shift(spec)
+            if spec.stabilised and spec.sink is None:
+                yield "before exponentiating, the row maximum is subtracted: $s_ij → s_ij − max_ℓ s_iℓ$"
+            elif spec.stabilised:
+                sink = "0" if spec.sink == "zero" else "z"
+                yield f"the largest of row and sink is subtracted first: $s_ij → s_ij − max({sink}, max_ℓ s_iℓ)$"
         case "sigmoid":
             x = "s_ij" if spec.bias else "{s_ij − log(n_k)}"
             yield f"each score by itself has its weight: $a_ij = 1/{{1 + e^{{−{x}}}}}$"
@@ -172,13 +175,6 @@ def _total(spec: Attention) -> str:
     """Return the sum of powers over the keys and the sink, as a formula."""
     base = spec.base or "e"
     return {"zero": "1 + ", "given": f"{base}^z + ", None: ""}[spec.sink] + f"Σ_ℓ {base}^{{s_iℓ}}"
-
-
-def _shift(spec: Attention) -> str:
-    if spec.sink is None:
-        return "before exponentiating, the row maximum is subtracted: $s_ij → s_ij − max_ℓ s_iℓ$"
-    sink = "0" if spec.sink == "zero" else "z"
-    return f"the largest of row and sink is subtracted first: $s_ij → s_ij − max({sink}, max_ℓ s_iℓ)$"
 
 
 def _heads(spec: Attention) -> Iterator[str]:
@@ -240,13 +236,11 @@ def _positions(spec: Attention) -> Iterator[str]:
         yield _buckets(position)
     elif position is not None:
         row = "rel(·) multiplies each row with the row of a table for the distance of query $i$ and key $j$"
-        yield row + _cut(position)
-
-
-def _cut(position: Position) -> str:
-    if isinstance(position, Shaw):
-        return f", cut to −{position.most} … {position.most}"
-    return f", cut to −{position.span} … {position.span - 1}" if isinstance(position, Disentangled) else ""
+        if isinstance(position, Shaw):
+            row += f", cut to −{position.most} … {position.most}"
+        elif isinstance(position, Disentangled):
+            row += f", cut to −{position.span} … {position.span - 1}"
+        yield row
 
 
 def _buckets(buckets: Buckets) -> str:

@@ -15,7 +15,7 @@ is (a − 1)d +, appear only if there are several heads. ``⟨this|that⟩`` is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -159,15 +159,15 @@ class Trace(dict[str, Any], Shown):
 
     def document(self) -> Document:
         """Return a document that lists each array: its name, what it is, and a small table of its elements."""
-        return Document("listing", "trace", ("Trace",), tuple(_blocks(self)), (f"{len(self)} arrays",))
+        from symattn.arrays.shown import blocks
 
-
-def _blocks(arrays: dict[str, Any]) -> Iterator[Block]:
-    from symattn.arrays.shown import blocks
-
-    for name, array in arrays.items():
-        first, *others = blocks(array)
-        printed = ARRAYS.get(name.rpartition(".")[2])  # ``attention.q`` of a block has letter and title of q
-        letter: Text = (printed.symbol, f", {printed.title.lower()}. ") if printed else ()
-        yield Paragraph((Code(name), ": ", *letter, *first.text)) if isinstance(first, Paragraph) else first
-        yield from others
+        listed: list[Block] = []
+        for name, array in self.items():
+            first, *others = blocks(array)
+            printed = ARRAYS.get(name.rpartition(".")[2])  # ``attention.q`` of a block has letter and title of q
+            letter: Text = (printed.symbol, f", {printed.title.lower()}. ") if printed else ()
+            listed.append(
+                Paragraph((Code(name), ": ", *letter, *first.text)) if isinstance(first, Paragraph) else first
+            )
+            listed += others
+        return Document("listing", "trace", ("Trace",), tuple(listed), (f"{len(self)} arrays",))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from symattn.campaigns.plan import Job
@@ -53,23 +53,22 @@ class Store:
 
     def results(self) -> dict[str, Record]:
         """Return the last result of each job by its key. Raises ``InputError`` for a broken line."""
-        return {record["key"]: record for record in self._lines()}
-
-    def _lines(self) -> Iterator[Record]:
         path = self.folder / RESULTS
         if not path.exists():
-            return
+            return {}
+        results: dict[str, Record] = {}
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 1):
                 if not line.endswith(b"\n"):
-                    return
+                    break
                 try:
                     result = json.loads(line)
                 except ValueError:
                     result = None
                 if not isinstance(result, dict) or not isinstance(result.get("key"), str):
                     raise InputError(f"{path}, line {number} is not a result; hint: remove the line, and run again")
-                yield result
+                results[result["key"]] = result
+        return results
 
     def plan(self) -> tuple[Record, ...]:
         """Return the stored jobs. Raises ``InputError`` if there are none."""

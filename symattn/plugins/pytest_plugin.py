@@ -165,12 +165,15 @@ def _asserted(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -
 _PASSED_OVER = (str(Path(__file__).resolve().parents[1]) + os.sep, os.path.dirname(os.__file__) + os.sep + "contextlib")
 
 
-def pytest_terminal_summary(terminalreporter: object, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Write the section on verified functions, then annotations on separate lines, not broken by other output."""
     if config.get_verbosity() >= 0:
         _section(terminalreporter)
-    if _annotates(config):
-        _annotate(terminalreporter)
+    for report in terminalreporter.getreports("failed") if _annotates(config) else ():
+        result = dict(report.user_properties)
+        if f"{_PREFIX}message" in result:
+            path, _, line = result[f"{_PREFIX}at"].rpartition(":")
+            terminalreporter.write_line(_annotation(path, line, report.nodeid, result[f"{_PREFIX}message"]))
 
 
 def _section(terminalreporter: Any) -> None:
@@ -189,14 +192,6 @@ def _of_test(report: Any) -> Iterator[str]:
         words = "; ".join(dict.fromkeys(str(value) for name, value in result if name == kind))
         if words:
             yield f"{kind}: {words}"
-
-
-def _annotate(terminalreporter: Any) -> None:
-    for report in terminalreporter.getreports("failed"):
-        result = dict(report.user_properties)
-        if f"{_PREFIX}message" in result:
-            path, _, line = result[f"{_PREFIX}at"].rpartition(":")
-            terminalreporter.write_line(_annotation(path, line, report.nodeid, result[f"{_PREFIX}message"]))
 
 
 def _annotates(config: pytest.Config) -> bool:

@@ -38,7 +38,15 @@ def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
         words = gradients_close_to_exact(question)
     if words and (runtime := suspect(question.given["q"])):
         return f"{runtime}\nWhat it has made is not the fault of the function that called it: {words}", ()
-    return (words, ()) if words or not question.power else _of_power(question)
+    if words or not question.power:
+        return words, ()
+    from symattn.programs.sensitivity import sought  # imports the known mistakes, which are rarely needed
+
+    of = ready(question)
+    of = of._replace(inputs=on_cpu(of.inputs))  # the power is computed in NumPy
+    words, results = sought(of, question.out, question.power, question.alpha or 1.0, question.rows)
+    missed = [f"No fault was found, but {r.words} would not be detected\n{r.how}" for r in results if not r.seen]
+    return words or "\n".join(missed), results
 
 
 def _check(question: Question) -> None:
@@ -57,17 +65,6 @@ def _check(question: Question) -> None:
         raise InputError(f"power is {question.power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}")
     if not question.layout.plain:
         raise InputError("power is for one array of each; hint: no packed layout, but a call for each sequence")
-
-
-def _of_power(question: Question) -> tuple[str, tuple[Sought, ...]]:
-    from symattn.programs.sensitivity import sought  # imports the known mistakes, which are rarely needed
-
-    assert question.power is not None
-    of = ready(question)
-    of = of._replace(inputs=on_cpu(of.inputs))  # the power is computed in NumPy
-    words, results = sought(of, question.out, question.power, question.alpha or 1.0, question.rows)
-    missed = [f"No fault was found, but {r.words} would not be detected\n{r.how}" for r in results if not r.seen]
-    return words or "\n".join(missed), results
 
 
 # -- sequences in one array, and pages ---------------------------------------------------------------------------------

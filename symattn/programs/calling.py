@@ -65,17 +65,15 @@ class Parameters:
         self.open_ended = any(p.kind is Parameter.VAR_KEYWORD for p in results)
         fixed = bound_keywords(function) - self.values.keys() - {self.mask_name}
         self.parameters = [p for p in results if p.kind not in STARS and p.name not in fixed]
-        self._bring([*self.values, *filter(None, [self.mask_name])])
-
-    def _bring(self, results: list[str]) -> None:
         names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
-        for name in results:
-            if name not in names and not self.open_ended:
-                raise InputError(f"{self.label} has no parameter {name} that can be named{perhaps(name, names)}")
+        given = [*self.values, *filter(None, [self.mask_name])]
+        for word in given:
+            if word not in names and not self.open_ended:
+                raise InputError(f"{self.label} has no parameter {word} that can be named{perhaps(word, names)}")
         if self.mask_name in self.values:
             raise InputError(f"{self.mask_name} is set twice, by --call and by --mask-arg; leave one out")
-        new = [name for name in results if name not in [p.name for p in self.parameters]]
-        self.parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in new]
+        new = [word for word in given if word not in [p.name for p in self.parameters]]
+        self.parameters += [Parameter(word, Parameter.KEYWORD_ONLY, default=None) for word in new]
 
 
 class Agreement(Parameters):
@@ -193,9 +191,17 @@ class _Agreement(Parameters):
         arguments = self._arguments(self._meanings())
         self._check_masks(arguments)
         r = self.request
-        notes = self._notes(arguments)
+        notes = [self.guessed] if self.guessed else []
+        if any(meaning(p.name) == "tile" and p.default is Parameter.empty for p in self.parameters):
+            notes.append(f"Sizes of tiles that must be given are {TILE}.")
+        topleft = any(plain(a.parameter) == "iscausal" and a.value is True for a in arguments)
+        if topleft and r.framework == "torch" and r.alignment == "bottom-right":
+            notes.append("torch aligns is_causal top-left, the specification bottom-right: they differ where n_q ≠ n_k")
+        left = [p.name for p in self.parameters if meaning(p.name) == "mask"]
+        if left and self._causal_by_mask and not any(a.input == CAUSAL_MASK for a in arguments):
+            notes.append(f"{left[0]} is not passed: --mask-arg {left[0]} would pass the causal mask")
         layout = "nd" if r.layout == "auto" else r.layout
-        return Convention(arguments, r.framework or "numpy", r.dtype, layout, r.alignment, notes)
+        return Convention(arguments, r.framework or "numpy", r.dtype, layout, r.alignment, tuple(notes))
 
     def _meanings(self) -> dict[str, str]:
         """Return {parameter: input or setting}, each at most once."""
@@ -367,18 +373,6 @@ class _Agreement(Parameters):
         for what in self.request.extras:
             if what not in placed:
                 raise InputError(f"{self.label}: no parameter for the specification's {what} is known; name it {what}")
-
-    def _notes(self, arguments: tuple[Argument, ...]) -> tuple[str, ...]:
-        notes = [self.guessed] if self.guessed else []
-        if any(meaning(p.name) == "tile" and p.default is Parameter.empty for p in self.parameters):
-            notes.append(f"Sizes of tiles that must be given are {TILE}.")
-        topleft = any(plain(a.parameter) == "iscausal" and a.value is True for a in arguments)
-        if topleft and self.request.framework == "torch" and self.request.alignment == "bottom-right":
-            notes.append("torch aligns is_causal top-left, the specification bottom-right: they differ where n_q ≠ n_k")
-        left = [p.name for p in self.parameters if meaning(p.name) == "mask"]
-        if left and self._causal_by_mask and not any(a.input == CAUSAL_MASK for a in arguments):
-            notes.append(f"{left[0]} is not passed: --mask-arg {left[0]} would pass the causal mask")
-        return tuple(notes)
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

@@ -62,7 +62,14 @@ def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]
     label = name or "the module"
     normed = request.spec.qk_norm in ("rms", "layer")
     slots = tuple(_slot(host, key, tuple(weight.shape), label, normed) for key, weight in host.weights().items())
-    _check(host.module, slots, request.spec, label)
+    entries = [n for s in slots for n in s.names]
+    for n in ("w_q", "w_k", "w_v"):
+        if n not in entries:
+            raise InputError(f"{label} holds its own weights, and no {n} among them is known by its name")
+    twice = next((n for n in entries if entries.count(n) > 1), None)
+    if twice:
+        raise InputError(f"{label} holds two weights that may be {twice}; give one layer of attention alone")
+    _check_heads(label, heads_of(host.module) or request.spec.heads, request.spec)
     host = host.prepared(request.dtype)
     square = any(s.order is None for s in slots)
     packed = any(len(s.names) == 3 for s in slots) and request.spec.heads == request.spec.key_heads > 1
@@ -90,18 +97,6 @@ def _slot(host: Host, key: str, shape: tuple[int, ...], label: str, normed: bool
     if order is None and len(shape) == 2 and len(ROLES[word]) > 1 and shape[0] != shape[1]:
         order = "out in" if shape[0] > shape[1] else "in out"  # several projections make the longer side
     return ModuleSlot(key, tuple(f"{kind}_{role}" for role in ROLES[word]), shape, order)
-
-
-def _check(module: object, slots: tuple[ModuleSlot, ...], spec: Attention, label: str) -> None:
-    """Raise ``InputError`` if a projection is missing or ambiguous, or the numbers of heads differ."""
-    entries = [n for s in slots for n in s.names]
-    for n in ("w_q", "w_k", "w_v"):
-        if n not in entries:
-            raise InputError(f"{label} holds its own weights, and no {n} among them is known by its name")
-    twice = next((n for n in entries if entries.count(n) > 1), None)
-    if twice:
-        raise InputError(f"{label} holds two weights that may be {twice}; give one layer of attention alone")
-    _check_heads(label, heads_of(module) or spec.heads, spec)
 
 
 def _check_heads(label: str, heads: int, spec: Attention) -> None:

@@ -219,7 +219,11 @@ def _test(attribute: str, word: str, one: Repeated) -> str:
         lines.append(f"# exactly, at {at}: {exact}")
     for number, part in enumerate(judged.parts):
         lines += _checked(part, "result" if len(judged.parts) == 1 else f"result[{number}]", judged, convention)
-    lines += _afterwards(judged, convention)
+    if judged.finding == "mutates":
+        lines.append(f"for a, b in zip(({_names(_given(convention, judged.case.inputs))}), before):")
+        lines.append('    assert bool((a == b).all()), "an argument was changed"')
+    if judged.finding == "overwrites":
+        lines.append('assert bool((earlier == kept).all()), "the result of the call before was overwritten"')
     name = "".join(c if c.isalnum() else "_" for c in f"{attribute}_{word}")
     return f"def test_{name}():\n" + indent("\n".join(lines), "    ")
 
@@ -262,15 +266,6 @@ def _given(how: Convention, inputs: Inputs) -> dict[Argument, Tensor]:
 def _names(inputs: dict[Argument, Tensor]) -> str:
     """Return the names of the array arguments, as the inside of a tuple."""
     return "".join(f"{a.parameter}, " for a, values in inputs.items() if not isinstance(values, int)).rstrip()
-
-
-def _afterwards(judged: CaseResult, convention: Convention) -> Iterator[str]:
-    """Yield the lines that check for changed arguments or overwritten results, if that is the fault."""
-    if judged.finding == "mutates":
-        yield f"for a, b in zip(({_names(_given(convention, judged.case.inputs))}), before):"
-        yield '    assert bool((a == b).all()), "an argument was changed"'
-    if judged.finding == "overwrites":
-        yield 'assert bool((earlier == kept).all()), "the result of the call before was overwritten"'
 
 
 def _arguments(convention: Convention, inputs: dict[Argument, Tensor]) -> str:

@@ -204,7 +204,11 @@ class _Substitution:
         if f in self._functions:
             return self._functions[f]
         cells = tuple(types.CellType() for _ in f.__closure__ or ())
-        result = types.FunctionType(f.__code__, self._names(f.__globals__), f.__name__, None, cells or None)
+        space = id(f.__globals__)
+        if space not in self._globals:
+            names = self._globals[space] = dict(f.__globals__)
+            names.update({k: self.value(v) for k, v in f.__globals__.items() if not k.startswith("__")})
+        result = types.FunctionType(f.__code__, self._globals[space], f.__name__, None, cells or None)
         self._functions[f] = result  # before its parts are followed, since it may reach itself
         result.__defaults__ = f.__defaults__ and tuple(map(self.value, f.__defaults__))
         result.__kwdefaults__ = f.__kwdefaults__ and {k: self.value(v) for k, v in f.__kwdefaults__.items()}
@@ -212,12 +216,6 @@ class _Substitution:
             with suppress(ValueError):  # a cell that is still empty stays so
                 cell.cell_contents = self.value(given.cell_contents)
         return result
-
-    def _names(self, namespace: dict[str, object]) -> dict[str, object]:
-        if id(namespace) not in self._globals:
-            names = self._globals[id(namespace)] = dict(namespace)
-            names.update({k: self.value(v) for k, v in namespace.items() if not k.startswith("__")})
-        return self._globals[id(namespace)]
 
     def _followed(self, module: str) -> bool:
         """Return whether a module is the user's: in the function's own package, or not installed."""

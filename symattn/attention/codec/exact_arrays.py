@@ -103,18 +103,16 @@ def _read(entries: object, place: str, name: str, decimals: list[bool], depth: i
     if isinstance(entries, TypedNumber) and _DECIMAL.search(entries):
         decimals.append(True)
     value = number(entries, place)
-    return _whole(value, place) if _holds(name) == "whole numbers" else value
-
-
-def _holds(name: str) -> str:
-    return ARRAYS[name].holds if name in ARRAYS else "numbers"
-
-
-def _whole(value: Quotient, place: str) -> int:
+    if _holds(name) != "whole numbers":
+        return value
     r = value.rational()
     if r is None or r.denominator != 1:
         raise InputError(f"{place} must be an integer, got {short(str(value))}")
     return int(r)
+
+
+def _holds(name: str) -> str:
+    return ARRAYS[name].holds if name in ARRAYS else "numbers"
 
 
 def _check_rows(entries: object, shape: tuple[int, ...], place: str) -> None:

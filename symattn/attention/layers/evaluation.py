@@ -75,19 +75,19 @@ def evaluate(model: Callable[..., object], inputs: Mapping[str, object], digits:
         return enclose(model, inputs, digits, str(refusal))
 
 
-def lifted(target: object, inputs: Mapping[str, object]) -> dict[str, Any]:
+def lifted(target: Any, inputs: Mapping[str, object]) -> dict[str, Any]:
     """Return the inputs as arrays of a kind; booleans and integers, such as tokens, stay plain arrays."""
-    return {name: _lifted(target, name.rpartition(".")[2], data) for name, data in inputs.items()}
-
-
-def _lifted(target: Any, name: str, data: object) -> Any:
-    known = (ARRAYS | IDS).get(name)
-    plain = np.asarray(data)
-    if plain.dtype == bool or (known is not None and known.holds != "numbers"):
-        return plain
-    if name == "mask":
-        return target.literal(plain) if hasattr(target, "literal") else plain.astype(target.dtype)
-    return target.lift(data)
+    result = {}
+    for name, data in inputs.items():
+        own, plain = name.rpartition(".")[2], np.asarray(data)
+        known = (ARRAYS | IDS).get(own)
+        if plain.dtype == bool or (known is not None and known.holds != "numbers"):
+            result[name] = plain
+        elif own == "mask":
+            result[name] = target.literal(plain) if hasattr(target, "literal") else plain.astype(target.dtype)
+        else:
+            result[name] = target.lift(data)
+    return result
 
 
 def enclose(model: Callable[..., object], inputs: Mapping[str, object], digits: int, reason: str = "") -> Evaluation:

@@ -261,18 +261,14 @@ def _weigh(spec: Attention) -> Callable[..., Any]:
             return partial(softmax.sparsemax, fully_masked=fully_masked)
         case "entmax":
             return partial(softmax.entmax15, fully_masked=fully_masked)
+        case "softmax" if spec.sink == "zero":
+            return partial(softmax.sink_weights, sink=0, stabilised=spec.stabilised, base=spec.base)
+        case "softmax" if spec.sink == "given":
+            return lambda s, sink: softmax.sink_weights(s, of_rows(spec, sink), spec.stabilised, spec.base)
         case "softmax":
-            return _softmax(spec, fully_masked)
+            return partial(softmax.softmax, stabilised=spec.stabilised, fully_masked=fully_masked, base=spec.base)
         case other:
             assert_never(other)
-
-
-def _softmax(spec: Attention, fully_masked: str) -> Callable[..., Any]:
-    if spec.sink == "zero":
-        return partial(softmax.sink_weights, sink=0, stabilised=spec.stabilised, base=spec.base)
-    if spec.sink == "given":
-        return lambda s, sink: softmax.sink_weights(s, of_rows(spec, sink), spec.stabilised, spec.base)
-    return partial(softmax.softmax, stabilised=spec.stabilised, fully_masked=fully_masked, base=spec.base)
 
 
 def of_rows(spec: Attention, sink: Array) -> Array:

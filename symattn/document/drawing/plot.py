@@ -78,7 +78,13 @@ class Plot:
             self.scene.line(*points, role=s.role, dash=s.dash)
         for s in series:
             self._marks(s)
-        self._words([s for s in series if s.words])
+        named = [s for s in series if s.words]
+        ends = [self.y.at((s.law or s.points)[-1][1]) + 4 for s in named]
+        lines = max((len(s.words) for s in named), default=1)
+        for s, y in zip(named, apart(ends, 19.0 * lines, self.y.end), strict=True):
+            self.scene.label(self.x.end + 13, y, s.words[0], role=s.role)
+            for i, words in enumerate(s.words[1:], 1):
+                small(self.scene, self.x.end + 13, y + 18 * i, words, s.role if s.role != "ink" else "mute")
 
     def _marks(self, series: Series) -> None:
         for i, (x, y) in enumerate(series.points):
@@ -90,14 +96,6 @@ class Plot:
                     self.scene.line((at[0] - 3, end), (at[0] + 3, end), role=series.role, width=1)
             note = series.notes[i] if series.notes else ""
             self.scene.add(Mark(*at, series.role, series.shape, note=note))
-
-    def _words(self, named: Sequence[Series]) -> None:
-        ends = [self.y.at((s.law or s.points)[-1][1]) + 4 for s in named]
-        lines = max((len(s.words) for s in named), default=1)
-        for s, y in zip(named, apart(ends, 19.0 * lines, self.y.end), strict=True):
-            self.scene.label(self.x.end + 13, y, s.words[0], role=s.role)
-            for i, words in enumerate(s.words[1:], 1):
-                small(self.scene, self.x.end + 13, y + 18 * i, words, s.role if s.role != "ink" else "mute")
 
 
 def powers(base: int, low: float, high: float) -> list[float]:

@@ -362,7 +362,14 @@ def _entries(labelled: dict[str, list[list[str]]], room: int) -> list[str]:
     widths = [max(map(width, column)) for column in zip(*titles, *rows, strict=True)]
     if sum(widths) + 2 * len(labelled) <= room:
         return ["  ".join(pad(c, w) for c, w in zip(row, widths, strict=True)) for row in (*titles, *rows)]
-    return _forms(labelled, rows, room)
+    label, column = max(map(width, labelled)), max(width(row[0]) for row in rows)
+    lines = []
+    for place, *forms in rows:
+        for i, (name, form) in enumerate(zip(labelled, forms, strict=True)):
+            start = pad("" if i else place, column) + "  " + pad(name, label) + "  "
+            first, *others = wrap(form, room - width(start) - 2)
+            lines += [start + first, *(" " * (width(start) + 2) + other for other in others)]
+    return lines
 
 
 def _places(labelled: dict[str, list[list[str]]]) -> list[list[str]]:
@@ -373,17 +380,6 @@ def _places(labelled: dict[str, list[list[str]]]) -> list[list[str]]:
             place = f"[{i + 1},{j + 1}]" if len(exact) > 1 else f"[{j + 1}]"
             rows.append([place, *(other[i][j] for other in labelled.values())])
     return rows
-
-
-def _forms(labelled: dict[str, list[list[str]]], rows: list[list[str]], room: int) -> list[str]:
-    label, column = max(map(width, labelled)), max(width(row[0]) for row in rows)
-    lines = []
-    for place, *forms in rows:
-        for i, (name, form) in enumerate(zip(labelled, forms, strict=True)):
-            start = pad("" if i else place, column) + "  " + pad(name, label) + "  "
-            first, *others = wrap(form, room - width(start) - 2)
-            lines += [start + first, *(" " * (width(start) + 2) + other for other in others)]
-    return lines
 
 
 def _shown(writer: Writer, entries: object) -> list[list[str]]:

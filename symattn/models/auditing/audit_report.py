@@ -80,19 +80,11 @@ class CallFinding:
         """The verdict in words: on the output, or on the gradients if the output has no fault."""
         if self.backward is not None and self.forward != "wrong" and self.state != self.forward:
             return self.backward.verdict
-        if self.forward == "wrong":
-            return self._wrong()
         if self.forward == "cannot tell":
             result = [j.words for j in (self.given, self.intent) if j is not None and j.sure == "unknown"]
             return f"CANNOT TELL: {self.reason or next(iter(result), 'unread')}"
-        return f"{self.forward} (cannot exclude: {'; '.join(self.open)})" if self.open else self.forward
-
-    @property
-    def against_given(self) -> bool:
-        """Return whether the result is wrong for the arguments that the call received."""
-        return self.given is not None and self.given.sure in _WRONG
-
-    def _wrong(self) -> str:
+        if self.forward != "wrong":
+            return f"{self.forward} (cannot exclude: {'; '.join(self.open)})" if self.open else self.forward
         judged = self.given if self.against_given else self.intent or self.given
         assert judged is not None
         certified = judged.sure == "certified" or (self.asked and not self.against_given)
@@ -101,6 +93,11 @@ class CallFinding:
         cells = f" ({self.cells} mask cells)" if self.cells else ""
         words = f": {judged.words}" if judged.words and not self.cause else ""
         return f"{head}{what}: {self.cause or 'no known mistake explains it'}{cells}{words}"
+
+    @property
+    def against_given(self) -> bool:
+        """Return whether the result is wrong for the arguments that the call received."""
+        return self.given is not None and self.given.sure in _WRONG
 
     @property
     def empty(self) -> int:

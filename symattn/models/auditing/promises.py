@@ -141,8 +141,10 @@ def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
     if config is None or not hasattr(config, "model_type"):
         raise NoPromise(NO_CONFIGURATION)
     kind = _kind(config, name, module)
+    own, numbers = getattr(module, "layer_idx", None), re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
+    layer = own if isinstance(own, int) else int(numbers[0]) if numbers else 0
     try:
-        spec = attention(config, layer=_layer(module, name), kind=kind, called=True)
+        spec = attention(config, layer=layer, kind=kind, called=True)
         return Promise(spec, kind, known(config)[1].scaled_before)
     except SymattnError as error:
         raise NoPromise(str(error)) from None
@@ -157,14 +159,6 @@ def _kind(config: object, name: str, module: Module) -> str:
     if "decoder" in words.split(".")[0] or ".decoder." in words or getattr(module, "is_decoder", False):
         return "decoder"
     return "encoder"
-
-
-def _layer(module: Module, name: str) -> int:
-    own = getattr(module, "layer_idx", None)
-    if isinstance(own, int):
-        return own
-    numbers = re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
-    return int(numbers[0]) if numbers else 0
 
 
 def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -> Intent:

@@ -113,7 +113,13 @@ def read(
     """
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     dtype = _roughest(received, q, k, v)
-    _check(received, q, k, v, dropping)
+    if received.dropout and not dropping:
+        raise UnreadCall(f"dropout of {received.dropout:g} is on: what it drops is unknown; hint: model.eval()")
+    if 0 in (*q.shape, *k.shape, *v.shape):
+        raise UnreadCall("an array is empty")
+    h, g = int(q.shape[1]), int(k.shape[1])
+    if h % g or int(v.shape[1]) != g or (g not in (1, h) and not received.grouped):
+        raise UnreadCall(f"{h} heads of queries meet {g} of keys and {int(v.shape[1])} of values")
     n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
     rows = chosen_rows(n_q, n_k, count, [*specs, received.places], next(iter(received.masks), None))
     setting = setting_of(received, rows)
@@ -158,16 +164,6 @@ def cast(received: Received) -> Received:
         if t.dtype in (torch.float32, torch.bfloat16, torch.float16)
     }
     return replace(received, **changed)
-
-
-def _check(received: Received, q: Tensor, k: Tensor, v: Tensor, dropping: bool) -> None:
-    if received.dropout and not dropping:
-        raise UnreadCall(f"dropout of {received.dropout:g} is on: what it drops is unknown; hint: model.eval()")
-    if 0 in (*q.shape, *k.shape, *v.shape):
-        raise UnreadCall("an array is empty")
-    h, g = int(q.shape[1]), int(k.shape[1])
-    if h % g or int(v.shape[1]) != g or (g not in (1, h) and not received.grouped):
-        raise UnreadCall(f"{h} heads of queries meet {g} of keys and {int(v.shape[1])} of values")
 
 
 def _roughest(received: Received, *arrays: object) -> str:

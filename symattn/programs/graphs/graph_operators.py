@@ -70,7 +70,11 @@ def binary(name: str) -> Rule:
         plain = is_plain(a) and is_plain(b)
         in_floats = c.kind is None or c.in_floats
         if plain and (in_floats or not _has_float(a, b) or (name in _EXACT and are_whole(a, b))):
-            return _plain(name, a, b)
+            check_wide(name, a, b)
+            if name in _BY_SIGN:
+                with np.errstate(invalid="ignore"):  # infinities
+                    return _BY_SIGN[name](a, b)
+            return getattr(np, {"pow": "power"}.get(name, name))(a, b)
         return getattr(c.xp, name)(c.lifted(a), c.lifted(b))
 
     return run
@@ -105,14 +109,6 @@ _BY_SIGN = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "floor_divide": operator.floordiv,
     "divide": operator.truediv,
 }  # fmt: skip
-
-
-def _plain(name: str, a: Value, b: Value) -> Value:
-    check_wide(name, a, b)
-    if name in _BY_SIGN:
-        with np.errstate(invalid="ignore"):  # infinities
-            return _BY_SIGN[name](a, b)
-    return getattr(np, {"pow": "power"}.get(name, name))(a, b)
 
 
 divide = binary("divide")

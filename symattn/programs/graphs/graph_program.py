@@ -84,19 +84,14 @@ def bind(graph: Graph, spec: Attention, words: Mapping[str, str] | None = None) 
     names = [n for s in slots for n in dict.fromkeys(s.parts)]
     if twice := next((n for n in names if names.count(n) > 1), None):
         raise InputError(f"{graph.name}: two arrays may be {twice}; hint: choose one, {twice}=NAME")
-    _check(graph, spec, names)
-    return tuple(slots)
-
-
-def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
     base = ("x", "w_q", "w_k", "w_v") if "x" in names else ("q", "k", "v")
     if lacking := next((n for n in (*base, *required(spec)) if n not in names), None):
         raise InputError(f"{graph.name}: no input or weight is known to be {lacking}; hint: {lacking}=NAME")
     known = {*base, *_UPSTREAM[: hasattr(spec, "by")], "w_o", "b_q", "b_k", "b_v", "b_o", *accepted(spec)}
     if unknown := next((n for n in names if n not in known), None):
-        raise InputError(
-            f"{graph.name} takes {unknown}, which this attention does not; hint: give the field that needs it"
-        )
+        hint = "give the field that needs it"
+        raise InputError(f"{graph.name} takes {unknown}, which this attention does not; hint: {hint}")
+    return tuple(slots)
 
 
 def _input(graph: Graph, g: GraphArray, spec: Attention, named: Mapping[str, str]) -> GraphSlot:
