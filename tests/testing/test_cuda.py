@@ -65,6 +65,7 @@ def test_a_scale_that_is_off_is_found_as_on_the_cpu(backend: str, dtype: str) ->
     assert str(there.value).splitlines()[0] == str(here.value).splitlines()[0]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own, as its compiler is imported
 def test_what_torch_compiles_is_right() -> None:
     import torch
 
@@ -75,6 +76,26 @@ def test_what_torch_compiles_is_right() -> None:
 
     q, k, v = drawn("bfloat16")
     assert_close_to_exact(torch.compile(attention)(q, k, v), q, k, v, SPEC)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_compiled_flex_attention_is_right_and_a_wide_window_found(dtype: str) -> None:
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def attention(q: Any, k: Any, v: Any, window: int) -> Any:
+        def seen(_batch: Any, _head: Any, i: Any, j: Any) -> Any:
+            return (i >= j) & (i - j < window)
+
+        mask = create_block_mask(seen, None, None, *q.shape[-2:-1] * 2, device="cuda")
+        return torch.compile(flex_attention)(q, k, v, block_mask=mask)
+
+    q, k, v = drawn(dtype)
+    spec = Attention(causal=True, window=64, heads=SHAPE[1])
+    assert_close_to_exact(attention(q, k, v, 64), q, k, v, spec)
+    with pytest.raises(AttentionFault):
+        assert_close_to_exact(attention(q, k, v, 65), q, k, v, spec)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
