@@ -66,13 +66,14 @@ class InDefinition(Search[DefinitionMistake]):
         inputs = reference.float64_inputs(self.telling.case.inputs)
         accepted = partial(screening.leaves_little, self, self.telling)
         for way in subject.recorded or subject.ways:
-            result = self._likely(
+            replaced = [
                 DefinitionMistake(
                     operations.step_to_blame(new.step, step), words, partial(recording.run_replaced, way, new)
                 )
                 for words, new in operations.replacements(way, inputs, accepted)
-            )
-            if result:
+            ]
+            self.replaced += replaced
+            if result := [*self.distinct(self._likely(replaced), self.wrong)]:
                 return result
         return []
 
