@@ -49,7 +49,7 @@ class RefutingExample:
     right: str
 
     def __str__(self) -> str:
-        sizes = equal_sizes(self.sizes)
+        sizes = equal_sizes(self.sizes) or "some numbers"
         return f"{sizes}: {self.left} and {self.right} at {list(self.place)} (seed {self.seed})"
 
 

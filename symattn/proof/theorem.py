@@ -185,7 +185,7 @@ class Identity:
         if result.doubt:
             return Evidence(Grade.UNDECIDED, result.doubt), ()
         why: Text = (f"not proved for all sizes: {gap.why}",)
-        where = f"exact numbers at sizes up to {equal_sizes(result.largest)}"
+        where = "exact numbers" + (f" at sizes up to {equal_sizes(result.largest)}" if result.largest else "")
         return Evidence(Grade.CHECKED, where + ", where both sides are defined" * bool(result.undefined)), why
 
     def refute(self) -> Refutation:

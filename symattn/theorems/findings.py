@@ -55,7 +55,7 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
     if not outcome.sound and evidence.grade is not Grade.REFUTED:
         evidence = Evidence(Grade.UNDECIDED, _unsound(outcome))
     if reading and reading.wrong:
-        evidence = Evidence(Grade.UNDECIDED, f"what is printed is not so: {reading.wrong}")
+        evidence = Evidence(Grade.UNDECIDED, reading.wrong)
     refuted: Text = ()
     if evidence.grade is Grade.REFUTED:
         refuted = ("a counterexample: ", *_counterexamples(evidence.where))

@@ -170,6 +170,39 @@ def test_a_weaker_bound_is_refused_where_the_bound_is_sharp() -> None:
     assert "nothing comes near" in wrong(stated(relation(call("lse", S), "≤", weaker), sharp="attained"))
 
 
+OF_A = Glossary({"a": "", "s": "n"}, index={"j": "n"}).where("p = softmax(s)")
+
+
+def printed(says: str) -> Theorem:
+    """A theorem whose code is true whatever it says of a and s."""
+    make = theorem(
+        "any", "softmax", says, arrays={"a": ""}, false=lambda a: (a + 1, a), false_says="$a + 1 = a$", letters=OF_A
+    )
+    return make(lambda a: (a, a))
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "$Σ_{j=1}^{n} p_j ≥ 1 + e^{−9000}$",
+        "$Σ_{j=1}^{n} p_j ≤ 1 − e^{−90000}$",
+        "$tanh(a) = tanh(a) + e^{−9000}$",
+        "$tanh(a) ≤ tanh(a) − e^{−e^{12}}$",
+        "$max(a, −a)/a = a/max(a, −a) + e^{−9000}$",
+        "$1/a² ≥ a$",
+    ],
+)
+def test_what_fails_by_less_than_balls_show_is_refused(says: str) -> None:
+    assert wrong(printed(says)).startswith("what is printed is not so")
+
+
+@pytest.mark.parametrize("says", ["$1/√(a²) = 1/max(a, −a)$", "$1/a² > 0$", "$a²/a² ≤ 1$", "$max(a, −a)/a ≤ 1$"])
+def test_numbers_at_which_a_side_is_undefined_refute_nothing(says: str) -> None:
+    found = read(printed(says))
+    assert found is not None
+    assert "where both sides are defined" in str(found.claims[0].evidence)
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("topic", one_in(4, [*TOPICS]))
 def test_every_print_of_the_catalogue_holds(topic: str) -> None:

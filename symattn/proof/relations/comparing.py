@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.ball import precision
-from symattn.document.errors import Undecided
+from symattn.arrays.special import Undefined
+from symattn.document.errors import Refused, Undecided
 from symattn.document.text import equal_sizes, text
 from symattn.proof.relations.compiling import Compiled, Link
 from symattn.proof.relations.named import COMPARED
+from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Numbers, Pair
 
-_CLOSER = 2**16  # bits, where two sides of a strict inequality are nearly equal
+CLOSER = 2**16  # bits, where two sides are nearly equal
 _SMALL = 2.0**-80  # numbers below it may be rounding
 _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, decide nothing
 
@@ -23,20 +27,33 @@ _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, decide nothing
 class FalseStep(AssertionError):
     """Raised for a relation of a document that is false or cannot be read: a defect of symattn."""
 
+    verdict = "what is printed is not so"
+
 
 class Closer(Undecided):
     """Raised when two balls overlap and cannot be told apart."""
+
+
+class SideUndefined(Closer):
+    """Raised when a side of a relation is undefined for some numbers, which then neither refute nor support it."""
+
+
+class NotShown(FalseStep):
+    """Raised for a relation that can be read, and is neither shown nor refuted: it may be true."""
+
+    verdict = "what is printed is not shown"
 
 
 class NotRead(FalseStep):
     """Raised for a relation that cannot be read, or cannot be decided: it may be true."""
 
 
-def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: int = _CLOSER) -> list[float]:
+def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: int = CLOSER) -> list[float]:
     """Return how near each link comes to equality for these numbers (see ``nearness``).
 
-    Raises FalseStep if the balls refute a link. If two sides of a strict inequality are nearly equal, compute them
-    again with ``closer`` bits; with 0 bits, raise Closer.
+    Raises FalseStep if the balls refute a link. If two sides of an inequality are nearly equal, compute them again with
+    ``closer`` bits (with 0 bits, raise Closer), and those of ≤ and ≥ in exact numbers: raise Closer if these do not
+    tell. Raise SideUndefined if a side is undefined.
     """
     return [_near(compiled, link, world, stated, closer) for link, stated in _stated(compiled, every, world)]
 
@@ -47,7 +64,8 @@ def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers
     entries = (x for _, stated in read for both in stated for side in both for x in side.entries.flat)
     if all(hasattr(x, "rad") and x.is_finite() for x in entries):
         for link, stated in read:
-            _near(compiled, link, world, stated, closer=0)
+            with suppress(Closer):
+                _near(compiled, link, world, stated, closer=0)
 
 
 def _stated(compiled: Compiled, every: Sequence[Link], world: Numbers) -> Iterator[tuple[Link, list[Pair]]]:
@@ -58,6 +76,8 @@ def _stated(compiled: Compiled, every: Sequence[Link], world: Numbers) -> Iterat
 def _near(compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair], closer: int) -> float:
     least = 1.0
     for left, right in stated:
+        if any(isinstance(x, Undefined) for side in (left, right) for x in side.entries.flat):
+            raise SideUndefined(f"a side of {text(link.left)} {link.sign} {text(link.right)} is undefined")
         if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
             at = equal_sizes(world.sizes) or "some numbers"
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
@@ -77,8 +97,18 @@ def _holds_or_looks_closer(
             again = compiled.stated(link, world)
             try:
                 return all(holds(a, link.sign, b) for a, b in again)
-            except Closer:  # numbers this near are taken for equal, so a strict inequality is not shown
-                return False
+            except Closer:  # so near, a strict inequality is not shown
+                return link.sign in "≤≥" and _holds_exactly(compiled, link, world)
+
+
+def _holds_exactly(compiled: Compiled, link: Link, world: Numbers) -> bool:
+    """Decide a link by exact numbers at the same place. Raises Closer if they lack a function or do not tell."""
+    exactly = copy(world)
+    exactly.balls = False
+    try:
+        return all(holds(a, link.sign, b) for a, b in compiled.stated(link, exactly))
+    except (Unread, Refused, Undecided) as reason:
+        raise Closer(f"neither balls nor exact numbers tell {link.sign}") from reason
 
 
 def nearness(left: Any, right: Any) -> Iterator[float]:
@@ -117,9 +147,8 @@ def entry_holds(x: Any, sign: str, y: Any) -> bool:
         if gap.rad() > _WIDE * (1 + abs(float(x.mid()))):
             raise Undecided("the balls are too wide to tell")
         return True
-    if sign in "≤≥":
-        return not (gap < 0 if sign == "≤" else gap > 0)
-    apart = gap if sign == "<" else -gap
-    if not apart > 0 and not apart <= 0:
+    apart = gap if sign in "<≤" else -gap
+    holding, failing = (apart >= 0, apart < 0) if sign in "≤≥" else (apart > 0, apart <= 0)
+    if not holding and not failing:
         raise Closer(f"the balls are too wide to tell {sign}")
-    return bool(apart > 0)
+    return bool(holding)

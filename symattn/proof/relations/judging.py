@@ -19,7 +19,16 @@ from symattn.proof.literals import named
 from symattn.proof.premises import Premise
 from symattn.proof.prover import Proof
 from symattn.proof.relations import beyond
-from symattn.proof.relations.comparing import FalseStep, NotRead, compared, compared_if_finite
+from symattn.proof.relations.comparing import (
+    CLOSER,
+    Closer,
+    FalseStep,
+    NotRead,
+    NotShown,
+    SideUndefined,
+    compared,
+    compared_if_finite,
+)
 from symattn.proof.relations.compiling import Compiled, Link, links, pruned
 from symattn.proof.relations.concluding import SMALLER, ProvedRelation, is_zero, shown
 from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme
@@ -178,7 +187,7 @@ def _general(question: RelationQuestion) -> Evidence:
     if None not in result:
         return _proved(_where(question, compiled), result)
     if question.glossary.laws:
-        raise FalseStep(f"{text(question.relation)} is not proved under every law that was assumed")
+        raise NotShown(f"{text(question.relation)} is not proved under every law that was assumed")
     return _checked(compiled, every, drawn, question.sharp)
 
 
@@ -256,7 +265,8 @@ def _spot(compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], w
     with precision(_BITS):
         for world in [w for w in drawn if w.seed == 1][::2]:
             if _met(compiled, where, world):
-                compared(compiled, every, world)
+                with suppress(Closer):
+                    compared(compiled, every, world)
                 note((), equal_sizes(world.sizes) or "any size")
 
 
@@ -264,9 +274,23 @@ def _met(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
     """Return whether these numbers meet the conditions."""
     try:
         compared(compiled, where, world)
-    except FalseStep:
+    except (FalseStep, Closer):
         return False
     return True
+
+
+def _telling(compiled: Compiled, every: Sequence[Link], worlds: Iterable[Numbers]) -> tuple[list[Numbers], bool]:
+    """Return the numbers that tell that every link holds, and whether a side is undefined for others. Raises FalseStep
+    if a link does not hold."""
+    telling, undefined = [], False
+    for world in worlds:
+        try:
+            compared(compiled, every, world)
+        except Closer as reason:
+            undefined |= isinstance(reason, SideUndefined)
+        else:
+            telling.append(world)
+    return telling, undefined
 
 
 def _worlds(compiled: Compiled) -> Iterator[Numbers]:
@@ -302,15 +326,18 @@ def _checked(
             raise Unread("no numbers were found that meet the conditions")
         if only and any(_met(compiled, every, world) for world, meets in every_world if not meets):
             raise FalseStep(f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too")
-        for world in met:
-            compared(compiled, every, world)
+        met, undefined = _telling(compiled, every, met)
+        if len(met) < _ENOUGH:
+            raise Unread("too few numbers tell whether it holds")
         note((), equal_sizes(met[0].sizes) or "any size")
+        with precision(CLOSER):
+            compared(compiled, equations, met[0])
         if sharp:
             _sharp(compiled, [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)], sharp, where)
     if not (only or compiled.glossary.formats or compiled.glossary.exact or "fl" in compiled.glossary.families):
         _look_beyond(compiled, every, where)
         for alike in filter(None, (equations, bounds)):
-            _walk_cells(compiled, alike, where)
+            undefined |= _walk_cells(compiled, alike, where)
     largest = {sort: max(world.sizes[sort] for world in met) for sort in declared.sorts()}
     for number in range(_EXACT) if equations else ():
         there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
@@ -319,7 +346,7 @@ def _checked(
             if _met(compiled, where, exact):
                 compared(compiled, equations, exact)
     where_ = f" at sizes up to {equal_sizes(largest)}" if largest else ""
-    return Evidence(Grade.CHECKED, f"{len(met)} draws{where_}")
+    return Evidence(Grade.CHECKED, f"{len(met)} draws{where_}" + ", where both sides are defined" * undefined)
 
 
 def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link]) -> None:
@@ -344,10 +371,11 @@ def _concerned(compiled: Compiled, sides: Sequence[Node]) -> Compiled:
     return Compiled(pruned(compiled.glossary, relation, compiled.sized), compiled.sized)
 
 
-def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> None:
+def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> bool:
     """Compare numbers from every cell, in which all comparisons of entries have the same result, for equations or for
-    bounds. Raises FalseStep, and Undecided if a cell leaves an equation in doubt."""
-    equal = links_[0].sign == "="
+    bounds; return whether a side is undefined in one. Raises FalseStep, and Undecided if a cell leaves an equation in
+    doubt."""
+    undefined, equal = False, links_[0].sign == "="
     compiled = _concerned(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
     declared = compiled.declared
     from symattn.proof.cells import cells
@@ -360,9 +388,10 @@ def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link
         world.balls = balls
         with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
             if _met(compiled, where, world):
-                compared(compiled, links_, world)
+                undefined |= _telling(compiled, links_, [world])[1]
     if equal and walked.doubt and walked.compares:
         raise Undecided(walked.doubt)
+    return undefined
 
 
 def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]) -> None:
@@ -370,8 +399,17 @@ def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence
     for link in bounds:
         worlds = ((w, near) for kind, near in map(EXTREME.__getitem__, how.split())
                   for w in extreme(compiled.declared.sorts(), kind) if _met(compiled, where, w))  # fmt: skip
-        if not any(compared(compiled, [link], world)[0] < near for world, near in worlds):
-            raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
+        if not any(_comes_near(compiled, link, world, near) for world, near in worlds):
+            raise NotShown(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
+
+
+def _comes_near(compiled: Compiled, link: Link, world: Numbers, near: float) -> bool:
+    try:
+        return compared(compiled, [link], world)[0] < near
+    except SideUndefined:
+        return False
+    except Closer:  # nearer than balls and exact numbers tell
+        return True
 
 
 def relations(x: object) -> Iterable[Relation]:
