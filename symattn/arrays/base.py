@@ -225,11 +225,11 @@ def offered(
 
     @wraps(function)
     def run(self: Any, *operands: Any, **keywords: Any) -> Any:
-        if not any_array(operands):
+        if not (operands and isinstance(operands[0], ArrayBase)) and not any_array(operands):
             if name not in _INEXACT:
                 return getattr(np, name)(*operands, **keywords)
             operands = (self.kind.of(operands[0]), *operands[1:])
-        for key in keywords.keys() - known if keywords else ():
+        for key in () if known.issuperset(keywords) else keywords.keys() - known:
             _check_keyword(self.kind, name, key, keywords.pop(key))
         return function(self, *operands, **keywords)
 

@@ -139,6 +139,8 @@ class Entries(Planes):
 
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
+        if a.plain_shape[axis] == 1:
+            return cls(_object(a.entries.take(0, axis)))
         return cls(_object(np.frompyfunc(cls._larger, 2, 1).reduce(a.entries, axis=axis)))
 
     @classmethod
@@ -195,6 +197,8 @@ class Entries(Planes):
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
+        if a.plain_shape[-1] == 1:
+            return cls._mul(a, b)
         if not a.plain_shape[-1]:
             batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
             return cls.lift(np.zeros((*batch, a.plain_shape[-2], b.plain_shape[-1])))
@@ -204,18 +208,18 @@ class Entries(Planes):
 
 def _of_type(kind: type, entries: np.ndarray) -> np.ndarray:
     """Return which elements are of this type; usually none are."""
-    types = list(map(type, entries.ravel().tolist()))
-    if kind not in types:
+    elements = entries.ravel().tolist()
+    if kind not in set(map(type, elements)):
         return np.zeros(entries.shape, dtype=bool)
-    return np.array([t is kind for t in types]).reshape(entries.shape)
+    return np.array([type(x) is kind for x in elements]).reshape(entries.shape)
 
 
 def _object(x: object) -> np.ndarray:
     """Return ``x`` as an array of objects; nested lists become axes, a single element an array without axes."""
+    if isinstance(x, np.ndarray) and x.dtype.kind == "O":
+        return x
     if isinstance(x, Entries):
         return x.entries
-    if isinstance(x, np.ndarray) and x.dtype == object:
-        return x
     if isinstance(x, np.ndarray | np.generic):
         if (x.dtype.kind not in "biuf" and not x.dtype.name.startswith(("bfloat", "float8"))) or x.dtype.itemsize > 8:
             raise InputError(f"data of type {x.dtype} cannot be taken exactly")

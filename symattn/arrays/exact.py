@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from symattn.arrays.entries import Entries
+from symattn.arrays.entries import Entries, _object
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import ONE_ELEMENT, ZERO_ELEMENT, Quotient
 from symattn.arrays.field.sums import ONE, Sum, Unit, converted, joined, times
@@ -54,7 +54,7 @@ class Exact(Entries):
 
     @classmethod
     def _subtract(cls, a: Self, b: Self) -> Self:
-        return cls(cls.each(operator.sub, a, b))
+        return cls(_object(np.subtract(a.planes[0], b.planes[0])))
 
     @classmethod
     def _larger(cls, x: object, y: object) -> Any:
@@ -78,9 +78,9 @@ class Exact(Entries):
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
-        if a.plain_shape[axis] < 2 or cls._forbidden(a).any() or cls._logarithms(a):
-            return super()._sum(a, axis)
-        return cls(row_sums(np.moveaxis(a.entries, axis, -1)))
+        if a.plain_shape[axis] > 1 and (cls._quotients(a) or not (cls._forbidden(a).any() or cls._logarithms(a))):
+            return cls(row_sums(np.moveaxis(a.entries, axis, -1)))
+        return super()._sum(a, axis)
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
@@ -96,7 +96,7 @@ class Exact(Entries):
     @classmethod
     def _logarithms(cls, a: Self) -> bool:
         """Return whether some element is a logarithm, whose denominator cannot be cleared and restored."""
-        return any(isinstance(x, Logarithm) for x in a.entries.flat)
+        return Logarithm in set(map(type, a.entries.ravel().tolist()))
 
 
 Exact.xp = Namespace(Exact)
@@ -105,7 +105,7 @@ Exact.xp = Namespace(Exact)
 # -- products and sums of whole arrays, arranged so that denominators are rarely multiplied ----------------------------
 def over_one_unit(entries: np.ndarray) -> np.ndarray:
     """Return the elements with all exponents over one unit, so that results computed from them share denominators."""
-    units = {x._unit for x in entries.flat if isinstance(x, Quotient) and x._unit}
+    units = {x._unit for x in entries.ravel().tolist() if x.__class__ is Quotient and x._unit}
     if len(units) < 2:
         return entries
     w = reduce(joined, units)
@@ -126,12 +126,12 @@ def row_sums(rows: np.ndarray) -> np.ndarray:
 def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return a @ b. Integer denominators are cleared first, and restored with one object for equal ones."""
     (p, a), (q, b) = _whole(a), _whole(b)
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    (m, n), k = a.shape[-2:], b.shape[-1]
-    left = [_Line(x) for x in np.broadcast_to(a, (*batch, m, n)).reshape(-1, n).tolist()]
-    right = [_Line(y) for y in np.broadcast_to(b, (*batch, n, k)).swapaxes(-1, -2).reshape(-1, n).tolist()]
-    sums = (x.dot(y) for i, x in enumerate(left) for y in right[i // m * k : (i // m + 1) * k])
-    return _over(_filled((*batch, m, k), sums), p * q)
+    left, right = _lines(a)[..., :, None], _lines(b.swapaxes(-1, -2))[..., None, :]
+    return _over(np.frompyfunc(_Line.dot, 2, 1)(left, right), p * q)
+
+
+def _lines(rows: np.ndarray) -> np.ndarray:
+    return _filled(rows.shape[:-1], map(_Line, rows.reshape(-1, rows.shape[-1]).tolist()))
 
 
 class _Line:
@@ -146,6 +146,7 @@ class _Line:
         self.denominators = [id(x._d) if x.__class__ is Quotient else None for x in entries]
         self.uniform = len(set(self.denominators)) == 1
         plain = self.uniform and self.denominators[0]
+        self.below: Sum = entries[0]._d if plain else {}
         self.units: set[Unit] = {x._unit for x in entries if x._unit} if plain else set()
         self.terms: list[Any] = [x._n.items() for x in entries] if plain and len(self.units) < 2 else []
         self.numbers: list[K] = [x._n.get(0, 0) for x in entries] if plain and not self.units else []
@@ -155,10 +156,12 @@ class _Line:
 
         Added one by one, products with the denominators of h heads in turn would multiply these again and again.
         """
+        if self.numbers and other.numbers:
+            total = sum(map(operator.mul, self.numbers, other.numbers))
+            return Quotient(None, {0: total}, times(self.below, other.below)) if total else ZERO_ELEMENT
         if self.terms and other.terms and len(units := self.units | other.units) < 2:
             out = self._collected(other)
-            below = times(self.entries[0]._d, other.entries[0]._d)
-            return Quotient(next(iter(units), None), out, below) if out else ZERO_ELEMENT
+            return Quotient(next(iter(units)), out, times(self.below, other.below)) if out else ZERO_ELEMENT
         if self.uniform and other.uniform:
             return reduce(operator.add, map(operator.mul, self.entries, other.entries))
         groups: dict[Any, tuple[list[Any], list[Any]]] = {}
@@ -172,9 +175,7 @@ class _Line:
     def _collected(self, other: _Line) -> Sum:
         """Return Σ x y of the numerators."""
         out: Sum = {}
-        if self.numbers and other.numbers:
-            out[0] = sum(map(operator.mul, self.numbers, other.numbers))
-        elif other.numbers:
+        if other.numbers:
             for x, a in zip(self.terms, other.numbers, strict=True):
                 for k, c in x:
                     out[k] = out.get(k, 0) + c * a
@@ -183,7 +184,7 @@ class _Line:
                 for k, c in x:
                     for b, a in y:
                         out[k + b] = out.get(k + b, 0) + c * a
-        return {k: c for k, c in out.items() if c}
+        return out if all(out.values()) else {k: c for k, c in out.items() if c}
 
 
 def dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
@@ -214,18 +215,19 @@ def _over(entries: np.ndarray, p: int) -> np.ndarray:
         g = gcd(p, *cast("Iterable[int]", chain.from_iterable(whole)))
     except TypeError:  # roots among the coefficients
         g = 0
-    below: dict[int, tuple[Sum, Sum]] = {id(ONE): (ONE, {0: p // g} if g != p else ONE)} if g else {}
+    below: dict[int, tuple[Sum, Sum]] = {}
+    lowest: Sum = {0: p // g} if g and g != p else ONE
 
     def divide(x: object) -> object:
-        if not isinstance(x, Quotient):  # forbidden or undefined
+        if x.__class__ is not Quotient:  # forbidden or undefined
             return x
         n, d = x._n, x._d
-        if len(d) == 1 and id(d) not in below:
+        if d is ONE and g:
+            return Quotient(x._unit, n if g == 1 else {k: cast(int, c) // g for k, c in n.items()}, lowest)
+        if len(d) == 1:
             return x / p
         if id(d) not in below:
             below[id(d)] = d, times(d, {0: p})
-        if d is ONE and g > 1:
-            n = {k: cast(int, c) // g for k, c in n.items()}
         return Quotient(x._unit, n, below[id(d)][1])
 
     return _filled(entries.shape, map(divide, elements))

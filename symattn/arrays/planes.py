@@ -113,6 +113,8 @@ class Planes(ArrayBase):
     @classmethod
     def written(cls, x: object) -> Self:
         """Return an operand of a function that can write masks (add, assign, fill): a plain −inf or sentinel is −∞."""
+        if isinstance(x, cls) and x.typed is None:
+            return x
         plain = x.origin if isinstance(x, cls) else x
         return cls.of(x) if plain is None or isinstance(plain, ArrayBase) else cls.literal(plain)
 

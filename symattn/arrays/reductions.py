@@ -132,6 +132,8 @@ offer_all(Reductions)
 
 def _axes(a: Array, axis: Axes) -> list[int]:
     n = a.ndim
+    if axis.__class__ is int and -n <= axis < n:
+        return [axis % n]
     axes = range(n) if axis is None else [axis] if isinstance(axis, (int, np.integer)) else list(axis)
     for k in axes:
         if not -n <= k < n:

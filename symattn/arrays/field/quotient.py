@@ -89,11 +89,13 @@ class Quotient:
         y = other if other.__class__ is Quotient else _as_quotient(other)
         if y is None:
             return NotImplemented
-        if not y._n:
+        n, m = self._n, y._n
+        if not m:
             return self
-        if not self._n:
+        if not n:
             return y
-        u, v, n, m, d, e = self._unit, y._unit, self._n, y._n, self._d, y._d
+        u, v = self._unit, y._unit
+        d, e = self._d, y._d
         if u is not v:
             if u and v:
                 u, n, d, m, e = _aligned(self, y)
@@ -126,12 +128,14 @@ class Quotient:
         return -self + other if _as_quotient(other) is not None else NotImplemented
 
     def __mul__(self, other: object) -> Quotient:
+        if other is ONE_ELEMENT:
+            return self
         y = other if other.__class__ is Quotient else _as_quotient(other)
-        if y is None:
-            return NotImplemented
-        if self is ONE_ELEMENT or y is ONE_ELEMENT:
-            return y if self is ONE_ELEMENT else self
-        u, v, n, m, d, e = self._unit, y._unit, self._n, y._n, self._d, y._d
+        if y is None or self is ONE_ELEMENT:
+            return NotImplemented if y is None else y
+        u, v = self._unit, y._unit
+        n, m = self._n, y._n
+        d, e = self._d, y._d
         if u is not v:
             if u and v:
                 u, n, d, m, e = _aligned(self, y)
@@ -151,11 +155,12 @@ class Quotient:
             return NotImplemented
         if not y._n:
             raise ZeroDivisionError("exact: division by zero")
-        u, n, m, d, e = self._unit, self._n, y._n, self._d, y._d
+        n, m = self._n, y._n
+        u, d, e = self._unit, self._d, y._d
         if u is not y._unit:
             u, n, d, m, e = _aligned(self, y)
         if d is e or d == e:
-            return Quotient(u, *divided(n, m))
+            return Quotient(u, n, m) if len(m) > 1 and n else Quotient(u, *divided(n, m))
         return Quotient(u, *divided(n if e is ONE else times(n, e), m if d is ONE else times(m, d)))
 
     def __rtruediv__(self, other: object) -> Quotient:
@@ -202,7 +207,7 @@ class Quotient:
             raise Refused(f"exact: sqrt({brief(self)}) is not in the decided field; use ball")
         if r < 0:
             raise Refused(f"exact: sqrt({brief(self)}): the square root of a negative number")
-        return constant(root(r)) * constant(k * Fraction(1, 2)).exp()
+        return constant(root(r)) * constant(k * Fraction(1, 2)).exp() if k else constant(root(r))
 
     def log(self) -> Quotient | Logarithm:
         """Return log e^k = k, and for other positive numbers a ``Logarithm``, for use in exp. Raises Refused."""
@@ -246,8 +251,9 @@ class Quotient:
     def less(self, other: Quotient) -> bool:
         """Return whether self < other."""
         if self._unit is None is other._unit:
-            n, m, d, e = self._n.get(0, 0), other._n.get(0, 0), self._d[0], other._d[0]
-            return n < m if d == e else n * e < m * d
+            n, m = self._n.get(0, 0), other._n.get(0, 0)
+            d, e = self._d, other._d
+            return n < m if d is e else n * e[0] < m * d[0]
         return (self - other).sign() < 0
 
     def __eq__(self, other: object) -> bool:
@@ -348,8 +354,8 @@ def constant(k: K) -> Quotient:
 def rational_times_power(x: Quotient) -> tuple[Fraction | None, K]:
     """Return (r, k) with x = r e^k, r rational and k in K; r is None if there are none."""
     u, n, d = x.parts
-    if not n:
-        return Fraction(0), 0
+    if not n or x._unit is None:
+        return x.rational(), 0
     # If n = r e^k d, then k is the difference of the lowest exponents of n and of d.
     k = exponent(u, min(cast("dict[int, K]", n)) - min(cast("dict[int, K]", d)))
     return (x * constant(-k).exp()).rational(), k

@@ -88,11 +88,10 @@ def plus(f: Sum, g: Sum) -> Sum:
         f, g = g, f
     out = f.copy()
     for k, c in g.items():
-        c = c + out.get(k, 0)
-        if c:
-            out[k] = c
-        else:
+        if k in out and not (c := c + out[k]):
             del out[k]
+        else:
+            out[k] = c
     return out
 
 
@@ -126,7 +125,7 @@ def times(f: Sum, g: Sum) -> Sum:
     for k, c in f.items():
         for b, d in g.items():
             out[k + b] = out.get(k + b, 0) + c * d
-    return {k: c for k, c in out.items() if c}
+    return out if all(out.values()) else {k: c for k, c in out.items() if c}
 
 
 def _product_of_surds(f: Sum, g: Sum) -> Sum:
