@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.begun import defect
 from symattn.models.auditing.layers.layer_judge import Judge
 from symattn.models.auditing.layers.part_judge import LayerFinding
-from symattn.models.auditing.layers.seen import Pass, begun
+from symattn.models.auditing.layers.seen import Handed, Pass, begun
 from symattn.models.auditing.patches import doing, reading
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
@@ -34,6 +34,7 @@ class Layers:
         self._known: WeakSet[Module] = WeakSet()
         self._running = threading.local()
         self._searched = 0
+        self._noted: WeakKeyDictionary[object, dict[str, Handed]] = WeakKeyDictionary()
 
     def know(self, root: Module) -> None:
         """Hook the layers within a module."""
@@ -64,11 +65,13 @@ class Layers:
             return
         if seen.called:
             seen.reason = "attention is called more than once in it"
+        else:
+            self._quietly(seen.compare, received)
         seen.attended(received, out, heads_last)
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
     def _see(self, name: str, layer: Module, promise: Promised, modules: dict[str, Module]) -> None:
-        self._hook(layer, self._begin, partial(self._end, name, promise, modules))
+        self._hook(layer, partial(self._begin, name), partial(self._end, name, promise, modules))
         for part, module in modules.items():
             if part == "attention":
                 self._hook(module, self._tables, None)
@@ -106,7 +109,7 @@ class Layers:
         stack = self._stack()
         return stack[-1][1] if stack else None
 
-    def _begin(self, layer: Module, args: Args, kwargs: Kwargs) -> None:
+    def _begin(self, name: str, layer: Module, args: Args, kwargs: Kwargs) -> None:
         import torch
 
         tokens = _first(args, kwargs)
@@ -114,6 +117,10 @@ class Layers:
         self._stack().append((layer, seen))
         if seen is None:
             return
+        cache = next((a for a in (*args, *kwargs.values()) if hasattr(a, "get_seq_length")), None)
+        if cache is not None:
+            seen.name, seen.noted = name, self._noted.setdefault(cache, {})
+            seen.handed = seen.noted.pop(name, None)  # a pass whose attention is not seen leaves none
         rows = seen.rows(tokens)
         if rows is not None:
             seen.gave["x"] = rows

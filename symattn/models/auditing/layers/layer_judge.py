@@ -241,6 +241,7 @@ class Judge:
             if part == "attention":
                 yield from self._projections(source)
                 yield from self._positions("attention.q")
+                yield from self.seen.cached
                 yield from self._linear("attention.o", ANSWER)
             else:
                 yield from self._mlp(source)

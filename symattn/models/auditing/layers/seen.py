@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from symattn.arrays.formats import FORMATS, Format
+from symattn.models.auditing.layers.part_judge import PartFinding
 from symattn.models.auditing.promises import ModelCall
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Floats, Module, Tensor, numbers
@@ -15,6 +17,7 @@ from symattn.programs.frameworks import dtype_name
 
 _ENTRIES = 2048  # entries of the sampled tokens, and of arrays whose entries are judged one by one
 _FEWEST, _MOST = 2, 8
+_CACHE = "attention.cache"
 #: Code that multiplies by ``weight`` and adds ``bias``, and whether tokens are multiplied by that matrix untransposed.
 _PLAIN = {
     "torch.nn.modules.linear.Linear.forward": False,
@@ -31,12 +34,26 @@ class TokenRows:
     dtype: str
 
 
+class Handed(NamedTuple):
+    """Digests (b, n, 2) of the keys and values that attention was handed, of tokens from ``start`` on.
+
+    Those before ``known`` came out of the cache before any pass was seen. Arrays of another ``form`` do not compare.
+    """
+
+    form: tuple[object, ...]
+    start: int
+    known: int
+    digests: NDArray[np.int64]
+
+
 @dataclass
 class Pass:
     """One pass through a layer: the sampled tokens, by item and position, and arrays by their roles.
 
     ``given`` and ``gave`` hold the inputs and outputs of modules, by part. ``called`` holds the arguments of attention,
-    and ``answered`` its result, heads side by side. ``reason`` says why the pass cannot be judged.
+    and ``answered`` its result, heads side by side. ``noted`` holds what attention was handed, by layer: ``handed`` in
+    the earlier passes of this one, ``name``. ``cached`` are findings on that. ``reason`` says why the pass cannot be
+    judged.
     """
 
     context: ModelCall | None
@@ -50,6 +67,10 @@ class Pass:
     tables: tuple[TokenRows, TokenRows] | None = None
     called: dict[str, TokenRows | str] = field(default_factory=dict)
     answered: TokenRows | None = None
+    name: str = ""
+    noted: dict[str, Handed] = field(default_factory=dict)
+    handed: Handed | None = None
+    cached: tuple[PartFinding, ...] = ()
     reason: str = ""
 
     def rows(self, tensor: Tensor) -> TokenRows | None:
@@ -85,14 +106,21 @@ class Pass:
         if result is not None and hasattr(result, "ndim") and result.ndim == 2:
             whole = np.broadcast_to(result.detach().cpu().numpy(), (self.batch, self.n))
             return np.asarray(whole[self.items, self.places])
-        past = self.context.past if self.context else 0
-        return past + np.asarray(self.places)
+        return self.past + np.asarray(self.places)
+
+    @property
+    def past(self) -> int:
+        """How many tokens the cache held before."""
+        return self.context.past if self.context else 0
+
+    def first(self, keys: Tensor) -> int:
+        """Return the place of this pass's first token among all keys: a static cache has unused entries at its end."""
+        total = int(keys.shape[-2])
+        return total - self.n if total <= self.past + self.n else self.past
 
     def attended(self, received: Received, out: Tensor, heads_last: bool) -> None:
         """Keep the arguments and the result of attention; of keys and values, the tokens of this pass."""
-        past = self.context.past if self.context else 0
-        total = int(received.k.shape[-2])
-        first = total - self.n if total <= past + self.n else past  # a static cache has unused entries at its end
+        first = self.first(received.k)
         for name, tensor, start in (("q", received.q, 0), ("k", received.k, first), ("v", received.v, first)):
             token_rows = self.by_head(tensor, start)
             self.called[name] = "it is of an unknown form" if token_rows is None else token_rows
@@ -100,6 +128,56 @@ class Pass:
         token_rows = self.by_head(whole) if hasattr(whole, "ndim") and whole.ndim == 4 else None
         if token_rows is not None:
             self.answered = TokenRows(token_rows.values.reshape(len(token_rows.values), -1), token_rows.dtype)
+
+    def compare(self, received: Received) -> None:
+        """Compare older keys and values with those that earlier passes handed over, and note those of this pass.
+
+        A cache may have dropped the oldest tokens, or the last ones, and reordered or repeated the items of the batch.
+        """
+        k, v, last, past = received.k, received.v, self.handed, self.past
+        older = self.first(k)
+        self.cached = (PartFinding(_CACHE, open=("cached keys and values",)),) if older else ()
+        lossy = self.context is not None and self.context.lossy
+        if lossy or not 0 <= older <= past or any(t.ndim != 4 or t.shape[0] != self.batch for t in (k, v)):
+            return
+        digests = np.stack([_digest(k), _digest(v)], axis=-1)[:, : older + self.n]
+        form = received.via, *(t for a in (k, v) for t in (a.dtype, a.shape[1], a.shape[3]))
+        self.noted[self.name] = Handed(form, past - older, past, digests)
+        if not older or last is None or last.form != form:
+            return
+        start, stop = past - older - last.start, past - last.start
+        if start < 0 or stop > last.digests.shape[1]:
+            return
+        items, finding = _matched(digests[:, :older], last.digests[:, start:stop], past - older)
+        whole = np.concatenate([last.digests[items, :stop], digests[:, older:]], axis=1)
+        self.noted[self.name] = last._replace(digests=whole)
+        if past - older >= last.known or finding.wrong:
+            self.cached = (finding,)
+
+
+def _digest(tensor: Tensor) -> NDArray[np.int64]:
+    """Return a number of 64 bits for each token of (b, h, n, d): different ones are of different bits."""
+    import torch
+
+    bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    factors = np.random.default_rng(0).integers(-(2**63), 2**63, (tensor.shape[1], 1, tensor.shape[3])) | 1
+    product = tensor.detach().view(bits).long() * torch.from_numpy(factors).to(tensor.device)  # modulo 2⁶⁴
+    return np.asarray(product.sum(dim=(1, 3)).cpu().numpy())
+
+
+def _matched(got: NDArray[np.int64], wanted: NDArray[np.int64], start: int) -> tuple[NDArray[np.intp], PartFinding]:
+    """Return the earlier item that each item of the batch agrees with most, and what differs; places from ``start``."""
+    own = np.arange(len(wanted))
+    items = np.array([((a == wanted).sum(axis=(1, 2)) + (own == i) / 2).argmax() for i, a in enumerate(got)])
+    differs = (got != wanted[items]).any(axis=0)
+    for column, name in enumerate(("key", "value")):
+        places = start + np.flatnonzero(differs[:, column])
+        if len(places):
+            more = f", and {len(places) - 1} more," if len(places) > 1 else ""
+            words = f"{name} {places[0]} of the cache{more} is not what an earlier pass handed over"
+            return items, PartFinding(_CACHE, np.inf, True, words)
+    moved = not np.array_equal(wanted[items], wanted)
+    return items, PartFinding(_CACHE, open=("items of the batch are exchanged",) if moved else ())
 
 
 def begun(context: ModelCall | None, tokens: Tensor) -> Pass | None:

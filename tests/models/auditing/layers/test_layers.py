@@ -101,6 +101,80 @@ def test_decoding_from_a_cache_passes(family: str, static: bool) -> None:
     assert states(report) == ["pass"] * 8
 
 
+def late(k: Any, v: Any) -> tuple[Any, Any]:
+    """Each old key but the first comes one place late."""
+    return torch.cat((k[:, :, :1], k[:, :, :-2], k[:, :, -1:]), 2), v
+
+
+def zeroed(k: Any, v: Any) -> tuple[Any, Any]:
+    k = k.clone()
+    k[1, :, 2] = 0
+    return k, v
+
+
+def doubled(k: Any, v: Any) -> tuple[Any, Any]:
+    v = v.clone()
+    v[0, 0, 1] *= 2
+    return k, v
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "words"),
+    [
+        ("llama", late, "key 1 of the cache, and 11 more, is not what an earlier pass handed over"),
+        ("mistral", zeroed, "key 10 of the cache is not what an earlier pass handed over"),
+        ("qwen2", doubled, "value 1 of the cache is not what an earlier pass handed over"),
+    ],
+)
+def test_what_a_cache_held_must_reach_attention(family: str, change: Callable[[Any, Any], Any], words: str) -> None:
+    model = made(family, torch.bfloat16)
+    attention = model.model.layers[1].self_attn
+    right = attention.forward
+
+    def wrong(*arguments: Any, past_key_values: Any, **given: Any) -> Any:
+        cache = SimpleNamespace(update=lambda *own: change(*past_key_values.update(*own)))
+        return right(*arguments, past_key_values=cache, **given)
+
+    ids = inputs(family, model.dtype)["input_ids"]
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        cache = model(ids[:, :13], use_cache=True).past_key_values
+        attention.forward = wrong
+        model(ids[:, 13:14], past_key_values=cache)
+    assert states(report) == ["pass", "pass", "pass", "wrong"]
+    assert report.layers[3].verdict == f"CERTIFIED WRONG: attention.cache: {words}"
+
+
+@pytest.mark.parametrize(
+    ("family", "way"),
+    [
+        ("llama", {"num_beams": 3, "max_new_tokens": 3}),
+        ("mistral", {"cache_implementation": "static", "disable_compile": True, "max_new_tokens": 3}),
+        ("gemma2", {"prompt_lookup_num_tokens": 3, "max_new_tokens": 7}),
+    ],
+)
+def test_generation_from_a_cache_passes(family: str, way: dict[str, Any]) -> None:
+    model = made(family, torch.float32, "eager" if family == "gemma2" else "sdpa")
+    given = inputs(family, model.dtype)["input_ids"][: 1 if "prompt_lookup_num_tokens" in way else 2, :7].repeat(1, 2)
+    with audit(model, layers=True, rows=1) as report:
+        model.generate(given, do_sample=False, eos_token_id=None, pad_token_id=0, **way)
+    assert set(states(report)) == {"pass"}
+    cached = [part.open for layer in report.layers for part in layer.parts if part.part == "attention.cache"]
+    assert len(cached) >= 4
+    assert set(cached) <= ({(), ("items of the batch are exchanged",)} if "num_beams" in way else {()})
+
+
+def test_what_a_cache_held_before_the_audit_is_not_excluded() -> None:
+    model = made("llama", torch.float32)
+    ids = inputs("llama", model.dtype)["input_ids"]
+    with torch.no_grad():
+        cache = model(ids[:, :5], use_cache=True).past_key_values
+        with audit(model, layers=True, rows=1) as report:
+            for at in (5, 6):
+                model(ids[:, at : at + 1], past_key_values=cache)
+    assert states(report) == ["pass"] * 4
+    assert all("attention.cache: cached keys and values" in layer.verdict for layer in report.layers)
+
+
 def test_norms_behind_the_sums_are_judged() -> None:
     model = made("opt", torch.float32, do_layer_norm_before=False)
     norm = model.model.decoder.layers[1].final_layer_norm
