@@ -35,6 +35,7 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
         for name, asked, promised in _arguments(call, intent)
         if not equal(asked, promised, _apart(name, call))
     ]
+    words += [intent.bias] if intent.bias else []
     key = _shared(call, intent.masking)
     if key is None or key not in intent.compared:
         intent.compared[key] = (*_masked_otherwise(call, intent.masking), call.received.masks)  # keeps ids valid
@@ -44,7 +45,7 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
 
 def _arguments(call: AttentionCall, intent: Intent) -> Iterator[tuple[str, Any, Any]]:
     """Yield every argument but the mask: its name, its value in the call, and the promised value."""
-    for name in ("scale", "softcap", "sink", "bias"):
+    for name in ("scale", "softcap", "sink", *(() if intent.bias else ("bias",))):
         yield name, getattr(call.given, name), getattr(intent.setting, name)
     if call.received.window is not None:  # flash functions count the query, on either side; others read only a mask
         before = intent.masking.spec.sides[0]
@@ -173,6 +174,8 @@ def _open(right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmeti
         return
     if intent.scale_given:
         yield "scale: it may be in queries or keys already"
+    if intent.bias is None:
+        yield "the bias by position: it is taken as received"
     if intent.masking.spec.window is None:
         return
     bare = replace(intent.masking, spec=replace(intent.masking.spec, window=None)).allowed()

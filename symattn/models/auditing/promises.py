@@ -16,6 +16,7 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp.ways import scale_of
 from symattn.document.errors import SymattnError
+from symattn.models.auditing.promised_bias import checked
 from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import Args, CallSetting, Floats, Kwargs, Mask, Masking, Module, Tensor, numbers
 from symattn.models.configurations.promised_layers import attention, known
@@ -125,13 +126,15 @@ class Promise:
 class Intent:
     """What a call should compute: the whole setting, and the parts of its mask.
 
-    ``scale_given`` says that the call's scale is accepted, since queries or keys may have been scaled already.
-    ``compared`` holds comparisons of masks in the same call of the model.
+    ``scale_given`` says that the call's scale is accepted, since queries or keys may have been scaled already. ``bias``
+    says how the bias by position differs from the promised one, or is None if it is accepted as received. ``compared``
+    holds comparisons of masks in the same call of the model.
     """
 
     setting: CallSetting
     masking: Masking
     scale_given: bool = False
+    bias: str | None = ""
     compared: dict[object, Any] = field(default_factory=dict)
 
 
@@ -174,6 +177,7 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
     left_out = call_setting.empty() & masking.of_padding()[:, None]  # some calls give queries of padding no key at all
     masking = replace(masking, left_out=left_out if left_out.any() else None)
     allowed = masking.allowed()
+    bias, differs = checked(call, spec, masking, context.model) if biased else (None, "")
     scale_given = call_setting.scale == 1 and (promise.scaled_before or call.received.via == "operators")
     setting = CallSetting(
         call_setting.q,
@@ -183,9 +187,9 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
         softcap=None if spec.softcap is None else float(spec.softcap),
         sink=_sink(spec, call.received.module, call_setting),
         allowed=None if allowed.all() else allowed,
-        bias=call_setting.bias if biased else None,
+        bias=bias,
     )
-    return Intent(setting, masking, scale_given and promise.spec.scale != 1, context.compared)
+    return Intent(setting, masking, scale_given and promise.spec.scale != 1, differs, context.compared)
 
 
 def _masking(call: AttentionCall, promise: Promise, context: ModelCall) -> Masking:

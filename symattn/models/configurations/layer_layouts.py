@@ -160,5 +160,4 @@ _EXPERTS = "a router sends each token to experts of its own, for which Block has
 UNSAID: dict[str, str] = {
     **dict.fromkeys(_WITH_EXPERTS.split(), _EXPERTS),
     **dict.fromkeys(("nemotron", "persimmon"), "its activation is the square of ReLU, which Block does not have"),
-    **dict.fromkeys(("t5", "mt5"), "its norms and its parts with two sequences are not described here"),
 }

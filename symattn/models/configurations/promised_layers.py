@@ -146,8 +146,10 @@ def promised(source: object, layer: int | None = None, parts: bool = False) -> P
     Norms of queries and keys that are no field of the call are among the layout's paths. With ``parts``, parts that
     cannot be determined are no error.
     """
-    spec, unplaced = partly(source, layer)
     c, family = known(source)
+    if "self" not in family.kinds:
+        c.cannot_tell("whole layers of models of an encoder and a decoder are not described")
+    spec, unplaced = partly(source, layer)
     if c.model_type not in LAYOUTS:
         c.cannot_tell(UNSAID.get(c.model_type, "its layers around the attention are not described here"))
     layout = LAYOUTS[c.model_type]
