@@ -18,7 +18,7 @@ from symattn.proof.drawing import Sign
 from symattn.proof.relations.draws import Drawn
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
 from symattn.proof.relations.random_arrays import mentions
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Numbers
 
 _BITS = 4096  # of balls around such numbers: enough to see e^(−2000) next to 1
 _FEW = 256  # of balls around moderate numbers, if there are many
@@ -102,7 +102,7 @@ def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Ite
                 yield from (Drawn(lengths, 1), Drawn(lengths, 4), OneRow(lengths, 0))
 
 
-def bits(world: Drawn) -> int:
+def bits(world: Numbers) -> int:
     """Return the precision of balls for these draws, in bits."""
     return _FEW if max(world.sizes.values(), default=0) >= _ALWAYS else _BITS
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain, product
 
 from symattn.arrays.ball import precision
 from symattn.arrays.notes import assigned, listening, meeting
@@ -18,7 +18,7 @@ from symattn.document.text import equal_sizes, text
 from symattn.proof.literals import named
 from symattn.proof.premises import Premise
 from symattn.proof.prover import Proof
-from symattn.proof.relations import beyond
+from symattn.proof.relations import attacking, beyond
 from symattn.proof.relations.comparing import (
     CLOSER,
     Closer,
@@ -350,13 +350,14 @@ def _checked(
 
 
 def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link]) -> None:
-    """Compare numbers and sizes beyond those that are printed; skip any at which balls are too wide or a side is
-    undefined. Raises FalseStep."""
+    """Compare numbers and sizes beyond those that are printed, and numbers at which bounds are likely to fail; skip any
+    at which balls are too wide or a side is undefined. Raises FalseStep."""
     sides = [side for link in (*every, *where) for side in (link.left, link.right)]
     concerned = _concerned(compiled, sides)
     used = concerned.glossary
     numbers = beyond.printed_numbers(sides, used)
-    for world in beyond.worlds(concerned.declared, numbers, beyond.is_flat(sides, used)):
+    drawn = beyond.worlds(concerned.declared, numbers, beyond.is_flat(sides, used))
+    for world in chain(drawn, attacking.worlds(concerned, every, where)):
         with (
             precision(beyond.bits(world)),
             suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),

@@ -1,0 +1,211 @@
+"""Numbers at which a bound may fail: its two sides are computed in floats at many points at once, and the points at
+which it comes nearest to failing, or fails already, are moved on.
+
+The points begin at all scales; in half of them, an array is another one plus a little, or a multiple of another one.
+Floats only suggest where to look: who asks confirms what is yielded here in exact numbers or in balls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.entries import Entries
+from symattn.arrays.functions import of_floats
+from symattn.arrays.namespace import Namespace
+from symattn.document.errors import Undecided
+from symattn.proof.relations.compiling import Compiled, Link
+from symattn.proof.statement import Declared, Numbers
+
+_TURNS = ((2, 2), (2, 3), (3, 2))  # sizes, for sorts in turn
+_POINTS, _KEPT, _ROUNDS = 256, 16, 14  # points of a round, those moved on by each measure, and rounds at each sizes
+_READS = 24  # of the sides for the points of a round, which are as many as there are cells with some of them
+_YIELDED = 3  # points at each sizes that are to be confirmed, at most
+_BEYOND = 1e-9  # rounding explains a smaller failure of a bound, relative to its sides
+
+
+class _Mixed(Undecided):
+    """Raised for a comparison that holds at some of the points; its argument says at which."""
+
+
+def _operator(function: Callable[[Any, Any], Any]) -> Any:
+    def apply(self: Column, other: Any) -> Any:
+        y = other.values if isinstance(other, Column) else other
+        return Column(function(self.values, y)) if isinstance(y, (int, np.ndarray, np.floating)) else NotImplemented
+
+    return apply
+
+
+def _comparison(function: Callable[[Any, Any], Any]) -> Any:
+    def compare(x: Column, y: Column) -> bool:
+        result = function(x.values, y.values)
+        if np.any(result) and not np.all(result):
+            raise _Mixed(result)
+        return bool(np.all(result))
+
+    return staticmethod(compare)
+
+
+class Column:
+    """One number for each point."""
+
+    __add__ = __radd__ = _operator(np.add)
+    __mul__ = __rmul__ = _operator(np.multiply)
+    __sub__, __truediv__ = _operator(np.subtract), _operator(np.divide)
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+
+class Many(Entries):
+    """Arrays whose entries are columns of floats; a comparison must have the same result at all points."""
+
+    name, holds = "many", "floats at many points"
+    less, same = _comparison(np.less), _comparison(np.equal)
+    larger = staticmethod(_operator(np.maximum))
+
+    @classmethod
+    def function(cls, name: str, x: Any) -> Any:
+        return Column(of_floats(name, x.values))
+
+    @classmethod
+    def scalar(cls, value: Any) -> Any:
+        plain = value.to_sympy() if hasattr(value, "to_sympy") else value
+        return value if isinstance(value, Column) else Column(np.float64(plain))
+
+
+Many.xp = Namespace(Many)
+
+
+class Placed(Numbers):
+    """Numbers whose arrays are given: as columns of floats, or as rationals, taken as balls."""
+
+    def __init__(self, sizes: Mapping[str, int], entries: Mapping[str, Sequence[Any]], many: bool = False) -> None:
+        super().__init__(sizes, balls=not many)
+        self.given, self.many = entries, many
+
+    @property
+    def kind(self) -> Any:
+        return Many if self.many else super().kind
+
+    def array(self, name: str, shape: str, declared: Declared) -> Any:
+        if name not in self.given:
+            return super().array(name, shape, declared)
+        entries = np.empty(len(self.given[name]), dtype=object)
+        entries[:] = self.given[name]
+        return self.lift(entries.reshape([self.axis(a) for a in shape.split()]))
+
+
+def worlds(compiled: Compiled, every: Sequence[Link], where: Sequence[Link]) -> Iterator[Placed]:
+    """Yield numbers at which, in floats, the conditions hold and a bound is false."""
+    bounds, sorts = [x for x in every if x.sign != "="], compiled.declared.sorts()
+    sizes = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in _TURNS if bounds]
+    for n, lengths in enumerate(sizes):
+        if lengths not in sizes[:n]:
+            yield from Attack(compiled, bounds, where, lengths).points()
+
+
+class Attack:
+    """The search at given sizes."""
+
+    def __init__(
+        self, compiled: Compiled, bounds: Sequence[Link], where: Sequence[Link], sizes: Mapping[str, int]
+    ) -> None:
+        self.compiled, self.bounds, self.where, self.sizes = compiled, bounds, where, sizes
+        self.random = np.random.default_rng(0)
+        declared, world = compiled.declared, Numbers(sizes)
+        drawn = {name for pair in declared.units for name in pair}
+        lengths = {name: prod(map(world.axis, s.split())) for name, s in declared.arrays.items() if name not in drawn}
+        ends = np.cumsum([0, *lengths.values()]).tolist()
+        self.places = {name: slice(a, b) for name, a, b in zip(lengths, ends, ends[1:], strict=False)}
+        self.count = ends[-1]
+
+    def points(self) -> Iterator[Placed]:
+        """Yield numbers at which a bound is false in floats, the worst of a round first."""
+        points, left = self._first(), _YIELDED
+        failures = self._failures(points)
+        for _ in range(_ROUNDS if self.count else 0):
+            worst = int(np.argmax(failures[0]))
+            if failures[0, worst] == -np.inf or not left:
+                return
+            if failures[0, worst] > _BEYOND:
+                left -= 1
+                yield self._placed(points[worst])
+                failures[:, worst] = -np.inf
+            kept = np.unique(np.argsort(failures)[:, -_KEPT:])
+            new = self._moved(points[kept])
+            failures = np.concatenate([failures[:, kept], self._failures(new)], axis=1)
+            points = np.concatenate([points[kept], new])
+
+    def _first(self) -> Any:
+        """Return points at all scales, half of them with arrays that are near or multiples of each other."""
+        random = self.random
+        points = random.standard_normal((_POINTS, self.count))
+        points[::4] = np.round(points[::4])
+        points *= 10.0 ** random.uniform(-2, 3, (_POINTS, 1))
+        near = points[1::2]
+        for here in self.places.values():
+            others = [near[:, x] for x in self.places.values() if x.stop - x.start == here.stop - here.start]
+            other = np.array(others)[random.integers(len(others), size=len(near)), np.arange(len(near))]
+            one, exact, negative = random.random((3, len(near), 1)) < 0.5
+            factor = np.where(one, 1, 10.0 ** random.uniform(-3, 3, one.shape)) * np.where(negative & ~one, -1, 1)
+            little = random.standard_normal(other.shape) * 10.0 ** random.uniform(-4, 0, one.shape)
+            near[:, here] = factor * other + np.where(exact, 0, little)
+        return points
+
+    def _moved(self, kept: Any) -> Any:
+        """Return new points near those that were kept, along their differences, or scaled."""
+        random, (a, b, c) = self.random, kept[self.random.integers(len(kept), size=(3, _POINTS))]
+        away = random.standard_normal(a.shape) * (random.random(a.shape) < random.choice((0.3, 1.0)))
+        sizes = np.abs(a).max(axis=1, keepdims=True) * 10.0 ** random.uniform(-4, 0, (_POINTS, 1))
+        scaled = 2.0 ** random.uniform(-3, 3, (_POINTS, 1))
+        how = random.integers(3, size=(_POINTS, 1))
+        return np.where(how == 0, a + sizes * away, np.where(how == 1, a + scaled / 4 * (b - c), a * scaled))
+
+    def _placed(self, point: Any, many: bool = False) -> Placed:
+        declared, entries = self.compiled.declared, {}
+        for name, here in self.places.items():
+            least = 2.0**-20 if name in declared.positive else 0.0
+            signed = np.abs(point[here]) + least if name in (*declared.positive, *declared.nonnegative) else point[here]
+            entries[name] = [*map(Column, signed)] if many else [*map(Fraction, signed.tolist())]
+        return Placed(self.sizes, entries, many)
+
+    def _failures(self, points: Any) -> Any:
+        """Return by how much some bound fails at each point, relative to its sides, and as it is; −∞ where a condition
+        is not met, or a side is not finite or nearly 0 like the other. Points that compare differently are read apart.
+        """
+        result, waiting = np.full((2, len(points)), -np.inf), [np.arange(len(points))]
+        for _ in range(_READS):
+            if not waiting:
+                break
+            rows = waiting.pop()
+            try:
+                with np.errstate(all="ignore"):
+                    result[:, rows] = self._read(points[rows])
+            except _Mixed as mixed:
+                (there,) = mixed.args
+                waiting = sorted([*waiting, rows[there], rows[~there]], key=len)
+            except Exception:  # whatever floats lack: they only suggest where to look
+                break
+        return result
+
+    def _read(self, points: Any) -> Any:
+        world, none = self._placed(points.T, True), np.full(len(points), -np.inf)
+        ratios, gaps, met = none, none, np.full(len(points), True)
+        for gap, scale in (x for link in self.bounds for x in self._gaps(link, world)):
+            ratios = np.fmax(ratios, np.where(scale > _BEYOND, gap / scale, -np.inf))
+            gaps = np.fmax(gaps, np.where(np.isfinite(gap), gap, -np.inf))
+        for gap, _ in (x for link in self.where for x in self._gaps(link, world)):
+            met &= gap <= 0
+        return np.where(met, (ratios, gaps), -np.inf)
+
+    def _gaps(self, link: Link, world: Placed) -> Iterator[tuple[Any, Any]]:
+        """Yield smaller − larger and |smaller| + |larger| for each entry of a bound."""
+        for left, right in self.compiled.stated(link, world):
+            for x, y in np.broadcast(left.entries, right.entries):
+                gap = np.subtract(*((x.values, y.values) if link.sign in "≤<" else (y.values, x.values)))
+                yield np.abs(gap) if link.sign == "=" else gap, np.abs(x.values) + np.abs(y.values)

@@ -1,0 +1,38 @@
+"""Smooth bounds that fail only near equal arrays, near multiples, or by little; and sharp bounds that hold."""
+
+import pytest
+
+from symattn.document.formulas import formula
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.judging import RelationQuestion, judged
+from symattn.theorems.texts import letters_of
+
+LETTERS = letters_of("new | x 3, y 3, a, b, s n_k, t n_k | sizes n 3 | where p = softmax(s); q = softmax(t)", {})
+FALSE = [
+    "a (1 − a) ≤ 1/4 − 1/10000",
+    "‖p − q‖ ≤ 249/500 ‖s − t‖",
+    "TV(p, q) ≤ 9/20 max(max(s − t), −min(s − t))",
+    "max(p − q) ≤ 2/5 max(max(s − t), −min(s − t))",
+    "(x·y)/(1 + ‖x‖ ‖y‖) ≤ 99/100",
+    "|sigmoid(a) − sigmoid(b)| ≤ 6/25 |a − b|",
+    "a e^(−3 a) ≤ 61/500",
+    "tanh(relu(a)) (1 − tanh(relu(a))) ≤ 249/1000",
+]
+TRUE = [
+    "a (1 − a) ≤ 1/4",
+    "‖p − q‖ ≤ 1/2 ‖s − t‖",
+    "|x·y| ≤ ‖x‖ ‖y‖",
+    "|sigmoid(a) − sigmoid(b)| ≤ 1/4 |a − b|",
+    "‖relu(x) − relu(y)‖ ≤ ‖x − y‖",
+]
+
+
+@pytest.mark.parametrize("typed", FALSE)
+def test_a_smooth_bound_that_fails_by_little_is_refuted(typed: str) -> None:
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula(typed), LETTERS))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("typed", TRUE)
+def test_a_sharp_bound_is_not_refuted(typed: str) -> None:
+    judged(RelationQuestion(formula(typed), LETTERS))  # type: ignore[arg-type]
