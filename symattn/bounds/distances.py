@@ -149,7 +149,10 @@ class ValueColumns:
 
     def _squares(self, s: np.ndarray, o: Floats, total: Floats, up: Floats) -> Floats:
         centred, near = self.v - self.centre, o - self.centre
-        positive = self.weighed(s, (centred * centred).astype(self.kind), up) + near * near * total
+        unit = np.abs(centred).max(axis=-2, keepdims=True)
+        unit[unit == 0] = 1.0
+        share = centred / unit
+        positive = self.weighed(s, (share * share).astype(self.kind), up) * unit * unit + near * near * total
         near *= s @ centred.astype(self.kind)
         q = np.maximum(positive - 2 * near, 0) + (8 * (self.n + 20) * self.roundoff + 2 * up) * positive
         return np.asarray(np.sqrt(q * total))

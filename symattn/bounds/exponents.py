@@ -8,13 +8,14 @@ and e^x − 1 by a part of at most 100 w (1 + x); ``float_worst_case`` makes up 
 Weights: with r the largest error |t̂ − t| of a score in a row, p̂ = p e^δ with |δ| ≤ ϖ = 2 (2r + u max|x|) + (n + 20) u
 + 3 ε for x = t̂ − m̂, u = 2⁻⁵³, ε that of the exponential in w's format, but for the roundings of p̂ in that format.
 Arguments below its range are raised to it, and weights below the normal numbers to the least of these: then p̂ is too
-large, and the bound grows with every p. So p ≤ p̂ (1 + 1.1ϖ) wherever p stands, |t| ≤ |t̂| + r, and m − t ≤ −x + 2r. In
-rows with ϖ > 2⁻¹⁹, or a_j beyond 600, nothing is known of the weights.
+large, by at most ``raised``, and the bound grows with every p, but for A. So p ≤ p̂ (1 + 1.1ϖ) wherever p stands, |t| ≤
+|t̂| + r, and m − t ≤ −x + 2r. In rows with ϖ > 2⁻¹⁹, or a_j beyond 600, nothing is known of the weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import exp as e_to
 from math import log, prod
 from typing import Any, NamedTuple
 
@@ -129,6 +130,7 @@ class Exponents:
         total[total == 0] = 1.0
         self.p *= self._row(1 / total)
         tiny = float(np.finfo(self.kind).tiny)
+        self.raised = 2 * max(tiny, e_to(-deep))  # by which a weight may be too large
         if deepest.max(initial=0.0) > -log(tiny) - log(self.n) - 1:  # else all weights are larger
             np.maximum(self.p, tiny, out=self.p, where=True if self.all else s.open_)
 
@@ -227,6 +229,8 @@ def in_buckets(fall: Floats, deepest: Floats, reach: Floats, open_: NDArray[np.b
     key is counted.
     """
     rows, kind = prod(fall.shape[:-1]), fall.dtype
+    if not np.isfinite(deepest + reach).all():  # nothing is known of the scores
+        return np.full(fall.shape, fall.shape[-1] - 1, kind)
     factor = np.where(deepest > 0, _BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30), 0).astype(kind)
     place = fall * factor
     if deepest.max(initial=0) > _DEEPEST:
@@ -238,6 +242,6 @@ def in_buckets(fall: Floats, deepest: Floats, reach: Floats, open_: NDArray[np.b
     small += (np.arange(rows, dtype=np.int32) * width).reshape(deepest.shape)
     index = small.astype(np.int64)
     counts = np.bincount(index.ravel() if open_ is None else index[open_], minlength=rows * width).reshape(-1, width)
-    counts[:, 0] -= 1
+    counts[:, 0] = np.maximum(counts[:, 0] - 1, 0)  # a row without any key has none to leave out
     above = np.cumsum(counts, axis=-1).astype(kind).ravel()
     return np.asarray(above[most:].take(index) if (further == most).all() else above.take(index + further))

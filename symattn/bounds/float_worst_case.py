@@ -8,12 +8,13 @@ arithmetic gives, for these reasons.
    which is at most 600: beyond, nothing is said. Weights, products and sums of n numbers lack 2 (n + 4) w + 6 w more.
    All sums are enlarged by that where they are made (``up`` is the first of these), and are float64 from there on.
 2. A = Σ p e^{−a} is at least 1 − Σ p (e^a − 1) and e^{−max a}, and where these are below 0.98, A = Σ p/e^a is summed,
-   and reduced by as much.
+   and reduced by as much, and by what raised weights add.
 3. With p ≤ p̂ (1 + 1.1ϖ), w and p (e^a − 1)/A have the factor (1 + 1.1ϖ)/(A (1 − 1.2ϖ)), and |o − ô| ≤
    (1.1ϖ + 2 (n + 20) w) X and what underflows. In rows of whose weights nothing is known, w = 1 for each key, o is
    somewhere between the least and the largest value, and W is their distance.
 4. What follows is made of fewer than 100 nonnegative numbers of float64; ``enlarged`` makes up for their roundings.
-   Subtracted is only in 1 − share and in the divisor of step 6, of which 2⁻³⁰ is taken off before.
+   Subtracted is only in 1 − share, in chords (see ``distances``) and in the divisor of step 6, of which 2⁻³⁰ is taken
+   off before.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Rows:
         if self.rough.any():
             summed = (e.p / (1 + growth(e.a))).sum(axis=-1, keepdims=True).astype(np.float64)
             summed *= 1 - 2 * (v.n + 50) * e.roundoff - self.up
-            summed -= 2 * v.n * float(np.finfo(e.kind).tiny)  # by which weights may be too large
+            summed -= v.n * e.raised  # by which weights may be too large
             low = np.where(self.rough, np.maximum(summed, least), low)
         scale = (1 + 1.1 * known) / (low * (1 - 1.2 * known)) * (1 + 8 * U)
         self.outputs = np.asarray(e.p @ v.exact, dtype=np.float64)
@@ -93,9 +94,11 @@ class Rows:
 
     def _cap(self) -> None:
         """Limit w to 1, and set it to 1 for unknown weights, in the heads where A is summed."""
-        scale, rows = np.where(self.rough, self.scale, 1.0).astype(self.w.dtype), self.exponents.unknown[..., 0]
-        self.moving *= scale
-        self.w = np.where(self.rough, np.minimum(self.w * scale, 1), self.w)
+        rows, tiny = self.exponents.unknown[..., 0], float(np.finfo(self.w.dtype).tiny)
+        scale = np.where(self.rough, self.scale, 1.0)
+        # beyond, what is added for |o - o^| makes W the distance to the farthest value
+        self.moving = np.minimum(self.moving * scale, 4 / (2.0**26 * tiny))
+        self.w = np.where(self.rough, np.minimum(self.w * np.minimum(scale, 2 / tiny).astype(self.w.dtype), 1), self.w)
         self.w[rows] = self.scores.open_[rows]
         self.moving[rows] = self.w[rows]
         self.scale = np.where(self.rough, 1.0, self.scale)

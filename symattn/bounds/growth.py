@@ -18,8 +18,8 @@ _SMALL = 2.0**-6
 _OF_FLOAT32 = 80.0
 _UP = 1 + 2.0**-50
 _N = STEPS // 2  # steps of a binary order in ``single``
-SINGLE, DEEPEST = 3.5 * 2.0**-24, 80.0  # below, products of ``single`` would underflow
-_powers = lru_cache(1)(lambda: powers(np.arange(0.0, -117.0 * STEPS, -STEPS / _N)).astype(np.float32))  # 2^{−k/N}
+SINGLE, DEEPEST = 4.5 * 2.0**-24, 87.0  # below, products of ``single`` would underflow
+_powers = lru_cache(1)(lambda: powers(np.arange(0.0, -126.0 * STEPS, -STEPS / _N)).astype(np.float32))  # 2^{−k/N}
 
 
 @lru_cache(64)
@@ -72,6 +72,7 @@ def single(x: np.ndarray) -> np.ndarray:
     With N = 1024, L = ln 2/N and w = 2⁻²⁴: e^x = 2^{−k/N} e^{−f L} for y = −x/L, k the integer next to y and f = y − k,
     |f L| ≤ 3.4·10⁻⁴. y is off by less than 10⁻¹⁰, f is exact, and the table is off by 1.01 w. 1 − f L leaves out less
     than (f L)²/2 < w. Roundings of f L and its product are less than 0.01 w, that of the last sum is w: 3.1 w in all.
+    Where the product underflows, w is added.
     """
     flat, result = x.reshape(-1), np.empty(x.size, np.float32)
     for start in range(0, x.size, CHUNK):

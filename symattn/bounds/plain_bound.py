@@ -103,6 +103,7 @@ class ByHead:
         over |= values.total.max(axis=-1) * 1.02 > most
         self.allowed[at] = enlarged(result.moved + last)
         self.allowed[at][over] = np.inf
+        self.allowed[at][np.isnan(self.allowed[at])] = np.inf
         for name, part in ({**shares(rows, result.parts), "output": last} if self.wanted else {}).items():
             self.shares.setdefault(name, np.zeros_like(self.allowed))[at] = part
 

@@ -146,6 +146,60 @@ def test_powers_in_float32_are_off_by_what_is_said() -> None:
     assert growth.single(np.array([[0.0]])) == [[1.0]]
 
 
+def _without_keys(rng: np.random.Generator) -> tuple[Attention, dict[str, Any], dict[str, Any]]:
+    """The first query has no key at all."""
+    mask = np.ones((128, 128), dtype=bool)
+    mask[0] = False
+    given = {name: rng.standard_normal((128, 8)) for name in "qkv"}
+    return Attention(mask="boolean"), {**given, "mask": mask}, {**given, "q": given["q"][:2], "mask": mask[:2]}
+
+
+def _far_apart(rng: np.random.Generator) -> tuple[Attention, dict[str, Any], dict[str, Any]]:
+    """The key with all the weight has a large error, one is 79.9 below it, and the others are far below."""
+    d, n = 256, 400
+    k, v = np.zeros((n + 2, d)), np.zeros((n + 2, 3))
+    k[0], k[1, 0], v[1] = 90 / np.sqrt(d), (90 - 79.9) * np.sqrt(d), 1.0
+    given = {"q": np.ones((130, d)), "k": k, "v": v}
+    return Attention(), given, {**given, "q": given["q"][:2]}
+
+
+def _tiny(rng: np.random.Generator) -> tuple[Attention, dict[str, Any], dict[str, Any]]:
+    """A head of values whose squares float32 does not hold, beside one of usual size."""
+    given = {"q": 4 * rng.standard_normal((2, 130, 8)), "k": 4 * rng.standard_normal((2, 140, 8))}
+    given["v"] = rng.standard_normal((2, 140, 8)) * np.array([1e-24, 1.0])[:, None, None]
+    first = {name: a[0, :2] if name == "q" else a[0] for name, a in given.items()}
+    return Attention(heads=2), given, first
+
+
+@pytest.mark.parametrize(
+    ("made", "precision"),
+    [
+        (_without_keys, Precision.of("bf16")),
+        (_without_keys, Precision.of("fp16")),
+        (_far_apart, Precision.of("fp16", "fused", accumulate="bfloat16").in_tiles(402, 64)),
+        (_tiny, Precision.of("tf32")),
+    ],
+)
+def test_extreme_rows_are_not_below_the_one_in_balls(made: Any, precision: Precision) -> None:
+    """Two rows of the first head, at sizes at which the bound is evaluated by buckets or in float32."""
+    spec, given, rows = made(np.random.default_rng(49))
+    fast = plain_bound.allowed(spec, given, precision)
+    with bits(512):
+        balls = allowed(run(replace(spec, heads=1), rows), precision)
+    assert ((fast[0] if spec.heads > 1 else fast)[:2] >= balls).all()
+
+
+@pytest.mark.parametrize(("size", "d", "scale"), [(8.0, 64, None), (2.0**40, 200, 2.0**40)])
+def test_scores_of_any_size_have_a_bound_or_none(size: float, d: int, scale: float | None) -> None:
+    rng = np.random.default_rng(50)
+    given = {name: rng.standard_normal((200, d)) * (1 if name == "v" else size) for name in "qkv"}
+    alike = {**given, "q": np.full((200, d), size), "k": np.full((200, d), size)}
+    for each in (given, alike):
+        found = plain_bound.allowed(Attention(causal=True, scale=scale), each, Precision.of("bf16"))
+        assert not np.isnan(found).any()
+        assert (found > 0).all()
+
+
 def test_nothing_is_said_where_weights_are_lost() -> None:
     """Scores of 10¹⁶ in float64: the bound is the distance to the farthest value, or more."""
     given = {"q": np.full((1, 2), 1e8), "k": np.full((3, 2), 1e8), "v": np.array([[0.0], [1.0], [5.0]])}
