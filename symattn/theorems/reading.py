@@ -128,7 +128,7 @@ class Statement:
         every = [r for words in hypotheses for r in relations(words)]
         self._explain(every, assuming=True)
         self._explain([*conditions(says), *conditions(false_says)], assuming=False)
-        others = [r for r in every if not self._sizes(r)]
+        others = [r for r in every if not self.glossary.sized(r)]
         with showing(), recorded() as self._assumed.asked:  # proofs of a hypothesis are not part of a claim's proof
             self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
             for relation in others:  # raises FalseStep unless a readable equation holds for the letters as declared
@@ -152,7 +152,7 @@ class Statement:
                 self.definitions.append(relation)
             elif assuming:
                 glossary = assumed(self.glossary, relation)
-                self.sized |= self._sizes(relation) if glossary is None else {}
+                self.sized |= self.glossary.sized(relation) if glossary is None else {}
             self.glossary = glossary or self.glossary
 
     def compiled(self, relation: Relation) -> Compiled:
@@ -170,11 +170,6 @@ class Statement:
         except (Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError):
             return True  # only not for letters, which lack some functions of numbers
         return True
-
-    def _sizes(self, relation: Relation) -> dict[str, int]:
-        """Return the size that a relation n = 2 sets, or {}."""
-        size, number = self.glossary.sizes.get(text(relation.first)), relation.rest[0][1]
-        return {size: int(number.value)} if size and isinstance(number, nt.Number) else {}
 
     def _chosen(self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]) -> bool:
         """Return whether a readable relation is not met by all numbers."""
@@ -289,7 +284,7 @@ class Statement:
                 continue
             if assumption := assumed(glossary, condition):
                 glossary = assumption
-            elif number := self._sizes(condition):
+            elif number := self.glossary.sized(condition):
                 sized |= number
             elif is_mask(glossary, condition):
                 relation = _where(relation, condition)

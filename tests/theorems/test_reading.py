@@ -190,10 +190,26 @@ def printed(says: str) -> Theorem:
         "$tanh(a) ≤ tanh(a) − e^{−e^{12}}$",
         "$max(a, −a)/a = a/max(a, −a) + e^{−9000}$",
         "$1/a² ≥ a$",
+        "$(a − 17/13)² > 0$",
+        "$(n − 13)² > 0$",
+        "$p_1 = 1$ for $n ≠ 1$",
+        "$p_1 = 1/(1 + e^{−(s_1 − s_2)})$ for $n ≥ 2$",
+        "$Σ_{j=1}^{n} p_j² ≥ 1/3$ for $n ≥ 3$",
     ],
 )
-def test_what_fails_by_less_than_balls_show_is_refused(says: str) -> None:
+def test_what_fails_by_little_or_at_one_place_is_refused(says: str) -> None:
     assert wrong(printed(says)).startswith("what is printed is not so")
+
+
+@pytest.mark.parametrize("says", ["$max(p) < 1$ for $n > 1$", "$Σ_{j=1}^{n} p_j² < 1$ for $n > 1$"])
+def test_a_condition_on_a_size_sets_none(says: str) -> None:
+    assert grades(printed(says)) == [Grade.CHECKED]
+
+
+def test_a_size_that_is_set_is_said_beside_other_conditions() -> None:
+    found = read(printed("$a Σ_{j=1}^{n} s_j = a s_1 + a s_2$ for $n = 2$ and $a > 0$"))
+    assert found is not None
+    assert str(found.claims[0].evidence) == "proved: n = 2, all entries"
 
 
 @pytest.mark.parametrize("says", ["$1/√(a²) = 1/max(a, −a)$", "$1/a² > 0$", "$a²/a² ≤ 1$", "$max(a, −a)/a ≤ 1$"])

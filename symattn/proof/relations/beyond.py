@@ -1,8 +1,8 @@
 """Numbers and sizes beyond those that a relation names, which refute a bound that holds only for small ones.
 
 ``sⱼ ≤ 35`` holds for small entries, ``Σⱼ pⱼ² ≥ 1/6`` for up to six keys, ``n² ≤ 64`` up to n = 8. So entries are drawn
-that are all 0, 0 except in one row, large, or around the printed numbers; and sizes are taken past these numbers, past
-their reciprocals, and past their squares and exponentials.
+that are all 0, 0 except in one row, large, or at or around the printed numbers; and sizes are taken at and past these
+numbers, past their reciprocals, and past their squares and exponentials.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _LARGEST = 1150  # the largest size if no array has more than one axis
 _ENTRIES = 2 * _LARGEST  # of one array
 _SMALL = 12  # the largest size otherwise
 _ALWAYS = 9  # a size beyond those of the other draws
+_NAMED = 4  # printed numbers that are tried as sizes
 _ENDS = 2  # sizes tried for each sort, from each end of those that the numbers suggest
 _LARGE = 1000
-_AROUND = 16  # draws around numbers, two for each
+_AROUND = 24  # draws of numbers, and around them
 _POWER = 7  # of e, among sizes
 _POWERS = 50  # of e, among entries
 
@@ -62,6 +63,7 @@ class Neighbourhood(Drawn):
     """Draws of entries around one of the printed numbers, its multiples and parts: of both signs, or positive."""
 
     numbers: tuple[Fraction, ...] = ()
+    each = 2  # draws for a number
 
     def _entry(self, random: Random, low: int) -> Fraction:
         near = self.numbers[self.seed // 2 % len(self.numbers)] * Fraction(
@@ -71,13 +73,26 @@ class Neighbourhood(Drawn):
         return random.choice(signs) * (near + random.choice((0, Fraction(1, 3))))
 
 
+class Exactly(Neighbourhood):
+    """Draws of entries that are a printed number, 1 or 0, if positive the number or 1; or all the number."""
+
+    each = 6
+
+    def _entry(self, random: Random, low: int) -> Fraction:
+        every = (self.numbers[self.seed // self.each], Fraction(1), Fraction(0))
+        return random.choice(every[:2] if low > 0 else every) if self.seed % self.each else every[0]
+
+
 def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction, ...]:
-    """Return the numbers in formulas and in the definitions of their letters, and their exponentials, rounded; neither
-    0 nor 1."""
+    """Return the numbers and fractions in formulas and in the definitions of their letters, and exponentials of these,
+    rounded; neither 0 nor 1."""
     bodies = [d.body for d in glossary.defined.values() if isinstance(d, LetterDefinition)]
     spoken = [meaning.body for meaning in glossary.spoken.values()]
     numbers = (x for x in nt.within(*every, *bodies, *spoken) if isinstance(x, (nt.Number, nt.Decimal)))
     result = {abs(Fraction(x.value if isinstance(x, nt.Number) else x.digits)) for x in numbers}
+    parts = ((x.numerator, x.denominator) for x in nt.within(*every, *bodies, *spoken) if isinstance(x, nt.Over))
+    result |= {abs(Fraction(a.value) / Fraction(b.value)) for a, b in parts
+               if isinstance(a, nt.Number) and isinstance(b, nt.Number) and b.value}  # fmt: skip
     powers = {Fraction(round(exp(x))) for x in result if 1 < x <= _POWERS}
     return tuple(sorted((result | powers) - {0, 1}))
 
@@ -90,13 +105,15 @@ def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Ite
         lengths = {sort: turn[n % 2] for n, sort in enumerate(sorts)}
         yield from (Zero(lengths, 0), OneRow(lengths, 0))
         yield from (Large(lengths, seed) for seed in range(4))
-        for seed in range(min(2 * len(numbers), _AROUND)):
-            world = Neighbourhood(lengths, seed)
-            world.numbers = numbers
-            yield world
-    past = _sizes(numbers, _LARGEST if flat else _SMALL)
+        for kind, near in ((Exactly, (Fraction(1), *numbers)), (Neighbourhood, numbers)):
+            for seed in range(min(kind.each * len(near), _AROUND)):
+                world = kind(lengths, seed)
+                world.numbers = near
+                yield world
+    past, largest = _sizes(numbers, _LARGEST if flat else _SMALL), _LARGEST if flat else 4 * _SMALL
+    named = [int(x) for x in numbers if x.denominator == 1 and 5 < x <= largest][:_NAMED]
     for sort in sorts:
-        for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:]):
+        for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:], *named):
             lengths = {s: n if s == sort else 2 for s in sorts}
             if all(prod(map(Drawn(lengths, 0).axis, shape.split())) <= _ENTRIES for shape in declared.arrays.values()):
                 yield from (Drawn(lengths, 1), Drawn(lengths, 4), OneRow(lengths, 0))

@@ -20,6 +20,7 @@ from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Numbers, Pair
 
 CLOSER = 2**16  # bits, where two sides are nearly equal
+_FEW = 3  # sizes up to which exact numbers are tried at once
 _SMALL = 2.0**-80  # numbers below it may be rounding
 _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, decide nothing
 
@@ -52,8 +53,8 @@ def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: 
     """Return how near each link comes to equality for these numbers (see ``nearness``).
 
     Raises FalseStep if the balls refute a link. If two sides of an inequality are nearly equal, compute them again with
-    ``closer`` bits (with 0 bits, raise Closer), and those of ≤ and ≥ in exact numbers: raise Closer if these do not
-    tell. Raise SideUndefined if a side is undefined.
+    ``closer`` bits (with 0 bits, in exact numbers if sizes are small), and those of ≤ and ≥ in exact numbers. Raise
+    Closer if these do not tell, and SideUndefined if a side is undefined.
     """
     return [_near(compiled, link, world, stated, closer) for link, stated in _stated(compiled, every, world)]
 
@@ -92,7 +93,9 @@ def _holds_or_looks_closer(
         return holds(left, link.sign, right)
     except Closer:
         if not closer:
-            raise
+            if max(world.sizes.values(), default=0) > _FEW:
+                raise
+            return _holds_exactly(compiled, link, world)
         with precision(closer):
             again = compiled.stated(link, world)
             try:

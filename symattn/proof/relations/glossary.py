@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,13 @@ class Glossary:
         """Return whether the letter stands for an array or a number."""
         every = (self.given, self.defined, self.sizes, self.permutations, self.families)
         return any(key in letters for letters in every)
+
+    def sized(self, relation: Relation) -> dict[str, int]:
+        """Return the size that a relation n = 2 sets, or {}; n ≥ 2 sets none."""
+        size, ((sign, number), *others) = self.sizes.get(text(relation.first)), relation.rest
+        if not size or sign != "=" or others or not isinstance(number, nt.Number):
+            return {}
+        return {size: int(number.value)} if Fraction(number.value).denominator == 1 else {}
 
     def but(self, *letters: str) -> Glossary:
         """Return this without the meanings of some letters."""

@@ -251,7 +251,11 @@ def _under_conditions(
     """Prove the relation without its conditions, or else check it on numbers that meet them."""
     provable = question.gaps or all(x.sign == "=" for x in every)
     result = shown(compiled, every, question.gaps, {}) if provable else [None]
-    return _proved("all sizes", result) if all(result) else _checked(compiled, every, drawn, question.sharp, met)
+    return (
+        _proved(_where(question, compiled), result)
+        if all(result)
+        else _checked(compiled, every, drawn, question.sharp, met)
+    )
 
 
 def _has_bars(question: RelationQuestion) -> bool:

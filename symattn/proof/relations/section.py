@@ -103,25 +103,15 @@ class Section:
     def _reasons(self, said: Text, sized: Mapping[str, int]) -> None:
         """Decide a reason's relations about letters with a meaning; other relations are definitions."""
         for relation in relations(said):
-            if relation.rest[0][0] != "=" or not isinstance(relation.first, nt.Name) or self._sizes(relation):
+            if relation.rest[0][0] != "=" or not isinstance(relation.first, nt.Name) or self.glossary.sized(relation):
                 continue
             if self.glossary.knows(self.glossary.stem(relation.first)[0]):
                 judged(RelationQuestion(relation, self.glossary, sized), self.known)
             else:
                 self.let(relation)
 
-    def _sizes(self, relation: Relation) -> bool:
-        right = relation.rest[0][1]
-        return text(relation.first) in self.glossary.sizes and isinstance(right, nt.Number)
-
     def _sized(self, reason: Text) -> dict[str, int]:
-        result = [r for r in relations(reason) if self._sizes(r)]
-        return {self.glossary.sizes[text(r.first)]: int(_number(r.rest[0][1])) for r in result}
-
-
-def _number(x: Node) -> Any:
-    assert isinstance(x, nt.Number)
-    return x.value
+        return {size: n for r in relations(reason) for size, n in self.glossary.sized(r).items()}
 
 
 def _words(reason: Text | str) -> Text:

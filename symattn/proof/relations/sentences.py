@@ -139,8 +139,10 @@ def _with_function(glossary: Glossary, call: nt.Call, body: Node) -> Glossary | 
 
 
 def is_mask(glossary: Glossary, relation: Relation) -> bool:
-    """Return whether a relation is between index letters: j ≤ i + n_k − n_q."""
-    return all(_is_place(glossary, x) for x in (relation.first, *(side for _, side in relation.rest)))
+    """Return whether a relation is between index letters: j ≤ i + n_k − n_q. One of sizes alone, n ≥ 2, is none."""
+    sides = (relation.first, *(side for _, side in relation.rest))
+    letters = any(isinstance(x, Name) and x.base in glossary.index and not x.sub for x in nt.within(*sides))
+    return letters and all(_is_place(glossary, x) for x in sides)
 
 
 def _is_place(glossary: Glossary, x: Node) -> bool:
