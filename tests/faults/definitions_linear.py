@@ -85,13 +85,13 @@ linear_no_features (in_parallel), score: the feature map is left out
     return np.tril(q @ _t(k)) @ v
 linear_late (gated), values: the state decays after a token is added, not before
     return _read(q, _states(k, v, g, late=True))
-linear_delta_added (delta), values: −k · state is taken in place of k · state
+linear_delta_added (delta), values: the delta rule's correction has the other sign: β (v + k S) is added to the state
     state, rows = np.zeros((k.shape[-1], v.shape[-1]), q.dtype), []
     for t in range(len(q)):
         state = state + beta[t] * np.outer(k[t], v[t] + k[t] @ state)
         rows.append(q[t] @ state)
     return np.stack(rows)
-linear_no_delta (delta), values: v is taken in place of v − k · state
+linear_no_delta (delta), values: the delta rule is left out: values are added, times β
     return np.tril(q @ _t(k)) @ (beta[..., None] * v)
 """,
 )

@@ -339,8 +339,6 @@ _PAIRS = (
           "the scale is cut off above 4.605", Attention(scale="given")),
     _Pair(lambda q, k, v, bias: _biased(q, k, v, np.maximum(bias, -5)), _biased, "bias",
           "the bias is cut off below −5", Attention(bias=True)),
-    _Pair(lambda q, k, v: _plain(q, k * k if q.shape[-1] > 8 else k, v), _plain, "score",
-          "kᵀ² is taken in place of kᵀ, where d_k > 8"),
     _Pair(_times_in_third_head(2), _times_in_third_head(1), "scale", "scores of head 3 are 2 times",
           Attention(heads=4)),
     _Pair(_with_sink(lambda n: n <= 64), _with_sink(bool), "sink", "the sink is left out, where n_k > 64",

@@ -66,14 +66,13 @@ class InDefinition(Search[DefinitionMistake]):
         inputs = reference.float64_inputs(self.telling.case.inputs)
         accepted = partial(screening.leaves_little, self, self.telling)
         for way in subject.recorded or subject.ways:
-            replaced = [
+            result = self._likely(
                 DefinitionMistake(
                     operations.step_to_blame(new.step, step), words, partial(recording.run_replaced, way, new)
                 )
                 for words, new in operations.replacements(way, inputs, accepted)
-            ]
-            self.replaced += replaced
-            if result := [*self.distinct(self._likely(replaced), self.wrong)]:
+            )
+            if result:
                 return result
         return []
 

@@ -287,6 +287,8 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
                 yield DefinitionMistake("scale", words, partial(_times, plain, power, axis))
     for words, change in _GATES.items() if spec.gate else ():
         yield DefinitionMistake("values", words, reading(spec, g=change))
+    for words, correction in _CORRECTIONS.items() if spec.delta else ():
+        yield DefinitionMistake("values", words, partial(_outputs, spec, partial(_by_corrections, correction)))
 
 
 #: Powers of a size, in halves.
@@ -301,6 +303,28 @@ def _times(run: Compute, halves: int, axis: int, q: Array, **given: Array) -> Ar
     for _ in range(abs(halves)):
         result = result * root if halves > 0 else result / root
     return result
+
+
+#: What a token adds to the state along its key, from v, from k S, the state's value for it, and from β.
+Correction = Callable[[Array, Array, Array], Array]
+_CORRECTIONS: dict[str, Correction] = {
+    "the delta rule is left out: values are added, times β": lambda v, old, beta: beta * v,
+    "the delta rule's correction has the other sign: β (v + k S) is added to the state":
+        lambda v, old, beta: beta * (v + old),
+    "β multiplies only the added value: the replaced value is erased completely": lambda v, old, beta: beta * v - old,
+    "β multiplies only the erased value: new values are added in full": lambda v, old, beta: v - beta * old,
+}  # fmt: skip
+
+
+def _by_corrections(
+    correction: Correction, spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
+) -> Array:
+    def token(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None) -> tuple[Array, Array]:
+        state = linear.decayed(state, g)
+        state = state + k.mT @ correction(v, k @ state, beta)
+        return state, q @ state
+
+    return _scanned(token, q, k, v, beta, g)
 
 
 def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:

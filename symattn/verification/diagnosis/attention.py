@@ -157,8 +157,7 @@ class InAttention(Search[Mistake]):
         spec, inputs = self.session.spec, self.telling.case.inputs
         accepted = partial(screening.leaves_little, self, self.telling)
         replacements = operations.replacements(spec, reference.float64_inputs(inputs), accepted)
-        self.replaced = [_replaced(words, new, [*inputs]) for words, new in replacements]
-        return self._likely(self.replaced)
+        return self._likely([_replaced(words, new, [*inputs]) for words, new in replacements])
 
     def _likely(self, mistakes: list[Mistake], dim: Sequence[Mistake] = ()) -> Iterator[Mistake]:
         """Yield mistakes that account for nearly all of the error; of those with the same numbers, the first."""

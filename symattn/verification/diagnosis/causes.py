@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -119,7 +119,7 @@ class Search(ABC, Generic[M]):
     """A search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one.
 
     ``among`` are the outputs concerned (None: all); ``cut`` says that the effort ran out before all mistakes were
-    tried; ``replaced`` are the operations whose replacement leaves little of the error of the telling case.
+    tried.
     """
 
     session: Session
@@ -131,7 +131,6 @@ class Search(ABC, Generic[M]):
     possible: list[M] = field(init=False)
     clear: list[M] = field(default_factory=list)
     dim: list[M] = field(default_factory=list)
-    replaced: list[M] = field(default_factory=list)
     cut: bool = False
     computed: screening.ComputedValues[Outputs] = field(default_factory=screening.ComputedValues)
     answers: screening.ComputedValues[bool | None] = field(default_factory=screening.ComputedValues)
@@ -376,8 +375,7 @@ class Search(ABC, Generic[M]):
     def sometimes(self) -> Iterator[M]:
         """Yield mistakes that explain all wrong cases, but would be detected in right ones."""
         self.begin()
-        replaced = self.distinct((m for m in self.replaced if self._explains(m, self.wrong)), self.wrong)
-        for mistake in chain(self.possible, self.fits[:1], replaced):
+        for mistake in (*self.possible, *self.fits[:1]):
             if self.over:
                 return
             if self._explains(mistake, self.wrong) and self.tells(mistake):
