@@ -15,7 +15,7 @@ from symattn.bounds import judge, reference
 from symattn.bounds.case_result import CaseResult, middles
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array
-from symattn.document.errors import Undecided
+from symattn.document.errors import Refused, Undecided
 from symattn.verification.effort import Effort
 from symattn.verification.report import Counterexample
 
@@ -246,13 +246,13 @@ def shapes(subject: Subject, judged: CaseResult) -> str:
 
 def steps(spec: Attention, judged: CaseResult, variant: reference.Variant) -> tuple[tuple[str, str, str], ...]:
     """Return the worst row of every step of attention: correct, and with the mistake; () for large cases, and if balls
-    cannot compute the mistake, as for a root of what may be 0."""
+    cannot compute the mistake, as for a root of what may be 0, or a square of −∞."""
     if judged.case.size > _FEW or judged.ratios is None:
         return ()
     try:
         with bits(128):
             wrong = reference.run(spec, judged.case.inputs, variant).values
-    except Undecided:
+    except (Refused, Undecided):
         return ()
     right = judge.traced(judged).in_balls.values
     if len(right["scores"].plain_shape) != 2:
