@@ -310,9 +310,10 @@ class Statement:
         return decide(claim.relation)
 
     def _concerning(self, relation: Relation) -> tuple[Relation, ...]:
-        """Return the conditions on given letters that concern the relation."""
+        """Return the conditions on sizes alone, and those on given letters that concern the relation."""
         given = {*pruned(self.glossary, relation, self.sized).given}
-        return tuple(x for x in self.where if given & {*pruned(self.glossary, x, self.sized).given})
+        letters = ({*pruned(self.glossary, x, self.sized).given} for x in self.where)
+        return tuple(x for x, own in zip(self.where, letters, strict=True) if not own or given & own)
 
     def _met(self, condition: Relation, glossary: Glossary, sized: Mapping[str, int]) -> None:
         """Raise NotRead unless a condition holds for the letters as declared."""

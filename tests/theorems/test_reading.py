@@ -173,10 +173,17 @@ def test_a_weaker_bound_is_refused_where_the_bound_is_sharp() -> None:
 OF_A = Glossary({"a": "", "s": "n"}, index={"j": "n"}).where("p = softmax(s)")
 
 
-def printed(says: str) -> Theorem:
+def printed(says: str, *hypotheses: str) -> Theorem:
     """A theorem whose code is true whatever it says of a and s."""
     make = theorem(
-        "any", "softmax", says, arrays={"a": ""}, false=lambda a: (a + 1, a), false_says="$a + 1 = a$", letters=OF_A
+        "any",
+        "softmax",
+        says,
+        arrays={"a": ""},
+        false=lambda a: (a + 1, a),
+        false_says="$a + 1 = a$",
+        hypotheses=hypotheses,
+        letters=OF_A,
     )
     return make(lambda a: (a, a))
 
@@ -204,6 +211,8 @@ def test_what_fails_by_little_or_at_one_place_is_refused(says: str) -> None:
 @pytest.mark.parametrize("says", ["$max(p) < 1$ for $n > 1$", "$Σ_{j=1}^{n} p_j² < 1$ for $n > 1$"])
 def test_a_condition_on_a_size_sets_none(says: str) -> None:
     assert grades(printed(says)) == [Grade.CHECKED]
+    claim, _, condition = says.partition(" for ")
+    assert grades(printed(claim, condition)) == [Grade.CHECKED]
 
 
 def test_a_size_that_is_set_is_said_beside_other_conditions() -> None:
