@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import exp as e_to
 from math import log, prod
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,13 +28,14 @@ from symattn.arrays.enclosing.exponential import EPSILON, exp_moderate
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.bounds.growth import DEEPEST, FARTHEST, SINGLE, g, rate, single
-from symattn.bounds.rule import Counts
+from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents
 
 Floats = NDArray[Any]
 
 _KNOWN = 2.0**-19  # weights with a larger relative error count as unknown
 _DEEP = 700.0
 _FEW = 64  # limits on rescalings up to this are taken without counting
+_NUMBERS = NumberKind(g, rate, np.maximum, lambda x: x.max(axis=-1, keepdims=True))
 
 
 class ScoreExponents(NamedTuple):
@@ -149,38 +151,20 @@ class Exponents:
         self.star = tau.max(axis=-1, keepdims=True).astype(np.float64)
 
     def _exponents(self) -> None:
-        """Set a_j, s_j and b_j by ``rule.exponents``, what is common to a row being added up before it meets arrays."""
-        p, c, eps, lam = self.precision, self.counts, self.eps, self.lam
-        self.times = times = self._rescalings()
-        two, three, four, six = (g(n, p.score) for n in (2, 3, 4, 6))
-        top, twice, log_n = np.abs(self.m) + self.r + self.scores.shift, 2 * self.star, log(self.n) * (1 + 4 * U)
-        falling, again = self._falling(), times * lam
-        falling *= three
-        own = self.t * two
-        own += times * eps
-        every = own + falling
-        constant, sums = (top + twice) * two + twice * three + eps, c.below * lam
-        most = (every + again).max(axis=-1, keepdims=True) + (constant + sums)
-        self.grown = grown = most + ((top + log_n + twice) * four + 2 * eps * log_n)
-        common, logarithms = log_n + twice + grown, (log_n + grown) * (2 * eps)
-        second, shared = common * three + eps, np.zeros((1, 1), self.kind)
-        if c.merges:
-            each = c.merges / c.room(six + 2 * eps)
-            shared = self.t * (six * each)
-            shared += self._row(((top + common) * six + logarithms + eps) * each)
+        """Set a_j, s_j and b_j by the rule, in the type of the rest."""
+        p, c, s = self.precision, self.counts, self.scores
+        self.times = self._rescalings()
+        m, star = self._row(np.abs(self.m) + self.r + s.shift), self._row(self.star)
         values = c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
-        self.alone = np.atleast_2d(np.asarray(shared + (c.alone * lam + values) + again, dtype=self.kind))
-        own += self._row(constant)
-        if p.lse:
-            every += falling
-            every += self._row(constant + second + (top + common) * four + logarithms)
-            shared = np.maximum(shared, every, out=every)
-            np.maximum(own, self._row(second), out=own)
-        own += falling
-        own += self.tau
-        self.a, self.below = own, self._row(sums) + again + shared
+        log_n = log(self.n) * (1 + 4 * U)
+        rule_givens = RuleGivens(self.tau, self.t, self._falling(), self.times, m, star, log_n, self.eps, values)
+        counted: Any = SimpleNamespace(below=self._row(c.below), alone=c.alone, merges=c.merges, room=c.room)
+        result = exponents(rule_givens, p, counted, _NUMBERS)
+        self.grown = np.broadcast_to(np.asarray(result.grown, dtype=np.float64), self.m.shape)
+        self.a, self.below = result.a, result.below
+        self.alone = np.atleast_2d(np.asarray(result.alone, dtype=self.kind))
         if not self.all:
-            self.a *= self.scores.open_
+            self.a *= s.open_
 
     def _falling(self) -> Floats:
         """Return m − t_j; for a sink, its distance from the largest of the other scores, if that is more."""

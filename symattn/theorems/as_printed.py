@@ -13,7 +13,7 @@ from symattn.document.model import Text
 from symattn.document.text import plain_text
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.prover import Proof
-from symattn.proof.relations.comparing import FalseStep, NotShown
+from symattn.proof.relations.comparing import FalseStep, NotDecided
 from symattn.proof.relations.compiling import Compiled, links
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import ShownRelations, showing
@@ -96,8 +96,8 @@ class AsPrinted:
                         read = self.statement.decided(claim)
                         evidence = read.evidence or Evidence(Grade.UNDECIDED, read.reason)
                     except FalseStep as wrong:
-                        shown_false = not isinstance(wrong, NotShown)
-                        evidence = Evidence(Grade.REFUTED if shown_false else Grade.UNDECIDED, str(wrong))
+                        refuted = not isinstance(wrong, NotDecided)
+                        evidence = Evidence(Grade.REFUTED if refuted else Grade.UNDECIDED, str(wrong))
                 result.append((replace(evidence, where=evidence.where.partition("; ")[0]), shown))
         return result
 

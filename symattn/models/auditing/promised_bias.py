@@ -20,7 +20,9 @@ _U = 2.0**-24  # the unit of roundoff of float32, in which models compute slopes
 _FUNCTION = 16  # units of roundoff that a power or logarithm may be off: CUDA documents up to 8 units in the last place
 
 
-def checked(call: AttentionCall, spec: Attention, masking: Masking, model: Module) -> tuple[Floats | None, str | None]:
+def compare_bias(
+    call: AttentionCall, spec: Attention, masking: Masking, model: Module
+) -> tuple[Floats | None, str | None]:
     """Return the bias to hold the call to, and how the received one differs from it, in words.
 
     If they agree, it is the received one, without words. None in place of words: what is promised cannot be computed.

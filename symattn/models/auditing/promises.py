@@ -16,7 +16,7 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp.ways import scale_of
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.promised_bias import checked
+from symattn.models.auditing.promised_bias import compare_bias
 from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import Args, CallSetting, Floats, Kwargs, Mask, Masking, Module, Tensor, numbers
 from symattn.models.configurations.promised_layers import attention, known
@@ -177,7 +177,7 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
     left_out = call_setting.empty() & masking.of_padding()[:, None]  # some calls give queries of padding no key at all
     masking = replace(masking, left_out=left_out if left_out.any() else None)
     allowed = masking.allowed()
-    bias, differs = checked(call, spec, masking, context.model) if biased else (None, "")
+    bias, differs = compare_bias(call, spec, masking, context.model) if biased else (None, "")
     scale_given = call_setting.scale == 1 and (promise.scaled_before or call.received.via == "operators")
     setting = CallSetting(
         call_setting.q,

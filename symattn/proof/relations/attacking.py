@@ -33,15 +33,17 @@ class _Mixed(Undecided):
 
 
 def _operator(function: Callable[[Any, Any], Any]) -> Any:
-    def apply(self: Column, other: Any) -> Any:
-        y = other.values if isinstance(other, Column) else other
-        return Column(function(self.values, y)) if isinstance(y, (int, np.ndarray, np.floating)) else NotImplemented
+    def apply(self: PointValues, other: Any) -> Any:
+        y = other.values if isinstance(other, PointValues) else other
+        if not isinstance(y, (int, np.ndarray, np.floating)):
+            return NotImplemented
+        return PointValues(function(self.values, y))
 
     return apply
 
 
 def _comparison(function: Callable[[Any, Any], Any]) -> Any:
-    def compare(x: Column, y: Column) -> bool:
+    def compare(x: PointValues, y: PointValues) -> bool:
         result = function(x.values, y.values)
         if np.any(result) and not np.all(result):
             raise _Mixed(result)
@@ -50,7 +52,7 @@ def _comparison(function: Callable[[Any, Any], Any]) -> Any:
     return staticmethod(compare)
 
 
-class Column:
+class PointValues:
     """One number for each point."""
 
     __add__ = __radd__ = _operator(np.add)
@@ -61,7 +63,7 @@ class Column:
         self.values = values
 
 
-class Many(Entries):
+class ManyPoints(Entries):
     """Arrays whose entries are columns of floats; a comparison must have the same result at all points."""
 
     name, holds = "many", "floats at many points"
@@ -70,15 +72,15 @@ class Many(Entries):
 
     @classmethod
     def function(cls, name: str, x: Any) -> Any:
-        return Column(of_floats(name, x.values))
+        return PointValues(of_floats(name, x.values))
 
     @classmethod
     def scalar(cls, value: Any) -> Any:
         plain = value.to_sympy() if hasattr(value, "to_sympy") else value
-        return value if isinstance(value, Column) else Column(np.float64(plain))
+        return value if isinstance(value, PointValues) else PointValues(np.float64(plain))
 
 
-Many.xp = Namespace(Many)
+ManyPoints.xp = Namespace(ManyPoints)
 
 
 class Placed(Numbers):
@@ -90,7 +92,7 @@ class Placed(Numbers):
 
     @property
     def kind(self) -> Any:
-        return Many if self.many else super().kind
+        return ManyPoints if self.many else super().kind
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         if name not in self.given:
@@ -171,7 +173,7 @@ class Attack:
         for name, here in self.places.items():
             least = 2.0**-20 if name in declared.positive else 0.0
             signed = np.abs(point[here]) + least if name in (*declared.positive, *declared.nonnegative) else point[here]
-            entries[name] = [*map(Column, signed)] if many else [*map(Fraction, signed.tolist())]
+            entries[name] = [*map(PointValues, signed)] if many else [*map(Fraction, signed.tolist())]
         return Placed(self.sizes, entries, many)
 
     def _failures(self, points: Any) -> Any:

@@ -39,7 +39,7 @@ class SideUndefined(Closer):
     """Raised when a side of a relation is undefined for some numbers, which then neither refute nor support it."""
 
 
-class NotShown(FalseStep):
+class NotDecided(FalseStep):
     """Raised for a relation that can be read, and is neither shown nor refuted: it may be true."""
 
     verdict = "what is printed is not shown"

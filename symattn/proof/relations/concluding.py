@@ -25,7 +25,7 @@ from symattn.proof.inequality import Certificate
 from symattn.proof.premises import About, Concluded, Premise, Sign
 from symattn.proof.prover import Proof, prove, unsimplified
 from symattn.proof.refuting import CounterexampleSearch, spot_check
-from symattn.proof.relations.comparing import FalseStep, NotShown
+from symattn.proof.relations.comparing import FalseStep, NotDecided
 from symattn.proof.relations.compiling import Compiled, Link
 from symattn.proof.relations.glossary import Gap, Glossary
 from symattn.proof.relations.part_values import Unread, Value
@@ -278,7 +278,7 @@ def inequalities(
         gap = gaps.get(larger) or gaps.get(smaller) or (larger if is_zero(smaller) else None)
         result = _bounded(compiled, smaller, larger, gap, link.sign in "<>") if gap else None
         if gaps and not result:
-            raise NotShown(f"{text(smaller)} {link.sign} {text(larger)}: no gap shows it")
+            raise NotDecided(f"{text(smaller)} {link.sign} {text(larger)}: no gap shows it")
         yield result
 
 

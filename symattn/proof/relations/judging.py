@@ -23,8 +23,8 @@ from symattn.proof.relations.comparing import (
     CLOSER,
     Closer,
     FalseStep,
+    NotDecided,
     NotRead,
-    NotShown,
     SideUndefined,
     compared,
     compared_if_finite,
@@ -187,7 +187,7 @@ def _general(question: RelationQuestion) -> Evidence:
     if None not in result:
         return _proved(_where(question, compiled), result)
     if question.glossary.laws:
-        raise NotShown(f"{text(question.relation)} is not proved under every law that was assumed")
+        raise NotDecided(f"{text(question.relation)} is not proved under every law that was assumed")
     return _checked(compiled, every, drawn, question.sharp)
 
 
@@ -283,18 +283,18 @@ def _met(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
     return True
 
 
-def _telling(compiled: Compiled, every: Sequence[Link], worlds: Iterable[Numbers]) -> tuple[list[Numbers], bool]:
+def _decisive(compiled: Compiled, every: Sequence[Link], worlds: Iterable[Numbers]) -> tuple[list[Numbers], bool]:
     """Return the numbers that tell that every link holds, and whether a side is undefined for others. Raises FalseStep
     if a link does not hold."""
-    telling, undefined = [], False
+    decisive, undefined = [], False
     for world in worlds:
         try:
             compared(compiled, every, world)
         except Closer as reason:
             undefined |= isinstance(reason, SideUndefined)
         else:
-            telling.append(world)
-    return telling, undefined
+            decisive.append(world)
+    return decisive, undefined
 
 
 def _worlds(compiled: Compiled) -> Iterator[Numbers]:
@@ -330,7 +330,7 @@ def _checked(
             raise Unread("no numbers were found that meet the conditions")
         if only and any(_met(compiled, every, world) for world, meets in every_world if not meets):
             raise FalseStep(f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too")
-        met, undefined = _telling(compiled, every, met)
+        met, undefined = _decisive(compiled, every, met)
         if len(met) < _ENOUGH:
             raise Unread("too few numbers tell whether it holds")
         note((), equal_sizes(met[0].sizes) or "any size")
@@ -393,7 +393,7 @@ def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link
         world.balls = balls
         with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
             if _met(compiled, where, world):
-                undefined |= _telling(compiled, links_, [world])[1]
+                undefined |= _decisive(compiled, links_, [world])[1]
     if equal and walked.doubt and walked.compares:
         raise Undecided(walked.doubt)
     return undefined
@@ -405,7 +405,7 @@ def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence
         worlds = ((w, near) for kind, near in map(EXTREME.__getitem__, how.split())
                   for w in extreme(compiled.declared.sorts(), kind) if _met(compiled, where, w))  # fmt: skip
         if not any(_comes_near(compiled, link, world, near) for world, near in worlds):
-            raise NotShown(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
+            raise NotDecided(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
 
 
 def _comes_near(compiled: Compiled, link: Link, world: Numbers, near: float) -> bool:

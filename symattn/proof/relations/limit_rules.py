@@ -17,7 +17,7 @@ from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 from symattn.proof.certified import accepted
 from symattn.proof.premises import About, Concluded
-from symattn.proof.relations.comparing import NotShown
+from symattn.proof.relations.comparing import NotDecided
 from symattn.proof.relations.compiling import Compiled, links
 from symattn.proof.relations.concluding import shown
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
@@ -30,7 +30,7 @@ _CONTINUOUS = (nt.Name, nt.Number, nt.Sum, nt.Neg, nt.Product, nt.Over, nt.Big)
 def limit(
     relation: Relation, condition: Relation, form: Node, glossary: Glossary, decide: Callable[[Relation], Evidence]
 ) -> Evidence:
-    """Return the evidence for x → c as β → ∞ or 0, where x = ``form``. Raises NotShown."""
+    """Return the evidence for x → c as β → ∞ or 0, where x = ``form``. Raises NotDecided."""
     try:
         letter, value = _condition(condition)
         (sign, printed), *others = relation.rest
@@ -40,17 +40,17 @@ def limit(
             raise Unread(f"a limit with the letter {text(letter)}")
         there = _at(form, letter, value, glossary)
     except Unread as reason:
-        raise NotShown(f"{text(relation)}: {reason}") from reason
+        raise NotDecided(f"{text(relation)}: {reason}") from reason
     premises = [decide(nt.equals(a, b)) for a, b in ((there, printed), (relation.first, form)) if a != b]
     unproved = next((p for p in premises if p.grade is not Grade.PROVED), None)
     if unproved:
-        raise NotShown(f"{text(relation)}: a premise is {unproved}")
+        raise NotDecided(f"{text(relation)}: a premise is {unproved}")
     _expect_accepted(relation, (letter, value), form, there, glossary)
     return all_of(reversed(premises))
 
 
 def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, there: Node, glossary: Glossary) -> None:
-    """Raise NotShown unless the checker derives the limit from proofs of the premises."""
+    """Raise NotDecided unless the checker derives the limit from proofs of the premises."""
     compiled, printed, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
     equations = {nt.equals(a, b) for a, b in ((there, printed), (relation.first, form)) if a != b}
     result = [x for equation in equations for x in shown(compiled, links(equation), {}, {})]
@@ -65,7 +65,7 @@ def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, t
     step = Concluded("limit", by, conclusions, about)
     proved = Evidence(Grade.PROVED)
     if None in result or accepted(proved, (), (step,)) is not proved:
-        raise NotShown(f"{text(relation)}: the checker does not reach the limit")
+        raise NotDecided(f"{text(relation)}: the checker does not reach the limit")
     note((step,))
 
 

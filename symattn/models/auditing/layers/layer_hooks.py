@@ -12,7 +12,7 @@ from symattn.document.errors import SymattnError
 from symattn.models.auditing.begun import defect
 from symattn.models.auditing.layers.layer_judge import Judge
 from symattn.models.auditing.layers.part_judge import LayerFinding
-from symattn.models.auditing.layers.seen import Handed, Pass, begun
+from symattn.models.auditing.layers.seen import Pass, TokenDigests, begun
 from symattn.models.auditing.patches import doing, reading
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
@@ -34,7 +34,7 @@ class Layers:
         self._known: WeakSet[Module] = WeakSet()
         self._running = threading.local()
         self._searched = 0
-        self._noted: WeakKeyDictionary[object, dict[str, Handed]] = WeakKeyDictionary()
+        self._noted: WeakKeyDictionary[object, dict[str, TokenDigests]] = WeakKeyDictionary()
 
     def know(self, root: Module) -> None:
         """Hook the layers within a module."""
@@ -120,7 +120,7 @@ class Layers:
         cache = next((a for a in (*args, *kwargs.values()) if hasattr(a, "get_seq_length")), None)
         if cache is not None:
             seen.name, seen.noted = name, self._noted.setdefault(cache, {})
-            seen.handed = seen.noted.pop(name, None)  # a pass whose attention is not seen leaves none
+            seen.earlier = seen.noted.pop(name, None)  # a pass whose attention is not seen leaves none
         rows = seen.rows(tokens)
         if rows is not None:
             seen.gave["x"] = rows

@@ -34,7 +34,7 @@ class TokenRows:
     dtype: str
 
 
-class Handed(NamedTuple):
+class TokenDigests(NamedTuple):
     """Digests (b, n, 2) of the keys and values that attention was handed, of tokens from ``start`` on.
 
     Those before ``known`` came out of the cache before any pass was seen. Arrays of another ``form`` do not compare.
@@ -51,7 +51,7 @@ class Pass:
     """One pass through a layer: the sampled tokens, by item and position, and arrays by their roles.
 
     ``given`` and ``gave`` hold the inputs and outputs of modules, by part. ``called`` holds the arguments of attention,
-    and ``answered`` its result, heads side by side. ``noted`` holds what attention was handed, by layer: ``handed`` in
+    and ``answered`` its result, heads side by side. ``noted`` holds what attention was handed, by layer: ``earlier`` in
     the earlier passes of this one, ``name``. ``cached`` are findings on that. ``reason`` says why the pass cannot be
     judged.
     """
@@ -68,8 +68,8 @@ class Pass:
     called: dict[str, TokenRows | str] = field(default_factory=dict)
     answered: TokenRows | None = None
     name: str = ""
-    noted: dict[str, Handed] = field(default_factory=dict)
-    handed: Handed | None = None
+    noted: dict[str, TokenDigests] = field(default_factory=dict)
+    earlier: TokenDigests | None = None
     cached: tuple[PartFinding, ...] = ()
     reason: str = ""
 
@@ -134,7 +134,7 @@ class Pass:
 
         A cache may have dropped the oldest tokens, or the last ones, and reordered or repeated the items of the batch.
         """
-        k, v, last, past = received.k, received.v, self.handed, self.past
+        k, v, last, past = received.k, received.v, self.earlier, self.past
         older = self.first(k)
         self.cached = (PartFinding(_CACHE, open=("cached keys and values",)),) if older else ()
         lossy = self.context is not None and self.context.lossy
@@ -142,7 +142,7 @@ class Pass:
             return
         digests = np.stack([_digest(k), _digest(v)], axis=-1)[:, : older + self.n]
         form = received.via, *(t for a in (k, v) for t in (a.dtype, a.shape[1], a.shape[3]))
-        self.noted[self.name] = Handed(form, past - older, past, digests)
+        self.noted[self.name] = TokenDigests(form, past - older, past, digests)
         if not older or last is None or last.form != form:
             return
         start, stop = past - older - last.start, past - last.start
@@ -156,7 +156,7 @@ class Pass:
 
 
 def _digest(tensor: Tensor) -> NDArray[np.int64]:
-    """Return a number of 64 bits for each token of (b, h, n, d): different ones are of different bits."""
+    """Return a number of 64 bits for each token of (b, h, n, d); if two numbers differ, so do the tokens' bits."""
     import torch
 
     bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
