@@ -16,7 +16,7 @@ from symattn.arrays.index.expressions import Expression
 from symattn.arrays.index.positions import as_number
 from symattn.document import notation as nt
 from symattn.document.errors import InputError, Refused, Undecided
-from symattn.document.notation import Node, Relation
+from symattn.document.notation import Name, Node, Relation
 from symattn.proof.prover import unsimplified
 from symattn.proof.relations.glossary import Glossary, spelt
 from symattn.proof.relations.part_values import Several, Unread, Value, filled, spread
@@ -68,6 +68,7 @@ class Compiled:
         """Return the function that gives ``gap``, with the axes of both sides."""
 
         def work(reader: Reader) -> Any:
+            reader.free = frozenset(free_names(smaller, larger, gap))
             x, y, z = map(reader.one, (smaller, larger, gap))
             letters = tuple(dict.fromkeys((*x.letters, *y.letters, *z.letters)))
             return spread(z, letters, max(x.rank, y.rank))
@@ -78,6 +79,7 @@ class Compiled:
         """Return formulas in letters, place by place, before any simplification."""
 
         def work(reader: Reader) -> list[Any]:
+            reader.free = frozenset(free_names(*formulas))
             result = [reader.one(x) for x in formulas]
             letters = tuple(dict.fromkeys(i for x in result for i in x.letters))
             return [spread(x, letters, max(y.rank for y in result)) for x in result]
@@ -149,7 +151,8 @@ def _as_matrix(arrays: Mapping[str, Any], order: object, length: object) -> Any:
 def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> Iterator[tuple[Any, Any]]:
     """Yield the two sides of a relation as arrays of one shape. Raises Unread if their shapes or letters differ; with
     ``bounds``, one side may have fewer indices than the other."""
-    x, y = reader.side(left), reader.side(right)
+    free = frozenset(free_names(left, right))
+    x, y = reader.side(left, free), reader.side(right, free)
     alike = reader.glossary.alike
     if alike and isinstance(x, Several) and isinstance(y, Several):
         x, y = alike(x), alike(y)
@@ -162,6 +165,19 @@ def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> I
             yield _aligned(a, b, left, right, bounds)
     else:
         yield _aligned(x, y, left, right, bounds, bool(reader.glossary.formats))
+
+
+def free_names(*formulas: Node) -> Iterator[str]:
+    """Yield the names, indices among them, that stand outside sums over them; Σ_{i<j} may be over both."""
+    for x in formulas:
+        if isinstance(x, nt.Big):
+            index = x.index
+            pair = isinstance(index, Relation) and index.rest[0][0] != "≠" and isinstance(index.rest[0][1], Name)
+            over = index if pair or not isinstance(index, Relation) else index.first
+            yield from {*free_names(*nt.parts(x))} - {y.base for y in nt.within(over) if isinstance(y, Name)}
+        else:
+            yield from ([x.base] if isinstance(x, Name) else [])
+            yield from free_names(*nt.parts(x))
 
 
 def _aligned(x: Value, y: Value, left: Node, right: Node, bounds: bool, infinite: bool = False) -> tuple[Any, Any]:

@@ -33,7 +33,8 @@ class LetterMeanings:
         self.sums: dict[str, str] = {}
         self.from_zero: set[str] = set()
         self.found: dict[str, Found] = {}
-        self.sides: dict[Node, Found] = {}
+        self.sides: dict[tuple[Node, frozenset[str]], Found] = {}
+        self.free: frozenset[str] = frozenset()
         self.open: list[str] = []
         self.touched: set[str] = set()
         self.measured: set[str] = set()
@@ -43,6 +44,7 @@ class LetterMeanings:
         """Return a reader of parts of the same formula, on other arrays."""
         inner = type(self)(self.glossary, arrays, self.lengths)
         inner.sums, inner.touched, inner.measured = dict(self.sums), self.touched, self.measured
+        inner.free = self.free
         return inner
 
     @property
@@ -68,12 +70,12 @@ class LetterMeanings:
         """Return the value of a part of a formula. Raises Unread if it has none."""
         raise NotImplementedError
 
-    def side(self, x: Node) -> Found:
-        """Return the value of a side of a relation, in which no index is bound from outside."""
-        if x not in self.sides:
-            self.sums, self.from_zero = {}, set()
-            self.sides[x] = self.read(x)
-        return self.sides[x]
+    def side(self, x: Node, free: frozenset[str]) -> Found:
+        """Return the value of a side of a relation with these ``free`` letters; none is bound from outside."""
+        if (x, free) not in self.sides:
+            self.sums, self.from_zero, self.free = {}, set(), free
+            self.sides[x, free] = self.read(x)
+        return self.sides[x, free]
 
     def number(self, x: int | Fraction) -> Value:
         """Return a rational number as a value."""
@@ -109,11 +111,11 @@ class LetterMeanings:
         if key in self.open:
             raise Unread(f"{key} is defined by itself")
         self.open.append(key)
-        outer_sums, self.sums = self.sums, {}
+        outer, self.sums, self.free = (self.sums, self.free), {}, frozenset()
         try:
             result = self._letter(key)
         finally:
-            self.sums = outer_sums
+            self.sums, self.free = outer
             self.open.pop()
         if result is not None:
             self.found[key] = result
@@ -142,6 +144,7 @@ class LetterMeanings:
             return Value(array, (), len(array.shape), self.glossary.rows and len(array.shape) == 1)
         if not meaning.letters:
             return self.vector(self.read(meaning.body))
+        self.free = frozenset(meaning.letters)
         body = self.one(meaning.body)
         for letter in (i for i in meaning.letters if i not in body.letters):
             body = v.both(body, self.position(letter), v.filled)

@@ -207,6 +207,8 @@ class Reader(LetterMeanings):
             return self.part(result, parts)
         if x.style == "abs" and text(x.body) in self.glossary.sets:
             return Value(self.xp.asarray(self.length(self.glossary.sets[text(x.body)])))
+        if x.style == "floor":
+            raise Unread("⌊…⌋ outside an index")
         result = self.one(x.body)
         return result.on(abs) if x.style == "abs" else self._norm(result, x.sub)
 
@@ -325,7 +327,8 @@ class Reader(LetterMeanings):
             self.sums = remaining
 
     def _compared(self, x: nt.Big, index: nt.Relation) -> Value:
-        """Read Σ_{i<j} over both indices, Σ_{ℓ≠m} over ℓ and Σ_{j ≤ i − n} over j; Σ, max and min over a set."""
+        """Read Σ_{j<i} over j if i stands elsewhere, else Σ_{i<j} over both; Σ_{ℓ≠m} over ℓ and Σ_{j ≤ i − n} over j;
+        Σ, max and min over a set."""
         if len(index.rest) != 1:
             raise Unread(f"the range {text(index)}")
         (sign, second), i = index.rest[0], self.index(index.first)
@@ -339,9 +342,11 @@ class Reader(LetterMeanings):
         if place is not None:
             column = self.compared(i, sign, "", place)
             return self.over(v.both(self.one(x.body), column, mul), [i])
-        j = self.index(second)
-        body = v.both(self.one(x.body), self.compared(i, sign, j), mul)
-        return self.over(body, [i] if sign == "≠" else [i, j])
+        j, body = self.index(second), self.one(x.body)
+        alone = sign == "≠" or j in self.free or j in self.sums or j not in body.letters
+        if not alone and (sign not in "<>" or j < i):
+            raise Unread(f"whether the sum over {text(index)} is over {j}, too")
+        return self.over(v.both(body, self.compared(i, sign, j), mul), [i] if alone else [i, j])
 
     def _over_set(self, x: nt.Big, i: str, sign: str, of: str) -> Value:
         """Return Σ, max or min over the indices in a set, the first block of the axis, or over all others."""

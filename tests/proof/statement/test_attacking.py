@@ -1,4 +1,4 @@
-"""Smooth bounds that fail only near equal arrays, near multiples, or by little; and sharp bounds that hold."""
+"""Bounds that fail near equal arrays, near multiples, by little, or where a sign is 0; and sharp bounds that hold."""
 
 import pytest
 
@@ -17,6 +17,9 @@ FALSE = [
     "|sigmoid(a) − sigmoid(b)| ≤ 6/25 |a − b|",
     "a e^(−3 a) ≤ 61/500",
     "tanh(relu(a)) (1 − tanh(relu(a))) ≤ 249/1000",
+    "sign(a)² = 1",
+    "|sign(a)| + |sign(b)| ≥ 1",
+    "sign(x_1 − y_1)² ≥ 1",
 ]
 TRUE = [
     "a (1 − a) ≤ 1/4",
@@ -24,6 +27,7 @@ TRUE = [
     "|x·y| ≤ ‖x‖ ‖y‖",
     "|sigmoid(a) − sigmoid(b)| ≤ 1/4 |a − b|",
     "‖relu(x) − relu(y)‖ ≤ ‖x − y‖",
+    "sign(a) sign(b) = sign(a b)",
 ]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from symattn.attention.letters_of_attention import D_K, N_K
+from symattn.document import formulas
 from symattn.document import notation as nt
 from symattn.document.evidence import Grade
 from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
@@ -13,8 +14,10 @@ from symattn.document.text import text
 from symattn.proof.expectation import law_with
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import RelationQuestion, judged
 from symattn.proof.relations.section import Section
 from symattn.proof.relations.sentences import defined
+from symattn.theorems.texts import letters_of
 from tests.letters import mean, var
 
 Q, K, V, S, A, ONES = (Name(x) for x in ("Q", "K", "V", "S", "A", "𝟏"))
@@ -69,6 +72,7 @@ REFUSED: list[tuple[Node, str]] = [
     (relation(e**t, "≤", e ** (2 * t)), "false"),
     (equals(t / (t - t), 1), "Zero|zero"),
     (call("softmax", s), "no relation"),
+    (equals(nt.Fence("floor", t), t), "⌊…⌋ outside an index"),
 ]
 
 
@@ -292,6 +296,28 @@ def _block(reader: Any, parts: tuple[Node, ...]) -> Any:
     """B_1 or B_h."""
     place = reader.whole_number(parts[0])
     return reader.array("B")[place - 1]
+
+
+PREFIXES = [
+    ("Σ_{j < i} x_j + x_i = Σ_{j ≤ i} x_j", "proved"),
+    ("c_i − Σ_{j<i} x_j = x_i", "proved"),
+    ("Σ_{i=1}^n Σ_{j<i} x_i x_j = Σ_{i<j} x_i x_j", "proved"),
+    ("Σ_{i<j} (x_i − x_j)² = n Σ_{i=1}^n x_i² − (Σ_{i=1}^n x_i)²", "proved"),
+    ("Σ_{j ≤ i} e^{x_j} + e^{x_i} ≥ Σ_{l=1}^n e^{x_l}", "false at"),
+    ("c_i ≥ Σ_{l=1}^n x_l − Σ_{l=1}^n |x_l|/2", "false at"),
+    ("Σ_{j ≤ i} x_i x_j ≥ 0", "is over i, too"),
+]
+"""Σ_{j<i} is over j alone if i stands elsewhere, and over pairs if it cannot be meant otherwise."""
+
+
+@pytest.mark.parametrize(("typed", "found"), PREFIXES)
+def test_sums_up_to_an_index(typed: str, found: str) -> None:
+    letters = letters_of("new | x n | sizes n | index i n, j n, l n | where c_i = Σ_{j ≤ i} x_j", {})
+    try:
+        answer = judged(RelationQuestion(formulas.formula(typed), letters)).grade.value  # type: ignore[arg-type]
+    except FalseStep as reason:
+        answer = str(reason)
+    assert found in answer
 
 
 def test_ranks_and_determinants() -> None:
