@@ -2,23 +2,29 @@
 which it comes nearest to failing, or fails already, are moved on.
 
 The points begin at all scales; in half of them, an array is another one plus a little, or a multiple of another one.
+Where the sides of a strict bound may meet, simple numbers are tried; if balls see them meet at others, it is open.
 Floats only suggest where to look: who asks confirms what is yielded here in exact numbers or in balls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from symattn.arrays.ball import precision
 from symattn.arrays.entries import Entries
 from symattn.arrays.functions import of_floats
 from symattn.arrays.namespace import Namespace
-from symattn.document.errors import Undecided
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.text import text
+from symattn.proof.relations.comparing import NotDecided
 from symattn.proof.relations.compiling import Compiled, Link
+from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
 
 _TURNS = ((2, 2), (2, 3), (3, 2))  # sizes, for sorts in turn
@@ -26,6 +32,12 @@ _POINTS, _KEPT, _ROUNDS = 256, 16, 14  # points of a round, those moved on by ea
 _READS = 24  # of the sides for the points of a round, which are as many as there are cells with some of them
 _YIELDED = 3  # points at each sizes that are to be confirmed, at most
 _BEYOND = 1e-9  # rounding explains a smaller failure of a bound, relative to its sides
+_ROUNDED = (1, 2, 3, 5, 7, 60)  # denominators of all entries but one, along which the sides of a strict bound may meet
+_STEPS, _WIDTHS = np.linspace(-2, 2, 9), 4.0 ** -np.arange(22)  # by which the sides are brought nearest to each other
+_BITS = 256  # of balls that tell whether they do
+_BESIDE = 2.0**-10  # of a place at which they seem to meet, relative to its entries
+_SIMPLE = 1000  # the largest denominator of the entry, or of its square, at which they meet
+_MEETING = 8  # points from which such points are sought, and points that are to be confirmed, at each sizes
 
 
 class _Mixed(Undecided):
@@ -102,13 +114,30 @@ class Placed(Numbers):
         return self.lift(entries.reshape([self.axis(a) for a in shape.split()]))
 
 
+class Rooted(Placed):
+    """Numbers whose squares are given, with their signs."""
+
+    def lift(self, entries: Any) -> Any:
+        return super().lift(np.where(entries < 0, -1, 1)) * self.xp.sqrt(super().lift(abs(entries)))
+
+
 def worlds(compiled: Compiled, every: Sequence[Link], where: Sequence[Link]) -> Iterator[Placed]:
     """Yield numbers at which, in floats, the conditions hold and a bound is false."""
-    bounds, sorts = [x for x in every if x.sign != "="], compiled.declared.sorts()
+    bounds, sorts, touched = [x for x in every if x.sign != "="], compiled.declared.sorts(), False
     sizes = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in _TURNS if bounds]
     for n, lengths in enumerate(sizes):
         if lengths not in sizes[:n]:
-            yield from Attack(compiled, bounds, where, lengths).points()
+            attack = Attack(compiled, bounds, where, lengths)
+            yield from attack.points()
+            yield from attack.meetings()
+            touched |= attack.touched
+    if touched:
+        first = text(bounds[0].left)
+        raise NotDecided(f"{first} {bounds[0].sign} …: its sides come as near to each other as balls tell")
+
+
+def _signed_square(x: Fraction) -> Fraction:
+    return x * abs(x)
 
 
 class Attack:
@@ -125,6 +154,8 @@ class Attack:
         ends = np.cumsum([0, *lengths.values()]).tolist()
         self.places = {name: slice(a, b) for name, a, b in zip(lengths, ends, ends[1:], strict=False)}
         self.count = ends[-1]
+        self.worst: Any = np.empty((0, self.count))
+        self.touched = False
 
     def points(self) -> Iterator[Placed]:
         """Yield numbers at which a bound is false in floats, the worst of a round first."""
@@ -138,10 +169,56 @@ class Attack:
                 left -= 1
                 yield self._placed(points[worst])
                 failures[:, worst] = -np.inf
+            self.worst = points[np.argsort(failures[1])[-_MEETING:]]
             kept = np.unique(np.argsort(failures)[:, -_KEPT:])
             new = self._moved(points[kept])
             failures = np.concatenate([failures[:, kept], self._failures(new)], axis=1)
             points = np.concatenate([points[kept], new])
+
+    def meetings(self) -> Iterator[Placed]:
+        """Yield numbers at which the sides of a strict bound may be equal: those along one entry at which they come
+        nearest, if it or its square is about a simple fraction; the other entries are rounded."""
+        self.bounds = [x for x in self.bounds if x.sign in "<>"]
+        if not self.bounds or self.compiled.declared.units:
+            return
+        rounded = [np.round(self.worst * q) / q for q in _ROUNDED]
+        whole, rows = np.array([self.worst] * len(rounded)), np.array(rounded)
+        axis = np.eye(self.count, dtype=bool)
+        rows = np.where(axis, whole[:, :, None], rows[:, :, None]).reshape(-1, self.count)
+        axes, gaps = np.tile(axis, (len(rows) // max(self.count, 1), 1)), np.empty(0)
+        for width in _WIDTHS:
+            tried = rows[:, None] + width * _STEPS[:, None] * axes[:, None]
+            every = self._failures(tried.reshape(-1, self.count))[1].reshape(len(rows), len(_STEPS))
+            rows, gaps = tried[np.arange(len(rows)), np.argmax(every, axis=1)], every.max(axis=1, initial=-np.inf)
+        different = np.unique(np.round(rows, 6), axis=0, return_index=True)[1]
+        for n in different[np.argsort(-gaps[different])][:_MEETING]:
+            point, self.touched = rows[n], self.touched or self._touches(rows[n], axes[n])
+            given = self._placed(point).given
+            for simple in (
+                lambda x: _signed_square(x.limit_denominator(_SIMPLE)),
+                lambda x: _signed_square(x).limit_denominator(_SIMPLE),
+            ):
+                yield Rooted(self.sizes, {name: [*map(simple, entries)] for name, entries in given.items()})
+
+    def _touches(self, point: Any, axis: Any) -> bool:
+        """Return whether the sides, in balls, are 10⁹ times as near to each other here as on both sides along the axis,
+        and no strict condition and no sign is nearly violated."""
+        little, strict = _BESIDE * (1 + np.abs(point)), [x for x in self.where if x.sign in "<>≠"]
+        if any((np.abs(point) < little)[self.places[name]].any() for name in self.compiled.declared.positive):
+            return False
+        with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
+            here, *beside = (self._apart(self.bounds, point + side * little * axis) for side in (0, 1, -1))
+            near = here[1] < _BEYOND * min(least for least, _ in beside)
+            return near and self._apart(strict, point)[0] > little.max()
+        return False
+
+    def _apart(self, links: Sequence[Link], point: Any) -> tuple[float, float]:
+        """Return bounds of how far apart the sides of relations are at least, from balls."""
+        world = self._placed(point)
+        every = (pair for link in links for pair in self.compiled.stated(link, world))
+        gaps = [abs(x - y) for a, b in every for x, y in np.broadcast(a.entries, b.entries)]
+        ends = [(float(x.abs_lower()), float(x.abs_upper())) for x in gaps] or [(np.inf, np.inf)]
+        return min(least for least, _ in ends), min(most for _, most in ends)
 
     def _first(self) -> Any:
         """Return points at all scales, half of them with arrays that are near or multiples of each other."""
@@ -201,7 +278,7 @@ class Attack:
         for gap, scale in (x for link in self.bounds for x in self._gaps(link, world)):
             ratios = np.fmax(ratios, np.where(scale > _BEYOND, gap / scale, -np.inf))
             gaps = np.fmax(gaps, np.where(np.isfinite(gap), gap, -np.inf))
-        for gap, _ in (x for link in self.where for x in self._gaps(link, world)):
+        for gap, _ in (x for link in self.where if link.sign != "≠" for x in self._gaps(link, world)):
             met &= gap <= 0
         return np.where(met, (ratios, gaps), -np.inf)
 

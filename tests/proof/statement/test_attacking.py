@@ -3,7 +3,7 @@
 import pytest
 
 from symattn.document.formulas import formula
-from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.comparing import FalseStep, NotDecided
 from symattn.proof.relations.judging import RelationQuestion, judged
 from symattn.theorems.texts import letters_of
 
@@ -17,6 +17,11 @@ FALSE = [
     "|sigmoid(a) − sigmoid(b)| ≤ 6/25 |a − b|",
     "a e^(−3 a) ≤ 61/500",
     "tanh(relu(a)) (1 − tanh(relu(a))) ≤ 249/1000",
+    "(3 a − 7)² + (5 b − 2)² > 0",
+    "(a b − 3)² > 0",
+    "0 < (a² − 2)² + (b − 1/7)²",
+    "‖(a − 3/7) x − y‖ > 0",
+    "(tanh(a b) − tanh(2/3))² > 0",
     "sign(a)² = 1",
     "|sign(a)| + |sign(b)| ≥ 1",
     "sign(x_1 − y_1)² ≥ 1",
@@ -28,6 +33,9 @@ TRUE = [
     "|sigmoid(a) − sigmoid(b)| ≤ 1/4 |a − b|",
     "‖relu(x) − relu(y)‖ ≤ ‖x − y‖",
     "sign(a) sign(b) = sign(a b)",
+    "lse(x) > x_1",
+    "√{1 + a²} − |a| > 0",
+    "a⁴ b² + a² b⁴ + 1 + 1/1000 > 3 a² b²",
 ]
 
 
@@ -40,3 +48,17 @@ def test_a_smooth_bound_that_fails_by_little_is_refuted(typed: str) -> None:
 @pytest.mark.parametrize("typed", TRUE)
 def test_a_sharp_bound_is_not_refuted(typed: str) -> None:
     judged(RelationQuestion(formula(typed), LETTERS))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("typed", ["(e^a − 2)² > 0", "(a³ − 2)² > 0"])
+def test_a_strict_bound_whose_sides_meet_at_numbers_that_have_no_name_is_not_decided(typed: str) -> None:
+    with pytest.raises(NotDecided, match="as near to each other"):
+        judged(RelationQuestion(formula(typed), LETTERS))  # type: ignore[arg-type]
+
+
+OPEN = [("(a − b)⁴ > 0", "a ≠ b"), ("(a − 7/3)⁴ > 0", "a ≠ 7/3"), ("1/a > 0", "a > 0")]
+
+
+@pytest.mark.parametrize(("typed", "where"), OPEN)
+def test_a_strict_bound_whose_sides_meet_outside_its_conditions_is_checked(typed: str, where: str) -> None:
+    judged(RelationQuestion(formula(typed), LETTERS, where=(formula(where),)))  # type: ignore[arg-type]
