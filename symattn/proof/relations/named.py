@@ -32,6 +32,8 @@ class LetterMeanings:
         self.glossary, self.arrays, self.lengths = glossary, dict(arrays), lengths
         self.sums: dict[str, str] = {}
         self.from_zero: set[str] = set()
+        self.counted: dict[tuple[str, int], int] = {}
+        self.over_sets: dict[str, str] = {}
         self.found: dict[str, Found] = {}
         self.sides: dict[tuple[Node, frozenset[str]], Found] = {}
         self.free: frozenset[str] = frozenset()
@@ -164,9 +166,9 @@ class LetterMeanings:
     def _name(self, x: Name) -> Found:
         if x.base in ("𝟏", "1") and (x.bold or x.base == "𝟏"):
             return replace(self.number(1), even=True)
-        if x == Name("e"):
+        if x == Name("e") and not self.glossary.knows("e"):
             return Value(self.xp.exp(self.xp.asarray(1)))
-        if x.base in ("δ", "δ̄") and len(x.sub) == 2:
+        if x.base in ("δ", "δ̄") and len(x.sub) == 2 and not self.glossary.knows(x.base):
             sign, place = "=" if x.base == "δ" else "≠", self._place(x.sub[1])
             return self.compared(self.index(x.sub[0]), sign, "" if place is not None else self.index(x.sub[1]), place)
         if not x.sub and (x.base in self.sums or (x.base in self.glossary.index and not self.glossary.knows(x.base))):
@@ -179,8 +181,16 @@ class LetterMeanings:
         for cut in reversed(range(len(x.sub))):
             whole = self.stem(text(Name(x.base, x.sub[:cut])))
             if whole is not None:
+                self._count(x.base, x.sub)
                 return self.part(whole, x.sub[cut:])
         raise Unread(f"the letter {text(x)} has no meaning here")
+
+    def _count(self, base: str, indices: tuple[Node, ...]) -> None:
+        """Raise Unread if an axis is counted from 0 here, as in Σ_{l=0}^{L−1}, and from 1 elsewhere, or the reverse."""
+        for axis, x in enumerate(indices):
+            begins = 0 if text(x) in self.from_zero else self.glossary.first
+            if text(x) not in self.glossary.places and self.counted.setdefault((base, axis), begins) != begins:
+                raise Unread(f"the indices of {base}, which begin with 0 and with 1")
 
     def _of_family(self, base: str, parts: tuple[Node, ...]) -> Found:
         result = self.glossary.families[base](cast("Reader", self), parts)

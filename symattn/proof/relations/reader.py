@@ -133,7 +133,8 @@ class Reader(LetterMeanings):
         return v.both(self.one(x.numerator), below, truediv)
 
     def _power(self, x: nt.Power) -> Value:
-        if x.base == Name("e"):
+        letter = self.letter("e") if self.glossary.knows("e") and "e" not in self.open else None
+        if x.base == Name("e") and (not isinstance(letter, Value) or letter.rank):  # a number e is another one
             result = self.one(x.exponent)
             if result.rank:
                 raise Unread("e to the power of what is not a number")
@@ -320,11 +321,11 @@ class Reader(LetterMeanings):
     def _big(self, x: nt.Big) -> Value:
         if x.operator == "prod":
             raise Unread("a product over an index")
-        remaining = dict(self.sums)
+        remaining, zero = dict(self.sums), set(self.from_zero)
         try:
             return self._compared(x, x.index) if isinstance(x.index, nt.Relation) else self._ranged(x)
         finally:
-            self.sums = remaining
+            self.sums, self.from_zero = remaining, zero
 
     def _compared(self, x: nt.Big, index: nt.Relation) -> Value:
         """Read Σ_{j<i} over j if i stands elsewhere, else Σ_{i<j} over both; Σ_{ℓ≠m} over ℓ and Σ_{j ≤ i − n} over j;
@@ -352,6 +353,8 @@ class Reader(LetterMeanings):
         """Return Σ, max or min over the indices in a set, the first block of the axis, or over all others."""
         if of not in self.glossary.sets:
             raise Unread(f"the set {of}")
+        if self.over_sets.setdefault(self.sort(i), of) != of:  # which would be one within the other
+            raise Unread(f"two sets of indices, {self.over_sets[self.sort(i)]} and {of}")
         body, length = self.one(x.body), self.length(self.glossary.sets[of])
         if i not in body.letters:
             raise Unread(f"the index {i} does not occur")

@@ -306,13 +306,25 @@ PREFIXES = [
     ("Σ_{j ≤ i} e^{x_j} + e^{x_i} ≥ Σ_{l=1}^n e^{x_l}", "false at"),
     ("c_i ≥ Σ_{l=1}^n x_l − Σ_{l=1}^n |x_l|/2", "false at"),
     ("Σ_{j ≤ i} x_i x_j ≥ 0", "is over i, too"),
+    ("Σ_{l=0}^{n−1} x_l = Σ_{l=1}^n x_l", "begin with 0 and with 1"),
+    ("|x_1| ≤ Σ_{l=0}^{n−1} |x_l|", "begin with 0 and with 1"),
+    ("Σ_{j∈M} x_j² ≤ Σ_{j∈N} x_j²", "two sets of indices"),
+    ("e ≥ 0", "false at"),
+    ("e^x_1 > 0", "the power"),
+    ("δ_ij δ_ij = δ_ij", "false at"),
+    ("u_j = e^{x_j}", "proved"),
 ]
-"""Σ_{j<i} is over j alone if i stands elsewhere, and over pairs if it cannot be meant otherwise."""
+"""Σ_{j<i} is over j alone if i stands elsewhere, and over pairs if it cannot be meant otherwise; a declared letter
+is no other of its name."""
 
 
 @pytest.mark.parametrize(("typed", "found"), PREFIXES)
-def test_sums_up_to_an_index(typed: str, found: str) -> None:
-    letters = letters_of("new | x n | sizes n | index i n, j n, l n | where c_i = Σ_{j ≤ i} x_j", {})
+def test_sums_over_indices_and_letters_of_several_meanings(typed: str, found: str) -> None:
+    letters = letters_of(
+        f"new | x m+k+r, δ m+k+r m+k+r{', e' * typed.startswith('e')} | index i m+k+r, j m+k+r, l m+k+r | sizes n m+k+r"
+        " | sets M m, N m+k | where c_i = Σ_{j ≤ i} x_j; u_j = e^{x_j}",
+        {},
+    )
     try:
         answer = judged(RelationQuestion(formulas.formula(typed), letters)).grade.value  # type: ignore[arg-type]
     except FalseStep as reason:
