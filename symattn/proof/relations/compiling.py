@@ -168,12 +168,11 @@ def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> I
 
 
 def free_names(*formulas: Node) -> Iterator[str]:
-    """Yield the names, indices among them, that stand outside sums over them; Σ_{i<j} may be over both."""
+    """Yield the names, indices among them, that stand outside sums over them; Σ_{i<j} and Σ_{i≠j} may be over both."""
     for x in formulas:
         if isinstance(x, nt.Big):
             index = x.index
-            pair = isinstance(index, Relation) and index.rest[0][0] != "≠" and isinstance(index.rest[0][1], Name)
-            over = index if pair or not isinstance(index, Relation) else index.first
+            over = index.first if isinstance(index, Relation) and not isinstance(index.rest[0][1], Name) else index
             yield from {*free_names(*nt.parts(x))} - {y.base for y in nt.within(over) if isinstance(y, Name)}
         else:
             yield from ([x.base] if isinstance(x, Name) else [])

@@ -328,8 +328,8 @@ class Reader(LetterMeanings):
             self.sums, self.from_zero = remaining, zero
 
     def _compared(self, x: nt.Big, index: nt.Relation) -> Value:
-        """Read Σ_{j<i} over j if i stands elsewhere, else Σ_{i<j} over both; Σ_{ℓ≠m} over ℓ and Σ_{j ≤ i − n} over j;
-        Σ, max and min over a set."""
+        """Read Σ_{j<i} over j if i stands elsewhere, else Σ_{i<j} over both; Σ_{j ≤ i − n} over j; Σ, max and min over
+        a set."""
         if len(index.rest) != 1:
             raise Unread(f"the range {text(index)}")
         (sign, second), i = index.rest[0], self.index(index.first)
@@ -344,7 +344,7 @@ class Reader(LetterMeanings):
             column = self.compared(i, sign, "", place)
             return self.over(v.both(self.one(x.body), column, mul), [i])
         j, body = self.index(second), self.one(x.body)
-        alone = sign == "≠" or j in self.free or j in self.sums or j not in body.letters
+        alone = j in self.free or j in self.sums or j not in body.letters
         if not alone and (sign not in "<>" or j < i):
             raise Unread(f"whether the sum over {text(index)} is over {j}, too")
         return self.over(v.both(body, self.compared(i, sign, j), mul), [i] if alone else [i, j])

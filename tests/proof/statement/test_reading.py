@@ -306,6 +306,8 @@ PREFIXES = [
     ("Σ_{j ≤ i} e^{x_j} + e^{x_i} ≥ Σ_{l=1}^n e^{x_l}", "false at"),
     ("c_i ≥ Σ_{l=1}^n x_l − Σ_{l=1}^n |x_l|/2", "false at"),
     ("Σ_{j ≤ i} x_i x_j ≥ 0", "is over i, too"),
+    ("Σ_{i≠j} δ_ij = 0 x_1", "is over j, too"),
+    ("Σ_{j≠i} δ_ij + δ_i_i = Σ_{j=1}^n δ_ij", "proved"),
     ("Σ_{l=0}^{n−1} x_l = Σ_{l=1}^n x_l", "begin with 0 and with 1"),
     ("|x_1| ≤ Σ_{l=0}^{n−1} |x_l|", "begin with 0 and with 1"),
     ("Σ_{j∈M} x_j² ≤ Σ_{j∈N} x_j²", "two sets of indices"),
