@@ -54,7 +54,7 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
     evidence = decision.evidence
     if not outcome.sound and evidence.grade is not Grade.REFUTED:
         evidence = Evidence(Grade.UNDECIDED, _unsound(outcome))
-    if reading and reading.wrong:
+    if reading and reading.wrong and evidence.grade is not Grade.REFUTED:
         evidence = Evidence(Grade.UNDECIDED, reading.wrong)
     refuted: Text = ()
     if evidence.grade is Grade.REFUTED:

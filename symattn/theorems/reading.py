@@ -15,7 +15,7 @@ from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Relation
 from symattn.document.text import text
 from symattn.proof.hypotheses import signs
-from symattn.proof.relations.comparing import FalseStep, NotRead
+from symattn.proof.relations.comparing import FalseStep, NotDecided, NotRead
 from symattn.proof.relations.compiling import Compiled, links, pruned
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
 from symattn.proof.relations.judging import (
@@ -222,7 +222,7 @@ class Statement:
         except NotRead as reason:
             return ReadRelation(claim.relation, None, str(reason))
         except FalseStep as wrong:
-            if claim.denied:
+            if claim.denied and not isinstance(wrong, NotDecided):
                 return ReadRelation(claim.relation, self._failing(claim, str(wrong)), shown=_shown(claim))
             raise
         if claim.denied:
@@ -243,7 +243,7 @@ class Statement:
         """Return a claim of the false variant with where it fails. Raises FalseStep for one that holds."""
         try:
             self._evidence(claim)
-        except NotRead as reason:
+        except (NotRead, NotDecided) as reason:
             return ReadRelation(claim.relation, None, str(reason))
         except FalseStep as wrong:
             return ReadRelation(claim.relation, Evidence(Grade.REFUTED, str(wrong)))

@@ -126,6 +126,32 @@ def test_a_statement_that_follows_is_worth_what_its_steps_are(word: str, factor:
         assert "Σ_{i=1}^{m} yᵢ = 1. So it is." in plain_text(found.how[-1])
 
 
+MEANS = """
+mean: A mean under a law of which the first two moments are assumed
+{0}
+letters: | q d | laws q σ | index i d | sizes d
+false: {1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "false", "grade", "of_false"),
+    [
+        ("$E[q_i²] = σ²$", "$E[q_i²] = 2 σ²$", Grade.PROVED, Grade.REFUTED),
+        ("$E[q_i²] = σ²$", "$Var(q·q) = d σ⁴$", Grade.PROVED, Grade.REFUTED),
+        ("$E[q_i²] = σ²$", "$E[q_i⁴] = σ⁴$", Grade.UNDECIDED, Grade.UNDECIDED),  # so for ±σ, not for every law
+        ("$E[q_i⁴] = σ⁴$", "$E[q_i²] = 2 σ²$", Grade.UNDECIDED, Grade.REFUTED),
+        ("$E[q_i⁴] = 3 σ⁴$", "$E[q_i²] = 2 σ²$", Grade.REFUTED, Grade.REFUTED),
+        ("not always $E[q_i²] = 2 σ²$", "$E[q_i²] = 2 σ²$", Grade.PROVED, Grade.REFUTED),
+        ("not always $E[q_i⁴] = σ⁴$", "$E[q_i²] = 2 σ²$", Grade.UNDECIDED, Grade.REFUTED),
+    ],
+)
+def test_one_law_refutes_a_mean_and_shows_none(says: str, false: str, grade: Grade, of_false: Grade) -> None:
+    (of,) = theorems("softmax", MEANS.format(says, false), {"": Glossary()})
+    found = decide_one(of).finding
+    assert (found.grade, found.false_grade) == (grade, of_false)
+
+
 def test_a_condition_on_indices_is_a_mask() -> None:
     equal = equals(name("s", "i"), name("s", "j"))
     assert grades(stated(equal, " for ", relation(name("i"), "=", name("j")))) == [Grade.PROVED]

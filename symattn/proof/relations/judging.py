@@ -179,8 +179,7 @@ def _general(question: RelationQuestion) -> Evidence:
     if question.glossary.formats or question.only:
         return _in_each_format(question, every, met)
     drawn = list(_worlds(compiled))
-    if not question.glossary.laws:
-        _spot(compiled, every, drawn, met)
+    _spot(compiled, every, drawn, met)
     if met:
         return _under_conditions(question, compiled, every, drawn, met)
     result = shown(compiled, every, question.gaps, question.signs if _has_bars(question) else {})
@@ -265,13 +264,17 @@ def _has_bars(question: RelationQuestion) -> bool:
 
 # -- at sizes ---------------------------------------------------------------------------------------------------------
 def _spot(compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], where: Sequence[Link]) -> None:
-    """Compare one draw at some sizes, before anything is proved: it refutes most false relations."""
+    """Compare one draw at some sizes, before anything is proved: it refutes most false relations.
+
+    Means are taken over all outcomes of one law that is assumed, if these are few.
+    """
+    passed = (Unread, Refused, Undecided) if compiled.glossary.laws else (Closer,)
     with precision(_BITS):
         for world in [w for w in drawn if w.seed == 1][::2]:
             if _met(compiled, where, world):
-                with suppress(Closer):
+                with suppress(*passed):
                     compared(compiled, every, world)
-                note((), equal_sizes(world.sizes) or "any size")
+                    note((), equal_sizes(world.sizes) or "any size")
 
 
 def _met(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
@@ -306,7 +309,7 @@ def _worlds(compiled: Compiled) -> Iterator[Numbers]:
         yield from worlds(g.formats[0], sorts)
         return
     for world in draws(sorts):
-        world.balls = not g.exact
+        world.balls = not (g.exact or g.laws)
         yield world
     if "fl" in g.families:
         yield from extreme(sorts, FarApart)
