@@ -83,7 +83,8 @@ def _print(reading: Reading) -> tuple[Block, ...]:
     for number, formula in enumerate(reading.letters):
         words += [", " if number else " with ", formula]
     for r in (r for r in reading.claims if not r.evidence):
-        words += ["; " if words else "", f"in words: {text(r.formula)}"]
+        reason = r.reason.removeprefix(f"{text(r.formula)}: ").removeprefix("Unread: ")
+        words += ["; " if words else "", f"in words: {text(r.formula)} ({reason})"]
     return labelled("As printed", tuple(words))
 
 
