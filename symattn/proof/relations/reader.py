@@ -293,6 +293,11 @@ class Reader(LetterMeanings):
         letter = text(x.condition.first)
         if self.glossary.given.get(letter) == "" and [sign for sign, _ in x.condition.rest] == ["="]:
             return self.within({**self.arrays, letter: self.one(x.condition.rest[0][1]).array}).one(x.body)
+        size = self.glossary.sizes.get(letter)
+        if size and isinstance(length := self.length(size), int):
+            if not all(COMPARED[sign](length, self.whole_number(side)) for sign, side in x.condition.rest):
+                raise Unread(f"{text(x.condition)} is not so here")
+            return self.one(x.body)
         result = self.one(x.body)
         sides = [x.condition.first, *(side for _, side in x.condition.rest)]
         for (sign, right), left in zip(x.condition.rest, sides, strict=False):
