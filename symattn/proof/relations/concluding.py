@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -24,7 +24,6 @@ from symattn.proof.hypotheses import demanded
 from symattn.proof.inequality import Certificate
 from symattn.proof.premises import About, Concluded, Premise, Sign
 from symattn.proof.prover import Proof, prove, unsimplified
-from symattn.proof.refuting import CounterexampleSearch, spot_check
 from symattn.proof.relations.comparing import FalseStep, NotDecided
 from symattn.proof.relations.compiling import Compiled, Link
 from symattn.proof.relations.glossary import Gap, Glossary
@@ -47,22 +46,12 @@ class ProvedRelation:
 
 @dataclass(frozen=True)
 class _Proving(Identity):
-    """An identity that is only to be proved: without a proof, no counterexample is searched for.
-
-    ``looked``: numbers were tried before, and none refutes it. Otherwise one case is tried, as means run through all
-    outcomes.
-    """
-
-    looked: bool = False
+    """An identity that is only to be proved: no counterexample is searched for, as numbers were tried before."""
 
     def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Words]:
         if not proofs or not all(proof.proved for proof in proofs):
             return Evidence(Grade.UNDECIDED, "not proved"), ()
-        return (accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()) if self.looked else super()._decided(proofs)
-
-    @cached_property
-    def _spots(self) -> CounterexampleSearch:
-        return spot_check(self.sides, self.declared, self.top, 1)
+        return accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()
 
 
 def equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, Node]) -> Iterator[ProvedRelation | None]:
@@ -131,7 +120,7 @@ def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _N
     if isinstance(left, nt.At) and (result := _instance(compiled, left, right)):
         return result
     sides = compiled.sides([(left, right)])
-    decision = _Proving(compiled.declared, sides, (), looked=not compiled.glossary.laws).decide()
+    decision = _Proving(compiled.declared, sides, ()).decide()
     if decision.evidence.grade is Grade.REFUTED:
         raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
     if decision.evidence.grade is Grade.PROVED:
