@@ -12,7 +12,7 @@ from symattn.document import notation as nt
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Block, Paragraph, Result, Text
-from symattn.document.notation import Relation
+from symattn.document.notation import Node, Relation
 from symattn.document.text import text
 from symattn.proof.hypotheses import signs
 from symattn.proof.relations.comparing import FalseStep, NotDecided, NotRead
@@ -333,11 +333,14 @@ def _shown(claim: PrintedClaim) -> nt.Node:
 
 
 def _where(relation: Relation, condition: Relation) -> Relation:
-    """Return a relation with both sides set to 0 where the condition on its indices does not hold."""
-    first, *rest = (
-        x if x == nt.node(0) else nt.At(x, condition) for x in (relation.first, *(s for _, s in relation.rest))
-    )
-    return Relation(first, tuple((sign, side) for (sign, _), side in zip(relation.rest, rest, strict=True)))
+    """Return a relation with all sides set to 0 where the condition on its indices does not hold, or to whole numbers
+    that rise and fall by the strict signs of the relation."""
+    level, sides = 0, list[Node]()
+    for sign, side in (("", relation.first), *relation.rest):
+        level += {"<": 1, ">": -1}.get(sign, 0)
+        inside = side if side == nt.node(0) else nt.At(side, condition)
+        sides.append(inside + level * (1 - nt.At(nt.node(1), condition)) if level else inside)
+    return Relation(sides[0], tuple((sign, side) for (sign, _), side in zip(relation.rest, sides[1:], strict=True)))
 
 
 def _tends(relation: Relation) -> bool:

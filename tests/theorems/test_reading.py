@@ -15,23 +15,25 @@ from symattn.arrays.formats import NARROW, Format
 from symattn.attention.softmax import softmax as soft
 from symattn.document.errors import Undecided
 from symattn.document.evidence import Grade
+from symattn.document.formulas import formula
 from symattn.document.model import Paragraph, Result, Text
 from symattn.document.notation import Decimal, Fence, Node, Relation, call, commas, equals, name, node, relation
 from symattn.document.text import plain_text, text
 from symattn.proof.coq.coq_judges import CoqJudgement
 from symattn.proof.coq.inferences import lemmas
+from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import recorded
+from symattn.proof.relations.judging import RelationQuestion, judged, recorded
 from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.as_printed import AsPrinted, read
 from symattn.theorems.coq import _why_not
 from symattn.theorems.documents import blocks
-from symattn.theorems.reading import Statement
+from symattn.theorems.reading import Statement, _where
 from symattn.theorems.rounding import nearest, underflow
 from symattn.theorems.rounding_formats import overflow
 from symattn.theorems.runner import decide_one
-from symattn.theorems.texts import theorems
+from symattn.theorems.texts import letters_of, theorems
 from tests.lanes import one_in
 
 S = name("s")
@@ -77,6 +79,20 @@ def test_what_holds_keeps_the_grade_and_what_is_false_loses_it() -> None:
     assert decide_one(stated(SHIFT, false=(WRONG,))).grade is Grade.PROVED
     assert decide_one(stated(WRONG)).grade is Grade.UNDECIDED
     assert decide_one(stated(SHIFT, false=(SHIFT,))).grade is Grade.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("says", "holds"),
+    [("x_i² + 1 > 0", True), ("0 < x_i² + 1 ≥ 1/2", True), ("x_i² > 0", False), ("|x_i − x_j| > −1/9 + x_j", False)],
+)
+def test_a_strict_bound_for_some_indices_need_not_hold_for_others(says: str, holds: bool) -> None:
+    letters = letters_of("new | x 3 | index i 3, j 3", {})
+    question = RelationQuestion(_where(formula(says), formula("i < j")), letters)  # type: ignore[arg-type]
+    if holds:
+        assert judged(question).grade is Grade.CHECKED
+    else:
+        with pytest.raises(FalseStep, match="false at"):
+            judged(question)
 
 
 def test_what_cannot_be_read_is_words() -> None:
