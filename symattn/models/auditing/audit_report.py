@@ -269,8 +269,8 @@ class AuditReport(WithVerdict):
         """Return the meaning of the column of gradients, and the parts that are not judged, without the verb."""
         rest = "Projections, rotary positions and norms before and after a call"
         if self.whole:
-            rest = "Every part of each layer is judged for some tokens, and `error` is the largest. The embedding"
-            rest += " and the head"
+            rest = "Every part of each layer is judged for some tokens, and `error` is the largest. The embedding,"
+            rest += " the last norm and the head"
         if not self.gradients:
             return f"{rest}, gradients and dropout"
         looked = [f.backward for f in self.findings if f.backward and f.backward.heads]

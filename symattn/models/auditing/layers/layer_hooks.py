@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
 
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.begun import defect
 from symattn.models.auditing.layers.layer_judge import Judge
-from symattn.models.auditing.layers.part_judge import LayerFinding
-from symattn.models.auditing.layers.seen import Pass, TokenDigests, begun
+from symattn.models.auditing.layers.part_judge import LayerFinding, PartFinding
+from symattn.models.auditing.layers.seen import Pass, TokenDigests, begun, same
 from symattn.models.auditing.patches import doing, reading
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
@@ -51,6 +53,10 @@ class Layers:
                 self._hook(layer, None, lambda *_, unknown=unknown: self._report(unknown))
                 continue
             self._see(name, layer, result, modules)
+            owner = root.get_submodule(name.rpartition(".")[0].rpartition(".")[0])
+            if owner not in self._known:
+                self._known.add(owner)
+                self._hook(owner, self._begin_list, partial(self._end_list, name.rpartition(".")[0], config))
 
     def close(self) -> None:
         """Remove all hooks."""
@@ -67,7 +73,7 @@ class Layers:
             seen.reason = "attention is called more than once in it"
         else:
             self._quietly(seen.compare, received)
-        seen.attended(received, out, heads_last)
+        self._quietly(seen.attended, received, out, heads_last)
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
     def _see(self, name: str, layer: Module, promise: Promised, modules: dict[str, Module]) -> None:
@@ -180,6 +186,10 @@ class Layers:
         seen, out = self._left(layer), out[0] if isinstance(out, tuple) else out
         if out is None:  # it raised
             return
+        ran = getattr(self._running, "ran", None)
+        before = ran[-1] if ran else None
+        if ran is not None:
+            ran.append((name, seen))
         if seen is None:
             self._report(LayerFinding(name, reason="its input is not an array of tokens (b, n, d_model)"))
             return
@@ -191,11 +201,24 @@ class Layers:
             return
         try:
             judging = Judge(seen, promise, modules, self._searched < _SEARCHED)
-            finding = LayerFinding(name, tuple(judging.findings()))
+            finding = LayerFinding(name, (*_follows(name, seen, before), *judging.findings()))
         except Exception as error:
             finding = LayerFinding(name, reason=defect(error, "judge it"))
         self._searched += finding.state == "wrong"
         self._report(finding)
+
+    def _begin_list(self, owner: Module, args: Args, kwargs: Kwargs) -> None:
+        self._running.ran = []
+
+    def _end_list(self, path: str, config: Any, owner: Module, args: Args, kwargs: Kwargs, out: object) -> None:
+        """Report the layers of the configuration that did not run, if others of the list ``path`` did."""
+        ran, self._running.ran = {name for name, _ in self._running.ran}, None
+        if out is None or owner.training or not ran:
+            return
+        layers = list(owner.get_submodule(path.rpartition(".")[2]))[: getattr(config, "num_hidden_layers", None)]
+        for name, layer in ((f"{path}.{i}", layer) for i, layer in enumerate(layers)):
+            if name not in ran and layer in self._known and getattr(layer, "_compiled_call_impl", None) is None:
+                self._report(LayerFinding(name, (PartFinding("output", np.inf, True, "the layer did not run"),)))
 
     def _left(self, layer: Module) -> Pass | None:
         stack = self._stack()
@@ -221,6 +244,21 @@ def _layers(root: Module) -> Iterator[tuple[str, Module, object]]:
         if inner and own is not None:
             names.append(name)
             yield name, module, own
+
+
+def _follows(name: str, seen: Pass, before: tuple[str, Pass | None] | None) -> Iterator[PartFinding]:
+    """Yield a fault if the layer that ran before is not the one before in the list, or gave other tokens."""
+    path, _, place = name.rpartition(".")
+    if before is None or before[0].rpartition(".")[0] != path:
+        return
+    given, gave = seen.gave.get("x"), None if before[1] is None else before[1].gave.get("output")
+    cause = ""
+    if before[0] != f"{path}.{int(place) - 1}":
+        cause = f"the layer runs after {before[0]}"
+    elif given is not None and gave is not None and not same(gave, given):
+        cause = f"the layer is not given what {before[0]} gave"
+    if cause:
+        yield PartFinding("input", np.inf, True, cause)
 
 
 def _first(args: Args, kwargs: Kwargs) -> Tensor:

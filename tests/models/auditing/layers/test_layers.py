@@ -175,6 +175,64 @@ def test_what_a_cache_held_before_the_audit_is_not_excluded() -> None:
     assert all("attention.cache: cached keys and values" in layer.verdict for layer in report.layers)
 
 
+def running(model: Any, path: str, order: tuple[int, ...]) -> None:
+    """Let a model run the layers of its list in another order."""
+    owner, name = model.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2]
+    layers, right = getattr(owner, name), owner.forward
+
+    def forward(*arguments: Any, **given: Any) -> Any:
+        owner._modules[name] = torch.nn.ModuleList(layers[i] for i in order)
+        result = right(*arguments, **given)
+        owner._modules[name] = layers
+        return result
+
+    owner.forward = forward
+
+
+_NOT_RUN, _AFTER = "output: the layer did not run", "input: the layer runs after {}."
+
+
+@pytest.mark.parametrize(
+    ("family", "path", "order", "told"),
+    [
+        ("llama", "model.layers", (0, 2), {1: _NOT_RUN, 2: _AFTER + "0"}),
+        ("bert", "encoder.layer", (0, 0, 1), {0: _AFTER + "0", 2: _NOT_RUN}),
+        ("gpt2", "transformer.h", (0, 1), {2: _NOT_RUN}),
+        ("bert", "encoder.layer", (1, 2), {0: _NOT_RUN}),
+        ("gpt_neox", "gpt_neox.layers", (1, 0, 2), {0: _AFTER + "1", 2: _AFTER + "0"}),
+        ("llama", "model.layers", (0, 1, 2), {}),
+    ],
+)  # fmt: skip
+def test_layers_must_run_once_in_their_order(family: str, path: str, order: Any, told: dict[int, str]) -> None:
+    model = made(family, torch.float32, num_hidden_layers=3)
+    running(model, path, order)
+    wrong = {layer.layer: layer.verdict for layer in audited(model).layers if layer.state != "pass"}
+    assert wrong == {f"{path}.{i}": f"CERTIFIED WRONG: {words.format(path)}" for i, words in told.items()}
+
+
+def test_tokens_that_change_between_layers_are_a_fault_and_fewer_layers_that_the_configuration_asks_for_none() -> None:
+    model = made("mistral", torch.bfloat16, num_hidden_layers=3)
+    model.config.num_hidden_layers = 2
+    assert states(audited(model)) == ["pass", "pass"]
+    model.model.layers[1].register_forward_pre_hook(lambda layer, given: (given[0] * 1.1, *given[1:]))
+    report = audited(model)
+    assert states(report) == ["pass", "wrong"]
+    words = "input: the layer is not given what model.layers.0 gave"
+    assert report.layers[1].verdict == f"CERTIFIED WRONG: {words}"
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_an_audit_leaves_checkpoints_in_training_alone(implementation: str, reentrant: bool) -> None:
+    model = made("llama", torch.float32, implementation).train()
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    given = inputs("llama", model.dtype)
+    with audit(model, layers=True, gradients=True, rows=1) as report:
+        model(**given, labels=given["input_ids"], use_cache=False).loss.backward()
+    assert model.model.layers[0].mlp.up_proj.weight.grad is not None
+    assert {f.state for f in report.findings} <= {"pass", "pass as given"}
+
+
 def test_norms_behind_the_sums_are_judged() -> None:
     model = made("opt", torch.float32, do_layer_norm_before=False)
     norm = model.model.decoder.layers[1].final_layer_norm
