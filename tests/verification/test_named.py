@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain
+from symattn import Attention, Domain, Latent
 from symattn.arrays.precision import Precision
 from symattn.attention.positions.position_fields import Rotary
 from symattn.bounds.case_result import Case
@@ -271,6 +271,71 @@ def _biased(q: Array, k: Array, v: Array, bias: Array) -> Array:
     return _softmax(_scores(q, k) + bias) @ v
 
 
+def _split_keys(mass: Callable[[Array, Array], Array], count: int) -> Program:
+    """Parts of ⌈n/count⌉ keys, each normalised by itself, merged by masses of their maxima and sums."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        s, width = _scores(q, k), -(-len(k) // count)
+        parts = [s[:, i : i + width] for i in range(0, len(k), width)]
+        m = [part.max(axis=1, keepdims=True) for part in parts]
+        z = [np.exp(part - top).sum(axis=1, keepdims=True) for part, top in zip(parts, m, strict=True)]
+        w = _softmax(np.concatenate([mass(*each) for each in zip(m, z, strict=True)], axis=1))
+        out = [_softmax(part) @ v[i * width : (i + 1) * width] for i, part in enumerate(parts)]
+        return sum(w[:, i : i + 1] * a for i, a in enumerate(out))
+
+    return program
+
+
+def _in_groups(q_order: list[int], out_order: list[int]) -> Program:
+    """Six heads that share two of keys and values, read and returned in some orders."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        k, v = (np.repeat(a, 3, axis=0) for a in (k, v))
+        return (_softmax(_scaled_scores(q[q_order], k)) @ v)[out_order]
+
+    return program
+
+
+def _scaled_scores(q: Array, k: Array) -> Array:
+    return q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+
+
+def _in_blocks(a: Array) -> Array:
+    return a.reshape(len(a), 2, -1).swapaxes(0, 1)
+
+
+def _side_by_side(a: Array) -> Array:
+    return a.swapaxes(0, 1).reshape(a.shape[1], -1)
+
+
+def _turned(x: Array) -> Array:
+    """Columns in halves, rotated by the positions of the tokens."""
+    half = x.shape[-1] // 2
+    angle = np.arange(x.shape[-2])[:, None] * 10000.0 ** (-np.arange(half) / half)
+    cos, sin = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
+    a, b = x[..., :half], x[..., half:]
+    return np.concatenate((a * cos - b * sin, b * cos + a * sin), axis=-1)
+
+
+def _latent(deal: Callable[[Array], Array], deal_values: Callable[[Array], Array]) -> Program:
+    """Two heads of keys and values from a latent, and a rotated part of the keys that they share."""
+
+    def program(x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array) -> Array:
+        c, plain = x @ w_dkv, w_uk.shape[1] // 2
+        q, k, shared = _in_blocks(x @ w_q), deal(c @ w_uk), _turned(x @ w_kr)
+        q = np.concatenate((q[..., :plain], _turned(q[..., plain:])), axis=-1)
+        k = np.concatenate((k, np.broadcast_to(shared, (2, *shared.shape))), axis=-1)
+        return _side_by_side(_softmax(_scaled_scores(q, k)) @ deal_values(c @ w_uv)) @ w_o
+
+    return program
+
+
+def _dealt(a: Array) -> Array:
+    return np.moveaxis(a.reshape(len(a), -1, 2), -1, 0)
+
+
+_GROUPS, _LATENT = Attention(heads=6, kv_heads=2), Attention(heads=2, latent=Latent(), position=Rotary())
+_IN_TURN, _INTO_HALVES, _AS_GIVEN = [0, 3, 1, 4, 2, 5], [0, 2, 4, 1, 3, 5], [*range(6)]
 _FACTORS = Attention(heads=4, scale="given")
 _CAUSAL, _FUSED = Attention(causal=True), Precision.of("float16", "fused")
 #: Wrong programs of the collection, whose right neighbours are right, and words of what is said.
@@ -351,6 +416,20 @@ _PAIRS = (
           Attention(sink="given")),
     _Pair(_tiled(True), _tiled(False), "values", "rescaled after the new tile is added to it, not before (tiles of 8)",
           Attention()),
+    *(_Pair(_split_keys(mass, count), _split_keys(lambda m, z: m + np.log(z), count), "merge|normalize",
+            f"{words} ({count} parts)")
+      for count, words, mass in (
+          (4, "merged as if in base 2", lambda m, z: (m + np.log(z)) * np.log(np.float32(2))),
+          (8, "parts are merged by their mean", lambda m, z: 0 * m),
+          (3, "by their maxima, without their sums", lambda m, z: m))),
+    _Pair(_in_groups(_INTO_HALVES, _AS_GIVEN), _in_groups(_AS_GIVEN, _AS_GIVEN), "score",
+          "the even heads of queries come first", _GROUPS),
+    _Pair(_in_groups(_AS_GIVEN, _IN_TURN), _in_groups(_AS_GIVEN, _AS_GIVEN), "merge",
+          "heads of the two halves of outputs come in turn", _GROUPS),
+    _Pair(_in_groups(_AS_GIVEN, _AS_GIVEN[::-1]), _in_groups(_AS_GIVEN, _AS_GIVEN), "merge",
+          "outputs are taken from the last head to the first", _GROUPS),
+    _Pair(_latent(_in_blocks, _dealt), _latent(_in_blocks, _in_blocks), "split", "columns of w_uv are dealt", _LATENT),
+    _Pair(_latent(_dealt, _in_blocks), _latent(_in_blocks, _in_blocks), "split", "columns of w_uk are dealt", _LATENT),
     _Pair(_norm(np.float16), _norm(np.float32), "norm", "all-float16 arithmetic", RMSNorm(eps=1e-6), _FUSED),
 )  # fmt: skip
 
@@ -459,20 +538,12 @@ def _of_tokens(
     return program
 
 
-def _blocks(a: Array) -> Array:
-    return a.reshape(len(a), 2, -1).swapaxes(0, 1)
-
-
-def _side_by_side(a: Array) -> Array:
-    return a.swapaxes(0, 1).reshape(a.shape[1], -1)
-
-
 @pytest.mark.parametrize(
     ("program", "cause"),
     [
-        (_of_tokens(lambda x, heads: 0, _blocks, _side_by_side), None),
-        (_of_tokens(lambda x, heads: x, _blocks, _side_by_side), "the tokens are added to the output"),
-        (_of_tokens(lambda x, heads: heads, _blocks, _side_by_side), "the merged heads are added to the output"),
+        (_of_tokens(lambda x, heads: 0, _in_blocks, _side_by_side), None),
+        (_of_tokens(lambda x, heads: x, _in_blocks, _side_by_side), "the tokens are added to the output"),
+        (_of_tokens(lambda x, heads: heads, _in_blocks, _side_by_side), "the merged heads are added to the output"),
         (_of_tokens(lambda x, heads: 0, lambda a: a.reshape(2, len(a), -1), lambda a: a.reshape(a.shape[1], -1)),
          "heads are split by a reshape alone, without moving their axis; they are merged in the same way"),
         (_of_tokens(lambda x, heads: 0, lambda a: a.reshape(2, len(a), -1), _side_by_side),

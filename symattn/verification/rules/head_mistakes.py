@@ -211,11 +211,8 @@ _SAME_WAY = dict(zip(_SPLIT, (_as_it_is, _interleaved), strict=True))  # the mer
 #: Wrong orders in memory of the heads' numbers when they are merged.
 _MERGED: dict[str, _Laid] = {
     f"heads are merged {_BARE}": _as_it_is,
-    "heads are merged in the opposite order": lambda xp, a: projections.merge_heads(xp.flip(a, axis=-3)),
     "columns of heads are interleaved where they are merged": _interleaved,
-    "the mean of the heads is taken in place of each of them":
-        lambda xp, a: projections.merge_heads(0 * a + xp.mean(a, axis=-3, keepdims=True)),
-}  # fmt: skip
+}
 
 
 def _output_merged(way: _Laid, at: At) -> Array:
@@ -264,10 +261,17 @@ def _latents(spec: Attention) -> Iterator[Mistake]:
         yield in_steps(step, words, **parts)
     for (k, v), words in _MADE.items():
         yield in_place_of("project", words, w_uk=k, w_uv=v)
+    for name in ("w_q", "w_uq", "w_uk", "w_uv") if spec.heads > 1 else ():
+        words = f"columns of {name} are dealt to heads in turn, in place of a block for each head"
+        yield in_inputs("split", words, **{name: partial(_dealt, spec.heads)})
 
 
 def _nothing(at: At) -> Any:
     return at.right() * 0
+
+
+def _dealt(heads: int, w: np.ndarray) -> np.ndarray:
+    return np.swapaxes(w.reshape(*w.shape[:-1], -1, heads), -1, -2).reshape(w.shape)
 
 
 def _columns(first: bool, at: At) -> Any:

@@ -107,10 +107,10 @@ def operators(axes: Sequence[str]) -> Iterator[Operator]:
         yield _moved(words, _over(-3, lambda xp, x: xp.reshape(xp.swapaxes(x, -3, -2), x.shape)))
 
 
-#: Orders of columns that pairs of neighbours, or of halves, are confused with.
+#: Orders of columns or heads that pairs of neighbours, or of halves, are confused with.
 _ORDERS: dict[str, Callable[[int], Any]] = {
-    "the even columns of {} come first, then the odd ones": lambda n: np.r_[0:n:2, 1:n:2],
-    "the columns of the two halves of {} come in turn": lambda n: np.argsort(np.r_[0:n:2, 1:n:2]),
+    "the even {0} of {{}} come first, then the odd ones": lambda n: np.r_[0:n:2, 1:n:2],
+    "the {0} of the two halves of {{}} come in turn": lambda n: np.argsort(np.r_[0:n:2, 1:n:2]),
 }
 
 
@@ -122,8 +122,8 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
     yield _moved(f"{{}} are those of the {name} before", over(lambda xp, x: xp.roll(x, 1, axis=axis)))
     yield _moved(f"the {{}} of the first {name} are used for all {plural}", partial(one, axis, 0))
     yield _moved(f"the {{}} of the last {name} are used for all {plural}", partial(one, axis, -1))
-    for words, order in _ORDERS.items() if name == "column" else ():
-        yield _moved(words, partial(_in_order, order))
+    for words, order in _ORDERS.items() if name in ("column", "head") else ():
+        yield _moved(words.format(plural), over(partial(_in_order, axis, order)))
     halves = over(lambda xp, x: xp.roll(x, -(int(x.shape[axis]) // 2), axis=axis))
     yield _moved(f"the two halves of the {plural} of {{}} are exchanged", halves)
     yield Operator(f"the {{}} of the first {name} are lost: 0 is used instead", partial(_lost, axis, 0), exact=True)
@@ -190,8 +190,8 @@ def one(axis: int, place: int, x: Any) -> Any:
     return namespace_of(x).broadcast_to(x[at], x.shape)
 
 
-def _in_order(order: Callable[[int], Any], x: Any) -> Any:
-    return x[..., order(_needs(x, -1))]
+def _in_order(axis: int, order: Callable[[int], Any], xp: Any, x: Any) -> Any:
+    return xp.moveaxis(xp.moveaxis(x, axis, -1)[..., order(int(x.shape[axis]))], -1, axis)
 
 
 def _lost(axis: int, place: int, x: Any) -> Any:

@@ -107,13 +107,15 @@ def _loaded(other: Callable[[int], int], width: int, x: Array) -> Any:
 
 
 def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
-    """Yield ways to cut keys: tiles of one width; equal parts, longer ones first, the last longer, or one more."""
+    """Yield ways to cut keys: tiles of one width; equal parts, longer ones first, the last longer or shorter, or one
+    more."""
     for width in widths or WIDTHS:
         words = f"tiles of {width}" if width > 1 else "tiles of one key"
         yield words, lambda n, w=width: [*range(0, n, w), n]  # type: ignore[misc]
     for count in () if widths else (2, 3, 4, 8):
         yield f"{count} parts", lambda n, c=count: [0, *accumulate(map(len, np.array_split(range(n), min(c, n))))]  # type: ignore[misc]
         yield f"{count} parts", lambda n, c=count: [*[*range(0, n, max(n // c, 1))][:c], n]  # type: ignore[misc]
+        yield f"{count} parts", lambda n, c=count: [*range(0, n, -(-n // c)), n]  # type: ignore[misc]
     for count in () if widths else (2, 4):
         yield f"{count} parts and the rest", lambda n, c=count: [*range(0, n, max(n // c, 1)), n]  # type: ignore[misc]
 
