@@ -15,6 +15,7 @@ from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, typed_numbers
 from symattn.document.errors import Refused
 
+_LONG = 64  # factors of a power that are multiplied one by one
 # Of literals alone these are computed by NumPy, so that (1 - mask) * -1e9 is a literal mask and not 0 · −∞.
 _PLAIN = (
     *("add", "subtract", "multiply", "negative"),
@@ -64,6 +65,9 @@ class Composed:
         if twice < 0:
             return self.divide(1, self.pow(a, -exponent))
         whole, half = divmod(int(twice), 2)
+        if whole > _LONG:  # one product of so many would nest too deeply
+            root = self.pow(a, whole // 2)
+            return self.multiply(self.multiply(root, root), self.pow(a, whole % 2 + Fraction(half, 2)))
         base = self.kind.of(a)
         factors = [base] * whole + ([self.sqrt(base)] if half else [])
         return reduce(self.multiply, factors, self.kind.offer("full")(base.shape, 1))

@@ -168,6 +168,18 @@ def test_one_law_refutes_a_mean_and_shows_none(says: str, false: str, grade: Gra
     assert (found.grade, found.false_grade) == (grade, of_false)
 
 
+@pytest.mark.parametrize(
+    ("says", "grade"),
+    [("$a^300 ≥ 0$", Grade.PROVED), ("$2^300 ≥ a^0$", Grade.CHECKED), ("$max(p) ≥ 10^{−200000}$", Grade.UNDECIDED)],
+)
+def test_large_exponents_are_read_or_refused(says: str, grade: Grade) -> None:
+    false = says.replace("≥", "<")
+    (of,) = theorems(
+        "softmax", f"power: A power\n{says}\nletters: | s n, a | where p = softmax(s)\nfalse: {false}", {"": Glossary()}
+    )
+    assert decide_one(of).finding.evidence.grade is grade
+
+
 def test_a_condition_on_indices_is_a_mask() -> None:
     equal = equals(name("s", "i"), name("s", "j"))
     assert grades(stated(equal, " for ", relation(name("i"), "=", name("j")))) == [Grade.PROVED]

@@ -20,6 +20,8 @@ from symattn.proof.relations.part_values import Found, Several, Unread, Value
 from symattn.proof.relations.random_arrays import MOMENTS, moment
 from symattn.proof.relations.recurring import written_out
 
+_LARGEST_EXPONENT = 1000
+
 
 class Reader(LetterMeanings):
     """A reader of the formulas of a section, on given arrays and lengths of one kind."""
@@ -154,6 +156,8 @@ class Reader(LetterMeanings):
         if whole is None:  # b^x = e^{x log b}
             power = self.one(x.exponent)
             return replace(power, array=self.xp.exp(power.array * self.xp.log(result.array)))
+        if abs(whole) > _LARGEST_EXPONENT:
+            raise Unread(f"an exponent beyond {_LARGEST_EXPONENT}")
         return result.on(lambda x: x**whole if whole >= 0 else 1 / x**-whole)
 
     def _tensor_power(self, x: Value, power: nt.Power) -> Value:
