@@ -664,6 +664,17 @@ def test_layers_are_tried_with_more_tokens_than_common_tiles_have(keys, verdict)
     assert verify(first_keys(keys), plain, framework="numpy").verdict.value == verdict
 
 
+def test_many_keys_are_tried_for_few_queries_and_the_reverse() -> None:
+    tried = set()
+
+    def backward(q, k, v, do):
+        tried.add((q.shape[-2] > 64, k.shape[-2] > 64))
+        return Gradient(Attention())(do=do, q=q, k=k, v=v)
+
+    assert verify(backward, Gradient(Attention()), framework="numpy", examples=0).verdict.value == "no fault"
+    assert tried == {(False, False), (False, True), (True, False), (True, True)}
+
+
 @pytest.mark.parametrize("columns", [16, 64])
 def test_rows_are_tried_that_are_wider_than_common_tiles(columns) -> None:
     def merge(o1, l1, o2, l2):

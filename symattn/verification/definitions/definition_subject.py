@@ -258,13 +258,13 @@ class Definition(Subject):
         return {group: partial(self._beyond_tiles, group, of) for group, of in names.items()}
 
     def _beyond_tiles(self, group: str, names: Sequence[str], session: Session, rng: Random) -> Iterator[Case]:
-        """Yield sizes beyond those of tiles under these names, and small ones under all others."""
-        if not any(self.meaning(x)[0] in names for x in self.shapes[0].keys() - self.kept):
-            return
-        families = list(self.families)
-        for k, size in enumerate(_BEYOND):
-            sizes = self._small_but({"b": 1, "h": 1, **dict.fromkeys(names, size)})
-            yield self._case(session, group, families[k % len(families)], self.within(sizes, session.domain), rng)
+        """Yield sizes beyond those of tiles under these names, of tokens also under one alone; all others are small."""
+        present = {self.meaning(x)[0] for x in self.shapes[0].keys() - self.kept} & {*names}
+        alone = [(_BEYOND[-1], (name,)) for name in names if present == {*_TOKENS}]
+        for k, (size, large) in enumerate([*((n, names) for n in _BEYOND if present), *alone]):
+            sizes = self._small_but({"b": 1, "h": 1, **dict.fromkeys(large, size)})
+            family = list(self.families)[k % len(self.families)]
+            yield self._case(session, group, family, self.within(sizes, session.domain), rng)
 
     def _of_sizes(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield every size, each with one family."""
