@@ -283,6 +283,12 @@ def test_numbers_at_which_a_side_is_undefined_refute_nothing(says: str) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.deep
+@pytest.mark.parametrize("says", ["$tanh(e^a) < 1$", "$1 > sigmoid(10000 a)$"])
+def test_numbers_at_which_a_strict_bound_is_too_near_to_tell_refute_nothing(says: str) -> None:
+    assert grades(printed(says)) == [Grade.CHECKED]
+
+
 @pytest.mark.parametrize("topic", one_in(4, [*TOPICS]))
 def test_every_print_of_the_catalogue_holds(topic: str) -> None:
     for each in of_topic(topic):

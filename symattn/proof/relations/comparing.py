@@ -53,8 +53,8 @@ def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: 
     """Return how near each link comes to equality for these numbers (see ``nearness``).
 
     Raises FalseStep if the balls refute a link. If two sides of an inequality are nearly equal, compute them again with
-    ``closer`` bits (with 0 bits, in exact numbers if sizes are small), and those of ≤ and ≥ in exact numbers. Raise
-    Closer if these do not tell, and SideUndefined if a side is undefined.
+    ``closer`` bits (with 0 bits, in exact numbers if sizes are small), and then in exact numbers. Raise Closer if these
+    do not tell, and SideUndefined if a side is undefined.
     """
     return [_near(compiled, link, world, stated, closer) for link, stated in _stated(compiled, every, world)]
 
@@ -100,8 +100,8 @@ def _holds_or_looks_closer(
             again = compiled.stated(link, world)
             try:
                 return all(holds(a, link.sign, b) for a, b in again)
-            except Closer:  # so near, a strict inequality is not shown
-                return link.sign in "≤≥" and _holds_exactly(compiled, link, world)
+            except Closer:
+                return _holds_exactly(compiled, link, world)
 
 
 def _holds_exactly(compiled: Compiled, link: Link, world: Numbers) -> bool:
