@@ -261,7 +261,8 @@ def _latents(spec: Attention) -> Iterator[Mistake]:
         yield in_steps(step, words, **parts)
     for (k, v), words in _MADE.items():
         yield in_place_of("project", words, w_uk=k, w_uv=v)
-    for name in ("w_q", "w_uq", "w_uk", "w_uv") if spec.heads > 1 else ():
+    queries = "w_uq" if spec.latent is not None and spec.latent.queries else "w_q"
+    for name in (queries, "w_uk", "w_uv") if spec.heads > 1 else ():
         words = f"columns of {name} are dealt to heads in turn, in place of a block for each head"
         yield in_inputs("split", words, **{name: partial(_dealt, spec.heads)})
 
