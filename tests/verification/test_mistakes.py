@@ -35,7 +35,7 @@ _SPECS: tuple[tuple[Attention, tuple[str, ...]], ...] = (
     (Attention(), ("q", "k", "v")),
     (Attention(scale=0.3, softcap=3, bias=True, mask="additive", causal=True), ("q", "k", "v", "bias", "mask")),
     (Attention(mask="boolean", padding=True, window=(2, 1), fully_masked="zeros"), ("q", "k", "v", "mask", "keep")),
-    (Attention(heads=3, padding=True), ("q", "k", "v", "keep")),
+    (Attention(heads=3, padding=True, bias=True), ("q", "k", "v", "keep", "bias")),
     (Attention(causal=True, window=3), ("q", "k", "v")),
     (Attention(causal=True, prefix=2), ("q", "k", "v")),
     (Attention(block=3), ("q", "k", "v")),
