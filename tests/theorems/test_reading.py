@@ -186,6 +186,13 @@ def test_a_condition_on_indices_is_a_mask() -> None:
     assert wrong(stated(equal, " for ", relation(name("i"), "≤", name("j"))))
 
 
+def test_a_condition_on_a_size_and_an_index_is_a_mask() -> None:
+    letters = letters_of("new | x 3 n | index i 3, j n | sizes n", {})
+    for condition in ("n = j", "n > j", "n ≥ j"):
+        question = RelationQuestion(_where(formula("x_ij + x_ij = 2 x_ij"), formula(condition)), letters)  # type: ignore[arg-type]
+        assert judged(question).grade in (Grade.PROVED, Grade.CHECKED)
+
+
 def test_hypotheses_are_assumed_and_must_be_met() -> None:
     positive = relation(name("a"), ">", 0)
     claim = relation(name("a"), "≥", 0)
@@ -283,12 +290,12 @@ def test_numbers_at_which_a_side_is_undefined_refute_nothing(says: str) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.deep
 @pytest.mark.parametrize("says", ["$tanh(e^a) < 1$", "$1 > sigmoid(10000 a)$"])
 def test_numbers_at_which_a_strict_bound_is_too_near_to_tell_refute_nothing(says: str) -> None:
     assert grades(printed(says)) == [Grade.CHECKED]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("topic", one_in(4, [*TOPICS]))
 def test_every_print_of_the_catalogue_holds(topic: str) -> None:
     for each in of_topic(topic):

@@ -213,7 +213,7 @@ class Attack:
         return False
 
     def _apart(self, links: Sequence[Link], point: Any) -> tuple[float, float]:
-        """Return bounds of how far apart the sides of relations are at least, from balls."""
+        """Return a lower and an upper bound of the least distance between two sides, from balls."""
         world = self._placed(point)
         every = (pair for link in links for pair in self.compiled.stated(link, world))
         gaps = [abs(x - y) for a, b in every for x, y in np.broadcast(a.entries, b.entries)]

@@ -294,14 +294,16 @@ class Reader(LetterMeanings):
         """Return the value for a given number that the condition sets, or, by index, where it holds and 0 elsewhere."""
         if not isinstance(x.condition, nt.Relation):
             raise Unread(f"the condition {text(x.condition)}")
-        letter = text(x.condition.first)
-        if self.glossary.given.get(letter) == "" and [sign for sign, _ in x.condition.rest] == ["="]:
-            return self.within({**self.arrays, letter: self.one(x.condition.rest[0][1]).array}).one(x.body)
-        size = self.glossary.sizes.get(letter)
-        if size and isinstance(length := self.length(size), int):
-            if not all(COMPARED[sign](length, self.whole_number(side)) for sign, side in x.condition.rest):
-                raise Unread(f"{text(x.condition)} is not so here")
-            return self.one(x.body)
+        letter, side = text(x.condition.first), x.condition.rest[0][1]
+        if [sign for sign, _ in x.condition.rest] == ["="]:
+            if self.glossary.given.get(letter) == "":
+                return self.within({**self.arrays, letter: self.one(side).array}).one(x.body)
+            size = self.glossary.sizes.get(letter)
+            length = self.length(size) if size else None
+            if isinstance(length, int) and (number := self.whole_number(side)) is not None:
+                if length != number:
+                    raise Unread(f"{text(x.condition)} is not so here")
+                return self.one(x.body)
         result = self.one(x.body)
         sides = [x.condition.first, *(side for _, side in x.condition.rest)]
         for (sign, right), left in zip(x.condition.rest, sides, strict=False):

@@ -53,10 +53,11 @@ class Layers:
                 self._hook(layer, None, lambda *_, unknown=unknown: self._report(unknown))
                 continue
             self._see(name, layer, result, modules)
-            owner = root.get_submodule(name.rpartition(".")[0].rpartition(".")[0])
+            path = name.rpartition(".")[0]
+            owner = root.get_submodule(path.rpartition(".")[0])
             if owner not in self._known:
                 self._known.add(owner)
-                self._hook(owner, self._begin_list, partial(self._end_list, name.rpartition(".")[0], config))
+                self._hook(owner, self._begin_list, partial(self._end_list, path, config))
 
     def close(self) -> None:
         """Remove all hooks."""
