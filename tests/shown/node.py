@@ -11,12 +11,12 @@ FOLDER = Path(__file__).with_name("node")
 
 
 def run(program: str, *arguments: str, lines: Iterable[Any] = ()) -> list[Any]:
-    """What a program writes: JSON lines in, JSON lines out."""
+    """What a program writes: JSON lines in, JSON lines out; it is stopped after 20 minutes, as a browser has no limit."""
     assert shutil.which("node"), "Node.js is missing"
     assert (FOLDER / "node_modules").is_dir(), "packages are missing: npm install --no-package-lock in tests/shown/node"
     sent = "".join(json.dumps(line) + "\n" for line in lines)
     done = subprocess.run(
-        ["node", program, *arguments], cwd=FOLDER, input=sent.encode(), capture_output=True, timeout=300, check=False
+        ["node", program, *arguments], cwd=FOLDER, input=sent.encode(), capture_output=True, timeout=1200, check=False
     )
     assert done.returncode == 0, done.stderr.decode(errors="replace")[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()]

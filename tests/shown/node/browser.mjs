@@ -9,9 +9,11 @@ const WIDTHS = { desktop: 1200, phone: 390 };
 // A page as it opens, with what went wrong on it, and what it asked for.
 async function open(browser, path, width) {
   const page = await browser.newPage(), wrong = [], asked = new Set();
-  page.on('pageerror', error => wrong.push(String(error)));
+  page.setDefaultTimeout(0);
   // Firefox counts the parts of a formula while it still reads the page; they are counted below, when all are there.
-  page.on('console', line => { if (line.type() === 'error' && !/Incorrect number of children/.test(line.text())) wrong.push(line.text()); });
+  const report = text => { if (!/Incorrect number of children/.test(text)) wrong.push(text); };
+  page.on('pageerror', error => report(String(error)));
+  page.on('console', line => { if (line.type() === 'error') report(line.text()); });
   page.on('request', request => asked.add(request.url()));
   await page.setViewport({ width, height: 900 });
   const [file, hash = ''] = path.split('#');
@@ -19,7 +21,7 @@ async function open(browser, path, width) {
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   wrong.push(...await page.evaluate(() => [...document.querySelectorAll('mfrac,msub,msup,msubsup')].filter(
     at => at.children.length !== (at.localName === 'msubsup' ? 3 : 2)).map(at => `${at.localName} with ${at.children.length} parts`)));
-  return { page, told: { wrong, asked: [...asked], wide } };
+  return { page, opened: { wrong, asked: [...asked], wide } };
 }
 
 // Boxes [x, y, width, height] of the formulas that are seen, and of the parts of fractions, matrices and roots.
@@ -128,6 +130,7 @@ async function explored(page) {
   found.message = await page.$eval('.wrong', at => at.textContent);
   found.kept = await numbers(page);
   const other = await page.browser().newPage();
+  other.setDefaultTimeout(0);
   await other.goto(page.url());
   found.linked = await numbers(other);
   await other.close();
@@ -135,15 +138,15 @@ async function explored(page) {
 }
 
 const args = kind === 'chrome' ? ['--no-sandbox', '--disable-dev-shm-usage'] : [];
-const browser = await puppeteer.launch({ browser: kind, executablePath, args });
+const browser = await puppeteer.launch({ browser: kind, executablePath, args, timeout: 0, protocolTimeout: 0 });
 for (const path of paths) {
   for (const [device, width] of Object.entries(WIDTHS).filter(([name]) => !only || name === only)) {
-    const { page, told } = await open(browser, path, width);
+    const { page, opened } = await open(browser, path, width);
     const more = { read: boxes, explore: explored, look: looked, handle: handled,
       screen: p => screens(p, path, device),
       print: async p => { await p.pdf({ path: `${path}.${device}.pdf`, format: 'A4' }); return {}; } }[wish];
     const result = await more(page);
-    console.log(JSON.stringify({ path, device, ...told, ...result }));
+    console.log(JSON.stringify({ path, device, ...opened, ...result }));
     await page.close();
   }
 }

@@ -40,8 +40,9 @@ function faint() {
   return [...found].map(pair => pair.join(': '));
 }
 
-const browser = await puppeteer.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+const browser = await puppeteer.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'], timeout: 0, protocolTimeout: 0 });
 const page = await browser.newPage(), all = new Map();
+page.setDefaultTimeout(0);
 for (const name of pages) {
   await page.goto(pathToFileURL(resolve(join(folder, name))).href, { waitUntil: 'domcontentloaded' });
   for (const theme of ['light', 'dark']) {
