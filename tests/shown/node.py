@@ -11,7 +11,7 @@ FOLDER = Path(__file__).with_name("node")
 
 
 def run(program: str, *arguments: str, lines: Iterable[Any] = ()) -> list[Any]:
-    """What a program writes: JSON lines in, JSON lines out; it is stopped after 20 minutes, as a browser has no limit."""
+    """Run a program: JSON lines in, JSON lines out. It has 20 minutes, as browsers have no limit of their own."""
     assert shutil.which("node"), "Node.js is missing"
     assert (FOLDER / "node_modules").is_dir(), "packages are missing: npm install --no-package-lock in tests/shown/node"
     sent = "".join(json.dumps(line) + "\n" for line in lines)
