@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import sympy
+from sympy.polys.rings import sring
 
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import assigned
@@ -38,6 +39,7 @@ _TERMS, _TERMS_OF_BOUNDS = 40, 10  # the most terms to factor: more take minutes
 _POINTS = 5  # numbers tried in a cell
 _DRAWS = 300  # draws among which numbers of a nonlinear cell are searched for,
 _FEW = 30  # for a bound,
+_DEGREE = 200  # of a comparison in one letter or exponential; larger ones take minutes to factor
 _LINES, _STEPS = 3, 48  # and lines through some of them, with bisections to a change of sign
 _ALONG = (*(-(2.0**k) for k in range(14, -7, -1)), 0.0, *(2.0**k for k in range(-6, 15)))
 _in_floats = cache(partial(sympy.lambdify, modules="math"))  # of letters, an expression
@@ -367,11 +369,13 @@ def _decided(x: Any) -> bool:
 
 @cache
 def _factors(x: object, most: int) -> tuple[int, tuple[tuple[Any, int], ...]]:
-    """Return a sign, and the factors of ``x`` with their powers. Raises Refused for more than ``most`` terms."""
+    """Return a sign, and the factors of ``x`` with their powers. Raises Refused for many terms or a high degree."""
     unit, result = 1, []
     if len(sympy.Add.make_args(x := sympy.expand(x))) > most:
         raise Refused(f"a comparison of more than {most} terms")
     for part in sympy.fraction(sympy.together(x)):
+        if max(sring(part)[1].degrees(), default=0) > _DEGREE:
+            raise Refused(f"a comparison of a degree above {_DEGREE}")
         number, factors = sympy.factor_list(part)
         unit *= int(sympy.sign(number))
         for f, power in factors:

@@ -144,6 +144,7 @@ class Numbers:
     ) -> None:
         self.sizes, self.seed, self.balls, self.wild = dict(sizes), seed, balls, wild
         self.floats, self.literals = floats, literals
+        self.ball: Any = None  # the kind of balls, if not ``Ball``
         self.readers: dict[Any, Any] = {}  # of formulas, at these numbers (see ``Compiled.stated``)
 
     @property
@@ -156,7 +157,7 @@ class Numbers:
             from symattn.arrays.floats import Float64
 
             return Float64
-        return Ball if self.balls else Exact
+        return (self.ball or Ball) if self.balls else Exact
 
     @property
     def xp(self) -> Any:

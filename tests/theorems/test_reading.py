@@ -269,6 +269,26 @@ def test_what_fails_by_little_or_at_one_place_is_refused(says: str) -> None:
     assert wrong(printed(says)).startswith("what is printed is not so")
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        "$1 + e^{−e^{14}} = 1$",
+        "$sigmoid(e^{14 + a²}) = 1$",
+        "$tanh(e^{20} a) a = max(a, −a)$",
+        "$e^{e^{−e^{11}}} = 1 + e^{−e^{11}}$",
+        "$log(1 + e^{e^{14}}) = e^{14}$",
+    ],
+)
+def test_an_equation_is_open_where_a_term_is_too_small_to_be_seen(says: str) -> None:
+    assert wrong(printed(says)).startswith("what is printed is not shown")
+
+
+@pytest.mark.parametrize("c", [400, 40000])
+def test_an_equation_of_huge_numbers_is_checked_where_they_are_ordinary(c: int) -> None:
+    says = f"$tanh({c} a) (e^{{{c} a}} + e^{{−{c} a}}) = e^{{{c} a}} − e^{{−{c} a}}$"
+    assert bool(wrong(printed(says))) == (c > 400)
+
+
 @pytest.mark.parametrize("says", ["$max(p) < 1$ for $n > 1$", "$Σ_{j=1}^{n} p_j² < 1$ for $n > 1$"])
 def test_a_condition_on_a_size_sets_none(says: str) -> None:
     assert grades(printed(says)) == [Grade.CHECKED]

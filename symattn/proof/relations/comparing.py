@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from typing import Any
 
+import flint
 import numpy as np
 
 from symattn.arrays.array import Array
-from symattn.arrays.ball import precision
+from symattn.arrays.ball import Ball, precision
+from symattn.arrays.namespace import Namespace
 from symattn.arrays.special import Undefined
 from symattn.document.errors import Refused, Undecided
 from symattn.document.text import equal_sizes, text
 from symattn.proof.relations.compiling import Compiled, Link
+from symattn.proof.relations.draws import KINDS
 from symattn.proof.relations.named import COMPARED
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Numbers, Pair
 
 CLOSER = 2**16  # bits, where two sides are nearly equal
+_SCALE = CLOSER // 16  # bits: of numbers beyond 2^±_SCALE a term may be lost in a sum, even with CLOSER bits
+_SATURATED = ("tanh", "erf")  # these approach ±1
+_TELLING = 3  # numbers at which none is, for an equation to count as checked
 _FEW = 3  # sizes up to which exact numbers are tried at once
 _SMALL = 2.0**-80  # numbers below it may be rounding
 _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, decide nothing
@@ -47,6 +54,54 @@ class NotDecided(FalseStep):
 
 class NotRead(FalseStep):
     """Raised for a relation that cannot be read, or cannot be decided: it may be true."""
+
+
+class Ordinary(Ball):
+    """Balls of ordinary size, so that a term that is lost in a sum beside others is lost for no reason but equality.
+
+    A power of such a number up to the 15th, relative to 1, can still be seen with ``CLOSER`` bits. Raises Closer for a
+    number that is too small or too large, or whose tanh or erf is as near to ±1.
+    """
+
+    def __init__(self, *planes: np.ndarray) -> None:
+        super().__init__(*planes)
+        small, large = flint.arb(2) ** -_SCALE, flint.arb(2) ** _SCALE
+        for x in self.entries.flat:
+            if hasattr(x, "rad") and x.is_finite() and (0 < abs(x) < small or abs(x) > large):
+                raise Closer("a number is too small or too large to tell =")
+
+    @classmethod
+    def function(cls, name: str, x: Any) -> Any:
+        if name in _SATURATED and abs(x) > math.sqrt(_SCALE):
+            raise Closer(f"{name} is too near to ±1 to tell =")
+        return super().function(name, x)
+
+
+Ordinary.xp = Namespace(Ordinary)
+
+
+def compare_closely(compiled: Compiled, equations: Sequence[Link], worlds: Sequence[Numbers]) -> None:
+    """Compare equations again, with ``CLOSER`` bits. Unless they are about rounding, which small terms do not
+    survive, some numbers must tell at which no term can be lost; ties and few values only if there are no others.
+
+    Raises FalseStep if the balls refute one, and NotDecided if too few numbers tell.
+    """
+    spread = [w for w in worlds if KINDS[w.seed % len(KINDS)] in ("fractions", "large", "small")] or worlds
+    rounds = compiled.glossary.formats or "fl" in compiled.glossary.families
+    missing = min(_TELLING, len(spread)) if equations and not rounds else 0
+    with precision(CLOSER):
+        compared(compiled, equations, worlds[0])
+        for world in spread:
+            if not missing:
+                return
+            ordinary = copy(world)
+            ordinary.ball = Ordinary
+            with suppress(Closer):
+                compared(compiled, equations, ordinary)
+                missing -= 1
+    if missing:
+        first = equations[0]
+        raise NotDecided(f"{text(first.left)} = {text(first.right)}: a term may be too small to be seen beside others")
 
 
 def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: int = CLOSER) -> list[float]:

@@ -133,7 +133,7 @@ class Compiled:
 
     def stated(self, link: Link, world: Numbers) -> list[Pair]:
         """Return the two arrays of a link for these numbers; the reader, with its cache, is shared by all links."""
-        key = self, world.balls, flint.ctx.prec
+        key = self, world.kind, flint.ctx.prec
         reader = world.readers.get(key)
         if reader is None:
             reader = world.readers[key] = run(self.function(lambda fresh: fresh), self.declared, world)

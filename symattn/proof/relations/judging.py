@@ -20,12 +20,12 @@ from symattn.proof.premises import Premise
 from symattn.proof.prover import Proof
 from symattn.proof.relations import attacking, beyond
 from symattn.proof.relations.comparing import (
-    CLOSER,
     Closer,
     FalseStep,
     NotDecided,
     NotRead,
     SideUndefined,
+    compare_closely,
     compared,
     compared_if_finite,
 )
@@ -337,8 +337,7 @@ def _checked(
         if len(met) < _ENOUGH:
             raise Unread("too few numbers tell whether it holds")
         note((), equal_sizes(met[0].sizes) or "any size")
-        with precision(CLOSER):
-            compared(compiled, equations, met[0])
+        compare_closely(compiled, equations, met)
         if sharp:
             _sharp(compiled, [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)], sharp, where)
     if not (only or compiled.glossary.formats or compiled.glossary.exact or "fl" in compiled.glossary.families):
