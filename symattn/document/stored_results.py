@@ -104,13 +104,15 @@ def digest(parts: Iterable[str]) -> str:
 
 @cache
 def ground() -> str:
-    """Return the digest of symattn's source, and of the versions of Python and of all dependencies.
+    """Return the digest of symattn's source and texts, and of the versions of Python and of all dependencies.
 
     Raises OSError if a file cannot be read.
     """
     needed = [_DISTRIBUTION.match(r) for r in requires("symattn") or () if "extra ==" not in r]
     versions = [sys.version, *(f"{name[0]} {version(name[0])}" for name in needed if name)]
-    every = sorted(f"{folder}/{name}" for folder, _, names in os.walk(ROOT) for name in names if name.endswith(".py"))
+    every = sorted(
+        f"{folder}/{name}" for folder, _, names in os.walk(ROOT) for name in names if name.endswith((".py", ".txt"))
+    )
     files = (f"{path[len(str(ROOT)) :]} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}" for path in every)
     return digest([*versions, *files])
 

@@ -1,4 +1,7 @@
-"""The catalogue: theorems about attention, a text for each topic, in the file of its name (see ``texts``)."""
+"""The catalogue: theorems about attention, a text for each topic, in a file of its name (see ``texts``).
+
+What a text names in Python, methods and the meanings of letters by code, is in the module of the same name.
+"""
 
 from __future__ import annotations
 

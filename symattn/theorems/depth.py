@@ -16,7 +16,7 @@ from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.together import Together, bound, identity
 from symattn.theorems.letters import add_up, eye, greatest, rows, weights
-from symattn.theorems.texts import theorems
+from symattn.theorems.texts import of_file
 
 
 def _osc_of(_: Reader, x: Value) -> Value:
@@ -242,67 +242,8 @@ def _second(x: Array, w1: Array, w2: Array) -> Array:
     return first + first @ w2
 
 
-_TEXT = """
-dobrushin-contraction: Averaging contracts (Dobrushin)
-$(P x)_i − (P x)_k ≤ 1/2 ‖P_i − P_k‖_1 (max(x) − min(x))$ and $1/2 ‖P_i − P_k‖_1 ≤ 1 − n min(P)$ for any rows i and k;
-  so osc(P x) ≤ δ(P) osc(x) with the largest distance δ(P) of two rows, ½ ‖P_i − P_k‖₁
-letters: weights | E r n, S n n, x n | sizes n | index i r, k r, j n, l n | where P_ij = E_ij + (1 − Σ_{l=1}^n E_il)/n
-for: the rows of P sum to 1, as those of any E do with what they lack in equal parts; osc is the largest entry less the
-  smallest
-source: Dobrushin, Central limit theorem for non-homogeneous Markov chains (1956)
-why: Two rows average what they have in common in the same way; only the rest can tell them apart.
-false: $‖softmax(S) x‖_2 ≤ ‖x‖_2$
-gap 1/2 ‖P_i − P_k‖_1 (max(x) − min(x)): {Σ_{j=1}^n (f_i_k_j u_j + g_i_k_j v_j)}/2; f_i_k_j = |P_ij − P_kj| − P_ij +
-  P_kj by magnitude; g_i_k_j = |P_ij − P_kj| + P_ij − P_kj by magnitude; u_j = x_j − min(x) by largest; v_j = max(x) −
-  x_j by largest
-gap 1 − n min(P): {Σ_{j=1}^n (q_i_j b_i_k_j + q_k_j a_i_k_j)}/2; q_i_j = P_ij − min(P) by largest; a_i_k_j = 1 +
-  sign(P_ij − P_kj) by bounded; b_i_k_j = 1 − sign(P_ij − P_kj) by bounded
-
-rank-collapse-averaging: Averages of averages collapse
-$osc(X_L) ≤ (1 − n ε)^L osc(X_0)$ for $X_{l + 1} = P_l X_l$
-for: the rows of every P sum to 1 and no entry is below ε, $ε ≥ 0$
-for: no skip connection, no values, no MLP; osc is computed for each column
-source: Dong, Cordonnier, Loukas, Attention is Not All You Need (2021)
-why: Every token gets ε of the sum of all tokens, which is the same for all, and a mean with what is left.
-false: the same with a skip connection, X + PX; or that the spread after a layer is at most the cube of that before
-by rank_collapse
-
-causal-collapse-to-first: Causal averages collapse to the first token
-$(X_L)_1 = (X_0)_1$ and $max_i |(X_L)_i − (X_0)_1| ≤ (1 − ε)^L max_i |(X_0)_i − (X_0)_1|$ for $X_{l + 1} = P_l X_l$,
-  so all tokens tend to the first if ε is positive
-for: every P is causal, its allowed entries are positive, and its rows sum to 1
-for: no entry of the first column of any P is below ε; no skip connection, no values, no MLP
-for: X is one column of the tokens
-source: Wu et al., On the Role of Attention Masks and LayerNorm in Transformers (2024)
-why: Every token gets at least ε of the first one, which attends to itself alone.
-false: all tokens tend to their mean
-by causal_collapse
-
-rollout-stochastic: Products of weights are weights
-$P Q 𝟏 = 𝟏$, $1/2 (I + P) 𝟏 = 𝟏$; and $(A B)_{i, k} ≥ 0$, $1/2 (I + A)_{i, j} ≥ 0$: so both are weights if P = A and
-  Q = B are
-letters: weights | A n n, B n m, E n n, F n m | nonnegative A B | sizes n, m | index i n, j n, k m | roles Q none, F
-  none | where P_ij = E_ij + (1 − Σ_{l=1}^n E_il)/n; Q_ik = F_ik + (1 − Σ_{l=1}^m F_il)/m
-for: the rows of P and Q sum to 1, as those of any E and F do with what they lack in equal parts
-for: no entry of A and B is negative
-source: Abnar, Zuidema, Quantifying Attention Flow in Transformers (2020)
-why: A mean of means is a mean; so is a product of any number of such matrices, one after the other.
-false: I + P without the ½, $(I + P) 𝟏 = 𝟏$; products entry by entry, $(P ⊙ P) 𝟏 = 𝟏$
-
-residual-unrolls: A residual stream unrolls
-$x_L = x_0 + Σ_{l=0}^{L − 1} f_l(x_l)$ for $x_{l + 1} = x_l + f_l(x_l)$
-letters: layers | x₀ n d, W L d d | sizes L | index l L | roles x input
-for: the layers are any functions
-source: Veit, Wilber, Belongie, Residual Networks Behave Like Ensembles (2016)
-why: Each layer adds to the sum of what those before it added.
-false: $x_L = x_0 + Σ_{l=0}^{L − 1} f_l(x_0)$
-by residual_unrolls
-and UPDATES_ADDED
-"""
-
-THEOREMS = theorems(
+THEOREMS = of_file(
     "depth",
-    _TEXT,
     {
         "weights": Glossary(sizes={}, defined={"I": eye("n")}, functions={"osc": _osc_of}),
         "rank-collapse-averaging": _MANY_LAYERS.also(

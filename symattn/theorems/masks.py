@@ -15,7 +15,7 @@ from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.together import Together, above_zero, identity
 from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, rows, scaled_scores, side_by_side
-from symattn.theorems.texts import theorems
+from symattn.theorems.texts import of_file
 
 MASKED = Attention(mask="boolean", fully_masked="nan")
 ADDED, ADDED_PADDED = Attention(mask="additive"), Attention(mask="additive", padding=True)
@@ -135,79 +135,8 @@ def _with_added(reader: Any, x: Value, m: Value) -> Value:
     return Value(ADDED(x=x.array, w_q=w_q, w_k=w_k, w_v=w_v, mask=m.array), (), 2)
 
 
-_TEXT = """
-mask-is-restriction: A mask is a restriction to the allowed keys
-$o_i$ is attention over the keys and values of $A_i$ alone, if the scores of all other keys are −∞, by a mask or by
-  padding: $Masked(Q, [K; K′], [V; V′]) = Attention(Q, K, V)$, $Padded(Q, [K; K′], [V; V′]) = Attention(Q, K, V)$;
-  with a bias too: $Biased(Q, [K; K′], [V; V′]) = softmax(Q Kᵀ/√d_k + B) V$
-for: row i may attend to the keys $A_i$, one at least, those of K; they stand first, as attention does not see the
-  order of keys
-why: The exponential of −∞ is 0. So for a batch of two heads with a mask and padding, each of which forbids other keys.
-false: setting the other scores to 0, $Attention(Q, [K; 0 K′], [V; V′]) = Attention(Q, K, V)$; or setting their
-  weights to 0 afterwards, $o_i = Σ_{j=1}^{n_k} e^{s_ij}/(Σ_{l=1}^{n_k} e^{s_il} + Σ_{l=1}^m e^{t_il}) v_j$ with $T =
-  Q K′ᵀ/√d_k$
-and two_masked_heads
-
-fully-masked-row: A row without an allowed key
-without an allowed key, so with forbidden scores f, $Σ_{j=1}^{n_k} e^{f_j} = 0$ and $Σ_{j=1}^{n_k} e^{f_j} v_j = 0$: the
-  row is 0/0, undefined; with one bias $−B$ on every key it is what it is without a mask: $softmax(s − B 𝟏) =
-  softmax(s)$
-letters: forbidden | s n_k, V n_k d_v, B | index j n_k
-for: real numbers; B is any finite number, one for each row
-why: All exponentials are 0, and so is their sum. A bias that all keys share cancels.
-false: with one bias on every key the row is zero, $softmax(s − B 𝟏) = 0 s$; or it is the mean of the values, $softmax(s
-  − B 𝟏) = 1/n_k 𝟏$
-
-finite-mask-leaks: A finite mask leaks
-$0 < Σ_{j ∈ M} p_j$ and $Σ_{j ∈ M} p_j ≤ |M| e^{max(x) − y_k − B}$, for every key k outside of M, so for the one with
-  the largest score
-letters: new | x m, y n, B | sizes n_k m+n, m, n | index j m+n, i m, k n, l n | sets M m | where p = softmax((x − B 𝟏,
-  y))
-for: the keys in M, with the scores x, have the bias $−B$ instead of −∞; all others have the scores y
-for: one key at least is in M, and one outside of it
-why: The denominator is at least the exponential of the largest score outside of M.
-false: the leak is exactly 0: $Σ_{j ∈ M} p_j = 0$
-gap |M| e^{max(x) − y_k − B}: {Σ_{i=1}^m e^{x_i − B} (e^{r_i} − 1) + m e^{max(x) − y_k − B} (Σ_{l≠k} e^{y_l} + Σ_{i=1}^m
-  e^{x_i − B})}/(Σ_{l=1}^n e^{y_l} + Σ_{i=1}^m e^{x_i − B}); r_i = max(x) − x_i by largest
-
-causal-no-leak: Nothing leaks from the future
-$∂o_i/∂x_j = 0$ for $j > i$; $∂h_i/∂q_j = 0$, $∂h_i/∂k_j = 0$ and $∂h_i/∂v_j = 0$ for $j > i$
-letters: causal | X n d, W_Q d d_k, W_K d d_k, W_V d d_v, Q n d_k, K n d_k, V n d_v | index i n, j n | roles x input
-for: O is self-attention of X, H is attention of any Q, K and V; both are causal, with as many queries as keys
-source: Vaswani et al., Attention Is All You Need (2017)
-why: No key after a token enters its row; so nothing of later tokens gets through several layers either.
-false: after a LayerNorm over the tokens, $∂a_i/∂x_j = 0$ for $j > i$; or with the mask to the next token, $∂b_i/∂x_j
-  = 0$ for $j > i$
-top: 2
-
-causal-first-row: The first token sees itself alone
-$o_1 = v_1$, $P_1_1 = 1$, so $dQ_1 = 0$
-letters: weights | Q 1+m d_k, K 1+m d_k, V 1+m d_v, G 1+m d_v | sizes n 1+m, d_v | index i 1+m, j 1+m, c d_v | loss ℓ |
-  where O = P V; ℓ = G·O
-for: attention is causal, and there are as many queries as keys
-why: The first token may attend to itself alone, and a single weight is 1; no other row sees its query.
-false: $o_1 = 1/n Σ_{j=1}^n v_j$
-
-window-receptive-field: How far windows see through layers
-$o_i$ depends on no tokens but those from $i − L (w − 1)$ to i, and that reach is attained
-for: L layers of causal attention with a window of w keys, the token's own among them; other layers act on each row
-source: Jiang et al., Mistral 7B (2023)
-why: A row is attention over its window alone, and gives every key in it a weight that is not 0.
-false: it reaches $i − L w$, which is right where w does not count i itself
-by window_receptive_field
-
-mask-transport: Masks move with their tokens
-$Attention(Π X, Π M Πᵀ) = Π Attention(X, M)$
-letters: added | X n d, M n n, W_Q d d_k, W_K d d_k, W_V d d_v | permutations Π n
-for: M is an additive mask with finite entries; or its entries are factors of the exponentials, 0 where it forbids,
-  and no row of them is 0
-why: A mask that is permuted with the tokens forbids the same pairs of them.
-false: $Attention(Π X, M) = Π Attention(X, M)$
-"""
-
-THEOREMS = theorems(
+THEOREMS = of_file(
     "masks",
-    _TEXT,
     {
         "mask-is-restriction": ATTENDING.also(
             {"K′": "m d_k", "V′": "m d_v", "B": "n_q n_k", "B′": "n_q m"},

@@ -20,7 +20,7 @@ from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared
 from symattn.theorems.letters import ATTENTION, CAUSAL, add_up, exp, rows, scaled_scores
-from symattn.theorems.texts import theorems
+from symattn.theorems.texts import of_file
 
 # Merging the states of tiles, in any bracketing, gives the state of all keys, and with it the output.
 TILES_MERGED = Fold(
@@ -172,75 +172,8 @@ def _last_scores(reader: Reader) -> Array:
     return scaled_scores(q[reader.length("p") :], k)
 
 
-_TEXT = """
-two-block-merge: Two blocks merge
-$state([F; L], z) = merge(state(F, m), state(L, w), z)$ and $state([F; L]) = merge(state(F, m), state(L, w)) =
-  merge(state(F), state(L))$, for F and L the scores and values of two blocks of keys
-letters: | F a 1+d_v, L b 1+d_v, z, w
-for: a state is m, $ℓ = Σ_{j=1}^{n_k} e^{s_j − m}$ and $a = Σ_{j=1}^{n_k} e^{s_j − m} v_j$, for each query
-for: the maxima m, w and z may be any numbers, also stale ones or zero
-source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018)
-why: To take another maximum is to multiply all exponentials by one number.
-false: no side is rescaled: $normaliser(state([F; L], z)) = normaliser(state(F, m)) + normaliser(state(L, w))$
-and TILES_MERGED
-
-online-softmax: Online softmax
-$Attention(Q, K, V) = finish(merge(state(K_1, V_1), …, state(K_b, V_b)))$
-for: the keys come in any number of tiles of any sizes, in any order
-for: state(K, V) is m, ℓ and $a$ of a tile, and finish gives $a/ℓ$
-for: the maxima m may be any numbers, also stale ones or zero
-source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018)
-why: The output is a over ℓ, in which the maximum cancels.
-false: ℓ is rescaled and a is not
-by TILES_MERGED
-
-merge-monoid: Merging is associative, with a neutral element
-$merge(merge(x, y), z) = merge(x, merge(y, z))$, $merge(x, y) = merge(y, x)$, $merge(x, (m, 0, 0)) = x$ and, for the
-  state N of no allowed key, $merge(x, N) = x$ and $maximum(merge(x, N)) = m_1$; added are
-  $normaliser(merge(x, y)) e^{maximum(merge(x, y))} = ℓ_1 e^{m_1} + ℓ_2 e^{m_2}$ and $accumulated(merge(x, y))
-  e^{maximum(merge(x, y))} = a_1 e^{m_1} + a_2 e^{m_2}$
-for: states are equal up to the choice of m: if they agree in $ℓ e^m$ and $a e^m$
-for: the unit has any finite m, or $−∞$ as N has
-source: Rabe, Staats, Self-attention Does Not Need O(n²) Memory (2021)
-why: Merging adds these two numbers, so states that are equal in this sense merge to equal ones.
-false: a unit of any finite m changes no state, so that m too is kept: $maximum(merge(x, (m, 0, 0))) = m_1$
-
-lse-merge: Merging by log-sum-exp
-$o = Σ_{b=1}^B e^{L_b − L} o_b$ and $L = log(Σ_{b=1}^B e^{L_b})$
-letters: blocks
-for: the keys are split into blocks; $L_b$ is the log-sum-exp of the scores of block b
-for: $o_b$ is the output over the keys of block b alone
-source: Dao et al., Flash-Decoding for long-context inference (2023)
-why: The numerator of a block is its output times the exponential of its log-sum-exp.
-false: the mean of the outputs of the blocks: $o = (Σ_{b=1}^B o_b)/B$
-and BLOCKS_MERGED
-
-kv-cache-step: A step with a cache of keys and values
-$o_{n + 1} = Attention(q_{n + 1}, K, V)$ in causal attention over $n + 1$ tokens, with all their keys K and values V
-source: Shazeer, Fast Transformer Decoding (2019)
-why: The last token may attend to all keys, and its row needs no other query.
-false: a cache without the new key and value: $o_{n + 1} = Attention(q_{n + 1}, K_n, V_n)$
-
-causal-prefix-unchanged: A causal prefix stays as it is
-the first rows $O_1$ of causal attention over the tokens $[Q_1; Q_2]$, $[K_1; K_2]$, $[V_1; V_2]$ are causal attention
-  over the first tokens alone: $O_1 = Causal(Q_1, K_1, V_1)$
-letters: chunks
-why: A token may not attend to later ones, so later ones change nothing before them.
-false: the same without the mask: $A_1 = Attention(Q_1, K_1, V_1)$
-
-chunked-prefill-bottom-right: Prefill in chunks, aligned at the bottom right
-$o_i_c = (Σ_{j ≤ i + p} e^{s_ij} v_j_c)/(Σ_{j ≤ i + p} e^{s_ij})$ in the last n rows of causal attention over $p + n$
-  tokens: the mask of the last n queries is aligned at the bottom right
-letters: last chunk | Q p+n d_k, K p+n d_k, V p+n d_v | sizes n, p | index i n, j p+n, c d_v | roles p none
-for: i counts the last $n$ tokens as queries, j all as keys
-source: FlashAttention, README, 2.1: Change behavior of causal flag
-why: Query i of the chunk is token i + p, and may attend to as many keys.
-false: the mask aligned at the top left, which gives $A$: $O = A$
-"""
-
-THEOREMS = theorems(
+THEOREMS = of_file(
     "streaming",
-    _TEXT,
     {
         "": STATE_LETTERS,
         "online-softmax": STATE_LETTERS.also(

@@ -1,4 +1,4 @@
-r"""Theorems as texts: one paragraph each, read when its topic is imported.
+r"""Theorems as texts: a file for each topic in ``catalogue``, a paragraph for each theorem, read with its topic.
 
 The first line is ``NAME: TITLE``, those below say what the theorem says, with formulas between dollar signs; then, a
 line each (an indented line goes on with the one before)::
@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 from symattn.document.errors import InputError
@@ -41,6 +42,14 @@ from symattn.theorems.as_printed import AsPrinted, Following
 
 APART = re.compile(r"; (?![^\[]*\])")  # not between the rows of a matrix
 _LINE = re.compile(r"(letters|for|source|why|false|rule|top|step): (.*)|(by|and|gap|step) (.*)")
+
+
+def of_file(
+    topic: str, letters: Mapping[str, Glossary | None], values: Mapping[str, Any] | None = None
+) -> tuple[Theorem, ...]:
+    """Read the theorems of a topic from the file of its name in ``catalogue``; see ``theorems``."""
+    file = files("symattn").joinpath("theorems", "catalogue", f"{topic}.txt")
+    return theorems(topic, file.read_text(encoding="utf-8"), letters, values)
 
 
 def theorems(

@@ -170,6 +170,15 @@ def test_the_ground_has_the_versions_of_all_dependencies(monkeypatch: pytest.Mon
     assert {"sympy", "numpy", "python-flint", "ml_dtypes", "hypothesis", "click", "threadpoolctl"} <= set(asked)
 
 
+def test_the_ground_changes_with_a_text_of_the_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_results, "ROOT", tmp_path)
+    digests = set()
+    for typed in ("$a = a$", "$a = b$"):
+        (tmp_path / "softmax.txt").write_text(typed)
+        digests.add(stored_results.ground.__wrapped__())
+    assert len(digests) == 2
+
+
 def test_the_digest_is_of_the_content():
     one = digest(stated())
     assert one == digest(stated())
