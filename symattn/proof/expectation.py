@@ -12,7 +12,6 @@ A. N. Shiryaev, On a method of calculation of semi-invariants (1959).
 
 from __future__ import annotations
 
-import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -153,15 +152,13 @@ class Expectation:
             entries += [exact] * prod(self.given[name].plain_shape)
         if prod(map(len, entries)) > OUTCOMES:
             raise Undecided("moments: too many outcomes to run through")
-        means: list[Any] = []
-        shapes = {name: self.given[name].plain_shape for name in laws}
+        shapes, results = {name: self.given[name].plain_shape for name in laws}, []
         for outcome in product(*entries):
-            values, weight = (value for value, _ in outcome), prod(probability for _, probability in outcome)
+            values = (value for value, _ in outcome)
             arrays = {name: np.fromiter(islice(values, prod(shape)), object) for name, shape in shapes.items()}
-            every = f({name: Exact(array.reshape(shapes[name])) for name, array in arrays.items()})
-            terms = [x * weight for x in every]
-            means = list(map(operator.add, means, terms)) if means else terms
-        return means
+            results.append(f({name: Exact(array.reshape(shapes[name])) for name, array in arrays.items()}))
+        weights = Exact.lift([prod(probability for _, probability in outcome) for outcome in product(*entries)])
+        return [Exact.xp.moveaxis(Exact.xp.stack(every), 0, -1) @ weights for every in zip(*results, strict=True)]
 
 
 def multiplied_out(x: ex.Expression) -> ex.Expression:
