@@ -1,16 +1,18 @@
 """Derivations: why a fact about attention holds, step by step, each step checked when the document is made.
 
-A derivation is a file with a function of its parameters that returns a ``Document``, and one line in ``_ENTRIES``. Most
-are texts, see ``derivation_texts``.
+A derivation is a text in ``texts``, see ``derivation_texts``, and one line in ``_ENTRIES``. One that takes parameters,
+or whose letters stand for what code computes, is a module with a function that returns its ``Document``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature
 from itertools import count
 from typing import Any, cast
@@ -101,13 +103,23 @@ def derive(name: str = "scaling", **parameters: object) -> Document:
     if named("derive()", name) not in entries:
         raise InputError(f"unknown derivation {name!r}; {suggestion(name)}")
     arguments = checked(name, entries[name].parameters, parameters)
-    derivation = import_module(f"symattn.derivations.{name.replace('-', '_')}").derivation
-    document = _numbered(cast(Document, derivation(**arguments)))
+    derivation = _derivation(name)
+    document = _numbered(derivation(**arguments))
     if document.command:
         return document
     asked = signature(derivation).bind(**arguments)
     asked.apply_defaults()
     return replace(document, command=command("derive", name, options=asked.arguments))
+
+
+def _derivation(name: str) -> Callable[..., Document]:
+    """Return the function that makes a derivation: that of its module, or one that reads its text."""
+    module = f"symattn.derivations.{name.replace('-', '_')}"
+    if find_spec(module):
+        return cast(Callable[..., Document], import_module(module).derivation)
+    from symattn.derivations.derivation_texts import DerivationText
+
+    return lambda: DerivationText().document(name)
 
 
 def _numbered(document: Document) -> Document:

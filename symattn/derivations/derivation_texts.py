@@ -33,6 +33,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib.resources import files
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +70,9 @@ class DerivationText:
         self.roles, self.values = {**formulas.ROLES, "a": "weight", "A": "weight"}, values
         self._cited: dict[str, CitedTheorem] = {}
 
-    def document(self, name: str, typed: str, **more: Any) -> Document:
-        """Return the document of a whole text."""
-        (title, _), *lines = lines_of(typed)
+    def document(self, name: str, typed: str = "", **more: Any) -> Document:
+        """Return the document of a whole text, by default that of the file of its name in ``texts``."""
+        (title, _), *lines = lines_of(typed or text_of(name))
         heads = [match.groups() for line, _ in lines if (match := _HEAD.fullmatch(line))]
         hints = tuple(said for kind, said in heads if kind == "hint")
         below = "".join(said for kind, said in heads if kind == "subtitle")
@@ -177,6 +178,11 @@ class DerivationText:
             if (match := _OPTION.fullmatch(option)) and match[1] in shown:
                 shown[match[1]][self.formula(match[2])] = self.formula(match[3])
         return {f"{kind}s": sides or None for kind, sides in shown.items()}
+
+
+def text_of(name: str) -> str:
+    """Return the text of a derivation."""
+    return files("symattn").joinpath("derivations", "texts", f"{name}.txt").read_text(encoding="utf-8")
 
 
 def labels_of(lines: list[Line]) -> Mapping[str, str]:

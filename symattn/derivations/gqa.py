@@ -13,34 +13,6 @@ from symattn.document.model import Column, Document, Table
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 
-_TEXT = """
-Grouped-query attention
-subtitle: the table is for $h = @heads$, $d_k = @dk$, $d_v = @dv$
-hint: symattn derive kv-cache          what is kept of each token
-hint: symattn derive mla
-letters: heads | Q g*r n_q d_k, K g n_k d_k, V g n_k d_v | sizes g, r | index t g*r, a g, b r | first 0
-letters example: numbers | Q h, K g, V g | index t h | first 0 | example
-roles: a none, O_tiled none
-A of heads.gqa-is-mha
-# Groups
-- O_t = Attention(Q_t, K_{⌊t/r⌋}, V_{⌊t/r⌋}) :: as it is implemented
-- O_{a r + b} = Attention(Q_{a r + b}, K_a, V_a) :: the $r$ query heads of group $a$: $0 ≤ b < r$
-theorem heads.gqa-is-mha
-# Both ends
-theorem heads.mqa-is-gqa-one
-# The other order
-Some code tiles the heads instead: query head t reads head t mod g.
-theorem heads.gqa-tile-is-a-relabelling
-# In numbers
-let example: Four query heads of one query and two heads of one key, each a number: $Q = [1, 1, 1, 1]$, $K = [0, 0]$
-    and $V = [1, 2]$, so that the outputs $O$ tell which head was read:
-example- O = [1, 1, 2, 2] :: each head twice in a row
-example- O = [1, 1, 2, 2] ≠ [1, 2, 1, 2] = O_tiled :: the heads tiled
-# What is kept
-insert table
-caveat: Shared heads are another model than h heads of their own: Result 1 says which multi-head attention it
-    is, not that every one can be had.
-"""
 _ATTENTION = Attention()
 _COUNTED = tuple(map(formula, ("g", "h/g", "g (d_k + d_v)", "g/h")))
 
@@ -51,7 +23,7 @@ def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
     numbers = Glossary(defined={"O": _one_number(False), "O_tiled": _one_number(True)})
     outputs = lambda reader: grouped_attention(_ATTENTION, *(reader.arrays[letter] for letter in "QKV"))  # noqa: E731
     letters = {"heads": Glossary(sizes={}, defined={"O": outputs}), "numbers": numbers}
-    return DerivationText(letters, table=[_table(heads, dk, dv)], **sizes).document("gqa", _TEXT, parameters=sizes)
+    return DerivationText(letters, table=[_table(heads, dk, dv)], **sizes).document("gqa", parameters=sizes)
 
 
 def _one_number(tiled: bool) -> Any:

@@ -21,42 +21,6 @@ _LIMITS = """
 → p_max → 1/t :: β → ∞ :: 1/(t + Σ_ℓ e^{-β u_ℓ})
 shares→ p_j → 1/n_k :: β → 0 :: softmax_j(β s)
 """
-_TEXT = """
-Attention as a lookup
-subtitle: the limit of sharp scores, ties included
-hint: symattn derive shift             only differences count
-hint: symattn derive jacobian
-A1: $t$ keys have the largest score; the others, at least one, are below it by $u_ℓ > 0$
-A2: The weights are $softmax(β s)$ with $β > 0$
-# The weight of the best keys
-:= R = Σ_ℓ e^{-β u_ℓ} :: over all other keys
-- p_max = 1/(t + R) :: each tied key has the same weight
-- 1 - t p_max = R/(t + R) ≤ R/t :: what is left for the others
-    gap R/t: R²/((t + R) t)
-far- R ≤ (n_k - t) e^{-β u_min} :: $u_min$ is the least of the $u_ℓ$
-    gap R: Σ_ℓ e^{-β u_ℓ} (e^{β d_ℓ} - 1)
-→ 1 - t p_max → 0 :: β → ∞ :: {Σ_ℓ e^{-β u_ℓ}}/(t + Σ_ℓ e^{-β u_ℓ})
-insert limits
-not softmax.softmax-limits
-# What is looked up
-- o - v̄ = Σ_ℓ p_ℓ (v_ℓ - v̄) :: over the other keys, with $v̄ = {Σ_τ y_τ}/t$, the mean value of the tied ones
-→ o - v̄ → 0 :: β → ∞ :: Σ_ℓ e^{-β u_ℓ} (v_ℓ - v̄)/(t + Σ_l e^{-β u_l})
-shares- softmax_j(0 s) = 1/n_k :: all keys alike
-The value of one best key is looked up, those of tied ones are averaged.
-# No lookup without large scores
-Scores within a band of width $w$ cannot single out one of many keys: the more there are, the
-    smaller is every weight.
-low- 1/(1 + (n_k - 1) e^w) ≤ p_j :: none is more than $w$ above
-    gap p_j: {Σ_ℓ e^{w - u_ℓ} (e^{u_ℓ} - 1)}/((1 + Σ_ℓ e^{w - u_ℓ}) (1 + (n_k - 1) e^w))
-high- p_j ≤ e^w/(e^w + n_k - 1) :: nor more than $w$ below
-    gap p_j: {Σ_ℓ e^{u_ℓ} e^{-u_ℓ} (e^{u_ℓ} - 1)}/((1 + Σ_ℓ e^{u_ℓ - w}) (e^w + n_k - 1))
-insert entropy
-not softmax.softmax-dispersion
-# In numbers
-insert table
-caveat: The limit is for scores that stay in place while β grows. In floating point, scores that round to one
-    number are ties.
-"""
 _BEGINS = """
 letters: ties | Y t d_v, V r d_v, u r, β, top | sizes n_k t+r, t | index ℓ r, l r, τ t | positive u β | rows
 letters far: new | tie t, d r, β, u_min | sizes n_k t+r, t | index ℓ r | positive β u_min | nonnegative d | where u_ℓ =
@@ -94,7 +58,7 @@ def derivation() -> Document:
         "limits": limits,
         "entropy": [dispersion.step(entropy, _ENTROPY)],
     }
-    return text.document("lookup", _TEXT)
+    return text.document("lookup")
 
 
 def _ties() -> Glossary:

@@ -20,39 +20,6 @@ from symattn.theorems.letters import identity
 from symattn.theorems.positions import ROTARY
 from symattn.theorems.rotations import positions, turn
 
-_TEXT = """
-Rotary positions
-hint: symattn derive mla               what they stand in the way of
-hint: symattn prove positions
-letters example: turned | q 2, k 2, P p | index m p, n p | example
-roles: a none
-A1: the numbers $2 f$ and $2 f + 1$ of a query or key, counted from 0, span a plane; $R_m$ turns it by $ω_f m$
-A2: $cos(a + b) = cos(a) cos(b) - sin(a) sin(b)$, and likewise for the sine
-# Rotations
-plane- R_m = [cos(ω_f m), -sin(ω_f m); sin(ω_f m), cos(ω_f m)] :: in the plane $f$, as it is implemented
-plane- R_m [a; b] = [a cos(ω_f m) - b sin(ω_f m); a sin(ω_f m) + b cos(ω_f m)]
-    :: the numbers $a$ and $b$ of a vector there
-whole- R_m R_n = R_{m + n} :: in all planes: angles add up
-whole- R_mᵀ = R_{-m} :: back by the same angle
-whole- ‖R_m x‖ = ‖x‖ :: lengths stay
-not positions.rope-group
-# The score
-whole- R_m q·R_n k = q·R_mᵀ R_n k :: a rotation moved to the other side
-whole- R_m q·R_n k = q·R_{n - m} k :: angles add up
-result whole: R_m q·R_n k = q·R_{n - m} k = R_{m + t} q·R_{n + t} k
-not positions.rope-relative
-# Two orders of coordinates
-theorem positions.rope-layouts
-# A bias of the keys is felt
-Without positions, one vector added to all keys changes nothing (`symattn derive shift`). With them it does:
-theorem positions.rope-key-bias-not-redundant
-# In numbers
-let example: One plane, with the cosine $@cosine$ and the sine $@sine$ for one position, $q = @q$ and $k = @k$,
-    at the positions $P = @places$; let $S_mn = R_m q·R_n k$:
-example- S = @scores :: $m$ by row, $n$ by column: equal along diagonals
-caveat: Scores depend on distances, but need not fall with them. Angles are taken as exact: in floating point
-    those of large positions lose digits.
-"""
 ANGLE = (Fraction(3, 5), Fraction(4, 5))  # cosine and sine of the angle of one position in the example
 POSITIONS, QUERY, KEY = 3, (1, 0), (2, 1)
 
@@ -72,7 +39,7 @@ def derivation() -> Document:
         letters, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]), q=nt.matrix([QUERY]),
         k=nt.matrix([KEY]), places=nt.matrix([range(POSITIONS)]),
         scores=nt.matrix([[entries(x) for x in row] for row in turned_scores()]),
-    ).document("rope", _TEXT)  # fmt: skip
+    ).document("rope")  # fmt: skip
 
 
 def _in_a_plane(reader: Reader, parts: tuple[Node, ...]) -> Value:
