@@ -65,6 +65,7 @@ class Modular(Planes):
         self._move = move
         self._dummy = holder.dummy if dummy is None else dummy
         self._maxima: tuple[State, Maxima] | None = None
+        self._seen: tuple[State, State] | None = None  # of the holder, and of this view at that time
         self.field.work.spend(self._dummy.size)
 
     @classmethod
@@ -76,7 +77,11 @@ class Modular(Planes):
     def state(self) -> State:
         """The current state of the array."""
         state = self._holder.state
-        return state if self._move is None else moved(self._move, self._dummy.shape, [state])
+        if self._move is None:
+            return state
+        if self._seen is None or self._seen[0] is not state:
+            self._seen = state, moved(self._move, self._dummy.shape, [state])
+        return self._seen[1]
 
     # -- where arrays come from -----------------------------------------------------------------------------------
     @classmethod
@@ -265,7 +270,7 @@ def _plain(data: object) -> np.ndarray:
         plain = np.asarray(data)
     except ValueError:
         raise InputError("modular: ragged data") from None
-    if plain.dtype.name.startswith(("bfloat", "float8")):
+    if plain.dtype.isbuiltin != 1 and plain.dtype.name.startswith(("bfloat", "float8")):
         return plain.astype(np.float64)
     if plain.dtype.kind not in "biufO" or plain.dtype.itemsize > 8:
         raise InputError(f"modular: data of type {plain.dtype} cannot be taken exactly")

@@ -76,18 +76,15 @@ class MonomialWeight:
 
     def either(self, other: MonomialWeight) -> MonomialWeight:
         """Return the weight of an array with elements of both weights."""
-        return replace(self + other, norm=max(self.norm, other.norm))
+        span, degree = max(self.span, other.span), max(self.degree, other.degree)
+        return MonomialWeight(span, degree, max(self.norm, other.norm))
 
     def power(self, n: int) -> MonomialWeight:
         return MonomialWeight(self.span * n, self.degree * n, self.norm * n)
 
     def terms(self, n: int) -> MonomialWeight:
-        """Return the weight of a sum of n such polynomials."""
-        return replace(self, norm=self.norm + log2(max(n, 1)))
-
-    def scaled(self, n: int) -> MonomialWeight:
-        """Return the weight of n times such a polynomial."""
-        return replace(self, norm=self.norm + log2(n)) if n > 1 else self
+        """Return the weight of a sum of n such polynomials, or of n times one."""
+        return MonomialWeight(self.span, self.degree, self.norm + log2(n)) if n > 1 else self
 
 
 ONE = MonomialWeight()
@@ -158,15 +155,15 @@ class ResidueRatio:
     power: int | None = None
 
     def _joined(self, other: ResidueRatio, top: MonomialWeight, bottom: MonomialWeight, n: int) -> ResidueRatio | None:
-        powers = {x.power for x in (self, other)} - {None}
-        if len(powers) > 1:
+        power = other.power if self.power is None else self.power
+        if other.power not in (None, power):
             return None
-        return ResidueRatio(top, bottom, n, lcm(self.parts, other.parts), next(iter(powers), None))
+        return ResidueRatio(top, bottom, n, lcm(self.parts, other.parts), power)
 
     def plus(self, other: ResidueRatio, same: bool) -> ResidueRatio | None:
         """Return the ratio of the sum; ``same`` if both have the same B (1, if there is none)."""
         n = lcm(self.number, other.number)
-        a, b = self.top.scaled(n // self.number), other.top.scaled(n // other.number)
+        a, b = self.top.terms(n // self.number), other.top.terms(n // other.number)
         if not same:
             a, b = a * other.bottom, b * self.bottom
         return self._joined(other, a + b, self.bottom if same else self.bottom * other.bottom, n)
@@ -176,7 +173,7 @@ class ResidueRatio:
 
     def over(self, other: ResidueRatio) -> ResidueRatio | None:
         """Return the ratio of the quotient."""
-        top = (self.top * other.bottom).scaled(other.number)
+        top = (self.top * other.bottom).terms(other.number)
         return self._joined(other, top, self.bottom * other.top, self.number)
 
     def terms(self, n: int, same: bool) -> ResidueRatio:
@@ -187,7 +184,7 @@ class ResidueRatio:
 
     def either(self, other: ResidueRatio) -> ResidueRatio | None:
         n = lcm(self.number, other.number)
-        top = self.top.scaled(n // self.number).either(other.top.scaled(n // other.number))
+        top = self.top.terms(n // self.number).either(other.top.terms(n // other.number))
         return self._joined(other, top, self.bottom.either(other.bottom), n)
 
     def vanishing(self) -> Chance:

@@ -194,7 +194,7 @@ class Field:
         if x.ratio is None or y.ratio is None:
             return None, None
         if y.number:
-            ratio = x.ratio.times(ResidueRatio(ONE.scaled(y.number.denominator), number=abs(y.number.numerator)))
+            ratio = x.ratio.times(ResidueRatio(ONE.terms(y.number.denominator), number=abs(y.number.numerator)))
             return ratio, divisors.joined(x.divisors, None, shape)
         return x.ratio.over(y.ratio), divisors.joined(x.divisors, divisors.fresh(y.shape), shape)
 
@@ -261,7 +261,7 @@ class Field:
 
 def _lifted(function: Callable[..., Any], *operands: Any) -> Any:
     """Apply ``function`` to planes, as a plane to be computed, or to other operands; None if one of them is None."""
-    if any(x is None for x in operands):
+    if operands[0] is None or operands[-1] is None:  # there are one or two
         return None
     return Plane.after(function, *operands) if isinstance(operands[0], Plane) else function(*operands)
 

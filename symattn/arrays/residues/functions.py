@@ -108,7 +108,7 @@ def square_root(field: Field, x: State) -> State:
     if exact * exact != x.number:  # the weights do not cover irrational numbers
         return State(x.shape, value, exponent, None, None, sign=sign)
     top, c = exact.numerator, exact.denominator
-    ratio = ResidueRatio(ONE.scaled(top), number=c)
+    ratio = ResidueRatio(ONE.terms(top), number=c)
     return State(x.shape, value, exponent, ratio, ExponentForm(0, top, c), number=exact, sign=sign)
 
 

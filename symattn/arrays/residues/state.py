@@ -89,24 +89,24 @@ def _integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
 
     if plain.dtype.kind != "f":
         plain = plain.astype(np.uint64 if plain.dtype == np.uint64 else np.int64)  # narrow integers cannot hold m
-    ends = [Fraction(int(plain.min())), Fraction(int(plain.max()))] if plain.size else []
+    ends = [int(plain.min()), int(plain.max())] if plain.size else []
     return _of_numbers(plain.shape, ends, lambda: residues(p), lambda: residues(q))
 
 
 def _of_numbers(
-    shape: tuple[int, ...], values: Sequence[Fraction], mod_p: Callable[[], Any], mod_q: Callable[[], Any]
+    shape: tuple[int, ...], values: Sequence[Fraction | int], mod_p: Callable[[], Any], mod_q: Callable[[], Any]
 ) -> State:
     """Return the state of numbers with the extremes and denominators of ``values``."""
     c = lcm(*[x.denominator for x in values])
     size = max((abs(x.numerator) * (c // x.denominator) for x in values), default=0)
-    least = min(values, default=Fraction(1))
+    least = min(values, default=1)
     return State(
         shape,
         Plane.after(mod_p),
         Plane.after(mod_q),
         ResidueRatio(MonomialWeight(norm=log2(max(size, 1))), number=c),
         ExponentForm(0, size, c),
-        number=least if values and least == max(values) else None,
+        number=Fraction(least) if values and least == max(values) else None,
         sign=2 if least > 0 else int(least == 0),
     )
 
@@ -123,7 +123,7 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
         shape,
         None if logarithm else _plane(run, [s.value for s in states]),
         _plane(run, [s.exponent for s in states]),
-        replace(ratio, bottom=ONE) if ratio and over is None else ratio,
+        replace(ratio, bottom=ONE) if ratio and over is None and ratio.bottom is not ONE else ratio,
         states[0].form if single else _either([s.form for s in states]),
         _plane(run, [s.factor or _filled(s.shape, 1.0) for s in states]) if logarithm else None,
         _optional(run, [s.forbidden for s in states], states),
@@ -249,9 +249,9 @@ class Plane:
     def after(cls, function: Callable[..., np.ndarray], *sources: Plane, owned: bool = True) -> Plane:
         """Return the plane of ``function`` of the values of ``sources``; not ``owned`` if it may be their memory."""
         plane = cls(None, owned)
-        plane._compute = (function, sources)
-        plane._depth = 1 + max((s._depth for s in sources), default=0)
+        plane._compute, plane._depth = (function, sources), 1
         for source in sources:
+            plane._depth = max(plane._depth, source._depth + 1)
             source._read_by(plane)
         if plane._depth > _DEPTH:
             _ = plane.value
