@@ -111,6 +111,7 @@ def _call_judgement(judgement: Judgement) -> CallJudgement:
 
 # -- which known mistake explains a wrong call, named only if exactly one does -----------------------------------------
 _STEPS = 12  # of Newton's method, for a scale that fits
+NARROWER = {"float64": ("float32",), "float32": ("float16", "bfloat16")}  # in which wrong results may be computed
 _LISTED = 3  # hypotheses named if several fit
 
 
@@ -133,6 +134,9 @@ def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic
             different.append(hypothesis)
     fitting = [h.words for h in different if _fits(h.setting, got, arithmetic)]
     if not fitting:
+        for name in NARROWER.get(arithmetic.input.name, ()):
+            if _fits(setting, got, arithmetic_of(name)):
+                return f"it is computed in {name}"
         scaled = _rescaled(setting, got, arithmetic)
         return f"scores are scaled by {scaled / setting.scale:.4g} times the correct scale" if scaled else ""
     return one_of(fitting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from symattn.bounds.case_result import OF_VALUES, Case, CaseResult, shares
 from symattn.bounds.judge import holds, judge, union
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.call_judge import one_of
+from symattn.models.auditing.call_judge import NARROWER, one_of
 from symattn.models.auditing.setting import Floats
 from symattn.verification.definitions.definition_mistakes import DefinitionMistake
 from symattn.verification.definitions.definition_subject import Definition
@@ -76,16 +76,23 @@ class LayerFinding:
     @property
     def verdict(self) -> str:
         """The verdict in words: every wrong part, else what is open."""
-        wrong = [f"{p.part}: {p.cause}" for p in self.parts if p.wrong]
-        if wrong:
-            return f"CERTIFIED WRONG: {'; '.join(wrong)}"
+        if wrong := _by_words((p.part, p.cause) for p in self.parts if p.wrong):
+            return f"CERTIFIED WRONG: {wrong}"
         if self.state == "pass":
             open_ = [f"{p.part}: {words}" for p in self.parts for words in p.open]
             return f"pass (cannot exclude: {'; '.join(open_)})" if open_ else "pass"
-        result = self.reason or "; ".join(f"{p.part}: {p.reason}" for p in self.parts if p.reason) or "no part ran"
+        result = self.reason or _by_words((p.part, p.reason) for p in self.parts if p.reason) or "no part ran"
         return f"CANNOT TELL: {result}"
 
     RECORD = "layer, state, verdict, parts"
+
+
+def _by_words(findings: Iterable[tuple[str, str]]) -> str:
+    """Return what is said of the parts, once for all of which the same is said."""
+    parts: dict[str, list[str]] = {}
+    for part, words in findings:
+        parts.setdefault(words, []).append(part)
+    return "; ".join(f"{', '.join(every)}: {words}" for words, every in parts.items())
 
 
 NONE = "no known mistake explains it"
@@ -124,7 +131,11 @@ def judged(
     right = [r for r in result if r.finding not in OF_VALUES or (promised is not None and _within(r, promised))]
     if not right:
         first = result[0] if extra is None else _widened(result[0], extra)
-        words = _cause(subject, arithmetics[0], first) if search else "its cause was not searched for"
+        words = "its cause was not searched for"
+        if search:
+            words = (
+                _cause(subject, arithmetics[0], first) or _narrower(subject, dtype, contracts, case, outcome) or NONE
+            )
         return PartFinding(part, min(r.worst for r in result), True, words)
     if any(r.undecided or not r.decisive for r in right):
         return PartFinding(part, reason="the bound says nothing about these numbers")
@@ -155,14 +166,23 @@ def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake:
 
 
 def _cause(subject: Definition, precision: Precision, case_result: CaseResult) -> str:
-    """The one known mistake that gives the result, in words; if several fit, those."""
+    """The one known mistake that gives the result, in words; if several fit, those; "" if none does."""
     if case_result.finding == "shape":
         return "it has another shape"
     fitting: list[str] = []
     for mistake in subject.mistakes:
         if explains(subject, precision, case_result, mistake) and mistake.cause not in fitting:
             fitting.append(mistake.cause)
-    return one_of(fitting) or NONE
+    return one_of(fitting)
+
+
+def _narrower(subject: Definition, dtype: str, contracts: Sequence[Contract], case: Case, outcome: Outcome) -> str:
+    """Say that the result is one of arithmetic in a narrower format, with its widest contract, or ""."""
+    for name in NARROWER.get(dtype, ()):
+        precision = Precision.of(name, contracts[0])
+        if judge(legal(subject, precision, case.inputs), precision, case, outcome).finding not in OF_VALUES:
+            return f"it is computed in {name}"
+    return ""
 
 
 # -- linear layers -----------------------------------------------------------------------------------------------------
@@ -194,7 +214,17 @@ def judged_linear(part: str, got: Floats, x: Floats, w: Floats, b: Floats | None
         others |= {"the bias is left out": (w, None), "the bias is added twice": (w, 2 * b)}
     near = {words: v.shape == w.shape and _ratio(got, x, v, c, dtype) <= 1 for words, (v, c) in others.items()}
     fitting = [words for words, fits in near.items() if fits]
-    return PartFinding(part, ratio, True, fitting[0] if len(fitting) == 1 else NONE)
+    if not fitting:
+        for name in NARROWER.get(dtype, ()):
+            tokens, matrix, bias = _cast(x, name), _cast(w, name), None if b is None else _cast(b, name)
+            finite = all(np.isfinite(a).all() for a in (tokens, matrix, *([] if bias is None else [bias])))
+            if finite and _ratio(got, tokens, matrix, bias, name) <= 1:
+                fitting.append(f"it is computed in {name}")
+    return PartFinding(part, ratio, True, one_of(fitting) or NONE)
+
+
+def _cast(a: Floats, name: str) -> Floats:
+    return np.asarray(Format(name).cast(a), dtype=np.float64)
 
 
 def _ratio(

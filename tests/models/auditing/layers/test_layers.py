@@ -233,6 +233,20 @@ def test_an_audit_leaves_checkpoints_in_training_alone(implementation: str, reen
     assert {f.state for f in report.findings} <= {"pass", "pass as given"}
 
 
+def test_what_is_computed_in_a_narrower_format_is_named() -> None:
+    wide = made("llama", torch.float32).double()
+    wide.set_attn_implementation("eager")
+    report = audited(wide)
+    assert {c.cause for c in report.findings} == {"it is computed in float32"}
+    parts = "attention_norm, attention.position, mlp_norm"
+    assert {found.verdict for found in report.layers} == {f"CERTIFIED WRONG: {parts}: it is computed in float32"}
+
+    model = made("llama", torch.float32)
+    linear = model.model.layers[0].mlp.gate_proj
+    linear.forward = lambda x: (x.half() @ linear.weight.half().T).float()
+    assert audited(model).layers[0].verdict == "CERTIFIED WRONG: mlp.gate: it is computed in float16"
+
+
 def test_norms_behind_the_sums_are_judged() -> None:
     model = made("opt", torch.float32, do_layer_norm_before=False)
     norm = model.model.decoder.layers[1].final_layer_norm
