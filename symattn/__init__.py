@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from symattn.attention.derivative import jvp as jvp
     from symattn.attention.derivative import vjp as vjp
     from symattn.attention.enclosed import enclose as enclose
-    from symattn.attention.enclosed import enclose_rows as enclose_rows
+    from symattn.attention.enclosing.rows import enclose_rows as enclose_rows
     from symattn.attention.latent import Latent as Latent
     from symattn.attention.layers.block import Block as Block
     from symattn.attention.layers.evaluation import Evaluation as Evaluation
@@ -80,7 +80,8 @@ _NAMES = {
     "arrays.precision": "Precision",
     "arrays.rounded": "rounded",
     "attention.derivative": "jvp vjp",
-    "attention.enclosed": "enclose enclose_rows",
+    "attention.enclosed": "enclose",
+    "attention.enclosing.rows": "enclose_rows",
     "attention.latent": "Latent",
     "attention.layers.block": "Block",
     "attention.layers.evaluation": "Evaluation evaluate",

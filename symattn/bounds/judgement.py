@@ -9,19 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from symattn.arrays.enclosure import Enclosure
-from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden
 from symattn.arrays.tensors import copied
 from symattn.attention.inputs import shape
 from symattn.attention.spec import Attention
-from symattn.bounds.case_result import Expected, shares
+from symattn.bounds.case_result import Expected
 from symattn.bounds.judge import expected, in_float64, products
 from symattn.bounds.log_sums import log_sums
-from symattn.bounds.reference import run
-from symattn.bounds.scores import score_errors
 from symattn.bounds.sharp import elements, means
 from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores
@@ -219,20 +215,6 @@ def measure_logarithms(spec: Attention, inputs: Arrays, got: np.ndarray, precisi
 
     batch = np.ndindex(got.shape[: got.ndim - 1 - len(spec.head_axis)])
     return Measured.whole(got.shape, ((index, part(index)) for index in batch))
-
-
-def measure_scores(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision, stored: Format) -> Measured:
-    """Compare scores (…, n_q, n_k) as the softmax receives them, in the format ``stored``, with the worst case.
-
-    Each may be off by τ of ``scores``, and by storing it; forbidden scores are not judged. Raises ``Refused`` or
-    ``Undecided`` if they cannot be enclosed.
-    """
-    result = run(spec, inputs, kind=Enclosure)
-    tau = np.asarray(score_errors(result, precision).tau, dtype=float)
-    exact = result.final_scores
-    allowed = tau + float(stored.u) * (np.abs(exact.mid) + exact.rad + tau) + float(stored.eta)
-    ratios = np.where(result.allowed, shares(got, exact.mid, exact.rad, allowed)[0], 0.0)
-    return Measured(ratios, exact.mid, allowed)
 
 
 def widened(inputs: Arrays) -> dict[str, Any]:

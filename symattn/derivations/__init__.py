@@ -19,9 +19,10 @@ from typing import Any, cast
 
 from symattn.derivations.parameters import checked
 from symattn.document import stored_results
-from symattn.document.codec import command, read, written
+from symattn.document.codec import command
 from symattn.document.errors import InputError, named
 from symattn.document.model import Document, Result
+from symattn.document.stored_objects import read, written
 
 
 @dataclass(frozen=True, slots=True)

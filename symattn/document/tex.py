@@ -11,7 +11,7 @@ import unicodedata
 from itertools import pairwise
 
 from symattn.document import notation as nt
-from symattn.document.characters import FUNCTIONS, GREEK, MARKS, SIGNS, letter_to_tex
+from symattn.document.characters import ASCII_OF_GREEK, FUNCTIONS, GREEK, LOWERED, MARKS, RAISED, SIGNS, SYMBOLS
 from symattn.document.precedence import Level, Printer, digit, letters
 
 COLOURS: dict[nt.Role, tuple[str, str]] = {
@@ -235,3 +235,60 @@ def _size(inner: str, style: str) -> str:
     if r"\frac" in inner or r"\dfrac" in inner or r"\Big" in inner:
         return "Big"
     return "big" if "(" in inner and style in ("round", "square") else ""
+
+
+# -- letters, and running text -----------------------------------------------------------------------------------------
+# Letters that TeX lacks, or whose default shape is not used.
+_TEX_GREEK = {"ε": r"\varepsilon", "φ": r"\varphi", "ο": "o"}
+_HAVE_CAPITAL = set("ΓΔΘΛΞΠΣΥΦΨΩ")
+_SPECIAL = {
+    "%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",
+}  # fmt: skip
+_TYPOGRAPHY = {
+    "–": "--", "—": "---", "‘": "`", "’": "'", "“": "``", "”": "''", "„": ",,", "\u00a0": "~", "…": r"\dots{}",
+    "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "ø": r"\o{}", "Ø": r"\O{}", "ł": r"\l{}", "Ł": r"\L{}",
+    "œ": r"\oe{}", "Œ": r"\OE{}", "§": r"\S{}", "−": r"\ensuremath{-}", "<": r"\ensuremath{<}", ">": r"\ensuremath{>}",
+    "|": r"\ensuremath{\vert}", "─": "--", "\u200b": "",
+}  # fmt: skip
+
+
+def letter_to_tex(c: str) -> str | None:
+    """Return a letter or sign of a formula in TeX, or None if TeX has no command for it."""
+    if c in ASCII_OF_GREEK:
+        if c.isupper() and c not in _HAVE_CAPITAL:
+            return rf"\mathrm{{{unicodedata.normalize('NFKD', ASCII_OF_GREEK[c])[0]}}}"
+        return _TEX_GREEK.get(c, "\\" + ASCII_OF_GREEK[c])
+    if c in SYMBOLS:
+        return SYMBOLS[c]
+    if c in SIGNS:
+        return SIGNS[c]
+    if c in RAISED:
+        return "^{" + RAISED[c] + "}"
+    if c in LOWERED:
+        return "_{" + LOWERED[c] + "}"
+    return c if c.isascii() and c.isalnum() else None
+
+
+def escape_text(text: str) -> str:
+    """Return text for pdflatex: special characters escaped, signs as formulas, unknown ones as code points."""
+    separated = re.sub("-(?=-)", "-\0", text)  # two hyphens would make a dash
+    return "".join(_escape(c) for c in unicodedata.normalize("NFC", separated)).replace("\0", "{}")
+
+
+def _escape(c: str) -> str:
+    if c in _SPECIAL:
+        return _SPECIAL[c]
+    if c in _TYPOGRAPHY:
+        return _TYPOGRAPHY[c]
+    if c.isascii():
+        return c if c.isprintable() or c == "\0" else " "
+    if "\u00a1" <= c <= "\u00ff" and c not in SYMBOLS and c not in RAISED:
+        return c  # every font of pdflatex's T1 has Latin-1
+    if tex := letter_to_tex(c):
+        return rf"\ensuremath{{{{}}{tex}}}" if tex[0] in "^_" else rf"\ensuremath{{{tex}}}"
+    base, *marks = list(unicodedata.normalize("NFD", c))
+    if len(marks) == 1 and marks[0] in MARKS and base.isascii():
+        return f"{MARKS[marks[0]][1]}{{{base}}}"
+    plain = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
+    return escape_text(plain) if plain.strip() else rf"\texttt{{U+{ord(c):04X}}}"

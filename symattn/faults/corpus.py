@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.attention.inputs import required
+from symattn.attention.inputs import accepted, required
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.domain import Domain
@@ -119,7 +119,7 @@ def drawn(spec: Attention, seed: int, sizes: Sizes) -> dict[str, Array]:
 
 def names(spec: Attention) -> frozenset[str]:
     """Return the names of a specification's inputs."""
-    return frozenset({"q", "k", "v", *required(spec), *(("doc_q", "doc_k") if spec.documents else ())})
+    return frozenset({"q", "k", "v", *required(spec), *({"doc_q", "doc_k"} & accepted(spec))})
 
 
 def convention(spec: Attention) -> Convention:

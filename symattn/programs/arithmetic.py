@@ -17,8 +17,8 @@ from symattn.document.errors import CannotRun, InputError
 from symattn.document.keywords import format_name
 from symattn.programs import frameworks
 from symattn.programs.child import TargetOptions
-from symattn.programs.loading import one_line
 from symattn.programs.names import Function
+from symattn.programs.raised import one_line
 from symattn.programs.verifying import Options, check_function, checked
 from symattn.verification.arithmetic.answer import Answer
 from symattn.verification.arithmetic.bits_of_a_call import tried

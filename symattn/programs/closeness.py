@@ -149,12 +149,6 @@ def measured(
     return measure(*of_rows(spec, inputs, rows), got[..., list(rows), :], precision)
 
 
-def worst_share(out: Tensor, inputs: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]) -> float:
-    """Return the largest error relative to the worst-case bound; ∞ for a wrong shape."""
-    result = measured(out, inputs, spec, precision, rows)
-    return float("inf") if result is None else float(result.ratios.max(initial=0.0))
-
-
 def of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Attention, Arrays]:
     """Return the attention restricted to some rows; unchanged for all rows, whatever the attention."""
     return (spec, inputs) if len(rows) == inputs["q"].shape[-2] else only(spec, inputs, rows)

@@ -9,8 +9,7 @@ import json
 import os
 import re
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,8 @@ from types import ModuleType
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
 from symattn.programs.names import Function, called, parameters
+from symattn.programs.raised import NotCallable, one_line, where
 
-_NOT_USERS = ("<", str(Path(__file__).parent) + os.sep)
-LIBRARY = str(Path(os.__file__).parent) + os.sep
 FORMS = "package.module:function or file.py:function"
 
 
@@ -34,10 +32,6 @@ class NoSuchFile(InputError):
 
 class NoSuchAttribute(InputError):
     """Raised if the module of a target has no such name."""
-
-
-class NotCallable(InputError):
-    """Raised if a target exists, but cannot be called as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,43 +173,6 @@ def _find(module: ModuleType, attribute: str, place: str) -> Function:
     if inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, seen.rpartition(".")[2], None)):
         raise NotCallable(f"{seen} is a method and needs an instance; name it on an instance made in its file")
     return result
-
-
-def one_line(error: BaseException) -> str:
-    """Return the type of an exception and the first line of its message, like the last line of a traceback."""
-    try:
-        message = error.msg if isinstance(error, SyntaxError) else str(error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # an exception that cannot even be printed
-        message = ""
-    lines = message.strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def where(error: BaseException) -> str:
-    """Return ``file.py:line`` of the innermost frame in the user's code, else of the outermost in installed code."""
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        return f"{Path(error.filename).name}:{error.lineno}"
-    return users_frame([(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)])
-
-
-def installed(file: str) -> bool:
-    """Return whether a file belongs to an installed package."""
-    return "site-packages" in file
-
-
-def own_frame(file: str) -> bool:
-    """Return whether a file belongs neither to symattn nor to Python's standard library."""
-    return not file.startswith(_NOT_USERS) and (installed(file) or not file.startswith(LIBRARY))
-
-
-def users_frame(frames: Sequence[tuple[str, int]]) -> str:
-    """Return ``file.py:line`` of the frame to show to a user; frames are ordered from the outermost inwards."""
-    known = [f for f in frames if own_frame(f[0])]
-    own = [f for f in known if not installed(f[0])]
-    result = own[-1:] or known[:1]
-    return f"{Path(result[0][0]).name}:{result[0][1]}" if result else ""
 
 
 def _first_on_path(folder: Path) -> None:

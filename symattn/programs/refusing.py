@@ -28,7 +28,7 @@ from itertools import islice
 from types import FrameType, ModuleType, TracebackType
 
 from symattn.bounds.called_target import APART, Failure, Memory, Refusal
-from symattn.programs.loading import installed, one_line, own_frame
+from symattn.programs.raised import installed, one_line, own_frame
 
 _OWN = (ValueError, TypeError, AssertionError, NotImplementedError)
 _LIBRARYS = (RuntimeError, ValueError, AssertionError)

@@ -26,8 +26,8 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, Size
 from symattn.programs.frameworks import Tensor
-from symattn.programs.loading import LIBRARY, installed
 from symattn.programs.names import Function, without_partial
+from symattn.programs.raised import LIBRARY, installed
 
 _CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "array", "copy"])
 _AS_ARRAY = frozenset(["asarray", "ascontiguousarray", "asfortranarray", "asanyarray"])

@@ -11,19 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
+from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.formats import FORMATS, HALF, Format
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.case_result import UNFIT
-from symattn.bounds.judgement import measure_scores
+from symattn.bounds.case_result import UNFIT, shares
+from symattn.bounds.judgement import Measured
 from symattn.bounds.mistake import Mistake
-from symattn.bounds.reference import float64_outputs
+from symattn.bounds.reference import float64_outputs, run
+from symattn.bounds.scores import score_errors
 from symattn.bounds.sharp.sample import chosen, only
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.codec import changed_fields
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Grade, Verdict
-from symattn.programs.closeness import close_to_exact, logarithms, worst_share
+from symattn.programs.closeness import Arrays, close_to_exact, logarithms, measured
+from symattn.programs.frameworks import Tensor, Tensors
 from symattn.programs.frameworks import read as numbers
 from symattn.programs.question import Question
 from symattn.programs.trace_files import TracePiece, count, floats, pieces, read
@@ -34,6 +37,12 @@ from symattn.verification.diagnosis.screening import LITTLE, plainest
 from symattn.verification.report import STEPS, Check, Fault, Report
 
 _FEW = 8  # rows whose logarithms are judged, by balls, which are slow
+
+
+def worst_share(out: Tensor, inputs: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]) -> float:
+    """Return the largest error relative to the worst-case bound; ∞ for a wrong shape."""
+    result = measured(out, inputs, spec, precision, rows)
+    return float("inf") if result is None else float(result.ratios.max(initial=0.0))
 
 
 def of_lse(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
@@ -74,6 +83,20 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
         f" {got[at]:.10g}, exact {result.near[at]:.10g}, at most {result.allowed[at]:.2g} is allowed"
     )
     return words, float(result.ratios[at])
+
+
+def measure_scores(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision, stored: Format) -> Measured:
+    """Compare scores (…, n_q, n_k) as the softmax receives them, in the format ``stored``, with the worst case.
+
+    Each may be off by τ of ``scores``, and by storing it; forbidden scores are not judged. Raises ``Refused`` or
+    ``Undecided`` if they cannot be enclosed.
+    """
+    result = run(spec, inputs, kind=Enclosure)
+    tau = np.asarray(score_errors(result, precision).tau, dtype=float)
+    exact = result.final_scores
+    allowed = tau + float(stored.u) * (np.abs(exact.mid) + exact.rad + tau) + float(stored.eta)
+    ratios = np.where(result.allowed, shares(got, exact.mid, exact.rad, allowed)[0], 0.0)
+    return Measured(ratios, exact.mid, allowed)
 
 
 #: The judge of each array, and the most keys for it: balls are slow, and weights are the output for V = I.

@@ -16,8 +16,8 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Verdict
 from symattn.document.keywords import Answering
-from symattn.programs.loading import NotCallable
 from symattn.programs.names import Function
+from symattn.programs.raised import NotCallable
 from symattn.programs.request import Request, keyword
 from symattn.programs.target import narrowed, target
 from symattn.verification import engine

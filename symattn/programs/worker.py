@@ -21,8 +21,9 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
 from symattn.document.errors import SymattnError
-from symattn.programs.loading import load, where
+from symattn.programs.loading import load
 from symattn.programs.process import receive
+from symattn.programs.raised import where
 from symattn.programs.request import Request
 from symattn.programs.target import announced, captured, prepared, target
 

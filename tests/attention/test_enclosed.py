@@ -11,9 +11,10 @@ import pytest
 from symattn import Attention, InputError, Refused, kind
 from symattn.arrays.ball import Ball, precision
 from symattn.attention import enclosed
-from symattn.attention.enclosed import EnclosedOutput, enclose, enclose_rows
+from symattn.attention.enclosed import EnclosedOutput, enclose
 from symattn.attention.enclosing import radius, sums
 from symattn.attention.enclosing.pattern import Seen, heads
+from symattn.attention.enclosing.rows import enclose_rows
 from tests.attention.enclosed_by_balls import SPECS, Inputs, hostile, masks_for, on_balls, qkv, used
 from tests.refusals import refuses
 
@@ -292,7 +293,7 @@ def test_large_sizes_by_rows(n: int) -> None:
     for spec in (s for s in SPECS if s.fully_masked == "zeros"):
         given = masks_for(spec, rng, inputs)
         found = enclose(spec, given)
-        part = used(enclosed.enclose_rows(spec, given, rows), found.centre[rows], found.radius[rows])
+        part = used(enclose_rows(spec, given, rows), found.centre[rows], found.radius[rows])
         assert (part <= 1).all()
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from symattn.document import notation as nt
-from symattn.document.characters import escape_text, to_ascii
+from symattn.document.characters import to_ascii
 from symattn.document.measure import width
 from symattn.document.notation import (
     Big,
@@ -21,7 +21,7 @@ from symattn.document.notation import (
     name,
     relation,
 )
-from symattn.document.tex import tex, words
+from symattn.document.tex import escape_text, tex, words
 from symattn.document.text import plain, text
 
 pytestmark = pytest.mark.smoke

@@ -17,8 +17,9 @@ from symattn import Attention
 from symattn.bounds.called_target import Runner
 from symattn.document.errors import CannotRun, MissingExtra
 from symattn.programs.child import Child, ProcessLimits
-from symattn.programs.loading import NoSuchAttribute, NotCallable
+from symattn.programs.loading import NoSuchAttribute
 from symattn.programs.process import NotDone, apart
+from symattn.programs.raised import NotCallable
 from symattn.programs.request import Request
 from tests.programs.programs import RIGHT, Program
 from tests.refusals import refuses

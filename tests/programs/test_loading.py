@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, SymattnError
-from symattn.programs.loading import BadTarget, NoSuchAttribute, NoSuchFile, NotCallable, load
+from symattn.programs.loading import BadTarget, NoSuchAttribute, NoSuchFile, load
+from symattn.programs.raised import NotCallable
 from tests import refusals
 from tests.programs.programs import RIGHT, Program
 

@@ -10,11 +10,10 @@ import re
 
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.characters import escape_text
 from symattn.document.evidence import Evidence, Grade, at_least_checked
 from symattn.document.render.common import indexed, ledger, made, numbered, plain_text, runs, sheets, steps_are
 from symattn.document.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
-from symattn.document.tex import COLOURS, tex
+from symattn.document.tex import COLOURS, escape_text, tex
 
 _LETTERS = {"left": "l", "right": "r", "centre": "c"}
 

@@ -18,8 +18,8 @@ from symattn.models.auditing.provenance import Operation, seeing
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
 from symattn.models.auditing.setting import Floats, Mask, Module, Tensor
 from symattn.programs.frameworks import dtype_name
-from symattn.programs.loading import one_line
 from symattn.programs.names import Function
+from symattn.programs.raised import one_line
 
 UNSEEN = "dropout of {:g} is on, and what it drops was not seen; hint: model.eval()"
 _DRAWN = ("bernoulli_", "bernoulli", "native_dropout")

@@ -206,12 +206,6 @@ def reshape(c: Context, x: Value, shape: Value) -> Value:
     return _namespace(c, x).reshape(x, lengths(shape))
 
 
-def kept_reshape(c: Context, x: Value, shape: Value) -> Value:
-    """Reshape; 0 keeps the length of the axis, as in ONNX."""
-    wanted = [x.shape[k] if isinstance(n, int) and n == 0 else n for k, n in enumerate(lengths(shape))]
-    return _namespace(c, x).reshape(x, tuple(wanted))
-
-
 def unsqueeze(c: Context, x: Value, axes: object) -> Value:
     """Insert axes of length 1."""
     x = np.asarray(x) if isinstance(x, (int, float)) else x

@@ -15,7 +15,7 @@ from symattn.document.errors import InputError
 from symattn.programs.graphs import fused
 from symattn.programs.graphs import graph_operators as op
 from symattn.programs.graphs.running import Dialect
-from symattn.programs.graphs.values import Context, Rule, Value, cast, length, place, sizes
+from symattn.programs.graphs.values import Context, Rule, Value, cast, length, lengths, place, sizes
 
 TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
 
@@ -60,6 +60,12 @@ def _flatten(c: Context, x: Array, axis: int = 1) -> Value:
     return op.reshape(c, x, (math.prod(lengths[:k]), math.prod(lengths[k:])))
 
 
+def _kept_reshape(c: Context, x: Value, shape: Value) -> Value:
+    """Reshape; 0 keeps the length of the axis, as in ONNX."""
+    wanted = [x.shape[k] if isinstance(n, int) and n == 0 else n for k, n in enumerate(lengths(shape))]
+    return op.reshape(c, x, wanted)
+
+
 RULES: Mapping[str, Rule] = {
     **op.table(op.binary, "Add=add Sub=subtract Mul=multiply And=logical_and Or=logical_or Equal=equal Less=less"),
     **op.table(op.binary, "LessOrEqual=less_equal Greater=greater GreaterOrEqual=greater_equal"),
@@ -76,7 +82,7 @@ RULES: Mapping[str, Rule] = {
     "Trilu": op.triangle,
     "Size": lambda c, x: np.asarray(math.prod(length(n) for n in x.shape)),
     "Shape": lambda c, x, start=0, end=None: sizes(x.shape)[start:end],
-    "Reshape": lambda c, x, shape, allowzero=0: op.reshape(c, x, shape) if allowzero else op.kept_reshape(c, x, shape),
+    "Reshape": lambda c, x, shape, allowzero=0: op.reshape(c, x, shape) if allowzero else _kept_reshape(c, x, shape),
     "Flatten": _flatten,
     "Transpose": lambda c, x, perm=None: op.transpose(c, x, perm),
     "Unsqueeze": op.unsqueeze,

@@ -12,8 +12,8 @@ import numpy as np
 from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError, SymattnError
 from symattn.programs.graphs.values import Context, Joined, Rule, Value, is_plain, settled
-from symattn.programs.loading import one_line
 from symattn.programs.names import Function
+from symattn.programs.raised import one_line
 
 MOST_NODES = 10_000
 

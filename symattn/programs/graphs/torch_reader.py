@@ -17,8 +17,8 @@ from symattn.programs.graphs import running
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref, unknown
 from symattn.programs.graphs.torch_table import RULES, TORCH
 from symattn.programs.graphs.values import Value, as_int64, type_name
-from symattn.programs.loading import one_line
 from symattn.programs.names import Function
+from symattn.programs.raised import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor

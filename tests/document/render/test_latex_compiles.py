@@ -11,10 +11,10 @@ import pytest
 
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.characters import ASCII_SYMBOLS, GREEK, SIGNS, SYMBOLS, escape_text
+from symattn.document.characters import ASCII_SYMBOLS, GREEK, SIGNS, SYMBOLS
 from symattn.document.render import render
 from symattn.document.render.latex import preamble
-from symattn.document.tex import tex
+from symattn.document.tex import escape_text, tex
 from tests.document.render import samples
 
 pytestmark = pytest.mark.latex
