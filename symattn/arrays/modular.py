@@ -30,7 +30,7 @@ from symattn.arrays.planes import Planes, Typed, _boxed
 from symattn.arrays.residues import functions, primes
 from symattn.arrays.residues.degree import Chance
 from symattn.arrays.residues.field import Field
-from symattn.arrays.residues.state import State, chosen, moved, numbers, overwritten
+from symattn.arrays.residues.state import Plane, State, chosen, moved, numbers, overwritten
 from symattn.arrays.structure import _holds
 from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
@@ -103,12 +103,13 @@ class Modular(Planes):
 
     @classmethod
     def _numbers(cls, plain: np.ndarray) -> State:
-        if constant := _logarithm_of_two(plain):
-            return cls.field.constant(*constant, plain.shape)
-        if square := _square_of_root(plain):
-            plain = np.full(plain.shape, square, dtype=object)
-            return functions.square_root(cls.field, numbers(plain, cls.field.p, cls.field.q))
-        plain = _short_number(plain) if cls.field.meant else plain
+        if (typed := _one_of(plain)) is not None:
+            if constant := _logarithm_of_two(typed):
+                return cls.field.constant(*constant, plain.shape)
+            if square := _square_of_root(typed):
+                plain = np.full(plain.shape, square, dtype=object)
+                return functions.square_root(cls.field, numbers(plain, cls.field.p, cls.field.q))
+            plain = np.full(plain.shape, _short_number(typed)) if cls.field.meant else plain
         return numbers(_rough(_finite(plain)) if cls.field.rough else _finite(plain), cls.field.p, cls.field.q)
 
     @classmethod
@@ -202,6 +203,14 @@ class Modular(Planes):
     _add, _mul, _div, _matmul = (_of_field(name) for name in ("add", "multiply", "divide", "matmul"))
 
     @classmethod
+    def _negative(cls, a: Self) -> Self:
+        s = a.state
+        if s.constant or s.factor is not None or s.forbidden is not None:
+            return super()._negative(a)
+        value, exponent = (x and Plane.after(lambda z: np.asarray(0.0 - z), x) for x in (s.value, s.exponent))
+        return cls.holding(replace(s, value=value, exponent=exponent, sign=0))
+
+    @classmethod
     def _maximum(cls, a: Self, b: Self) -> Self:
         return cls.holding(functions.higher(cls.field, a.state, b.state))
 
@@ -283,14 +292,11 @@ def _finite(plain: np.ndarray) -> np.ndarray:
     return plain
 
 
-def _logarithm_of_two(plain: np.ndarray) -> tuple[Fraction, int] | None:
-    """Return (c, k) if all elements are one float that is c ln 2 (k = 1) or c log₂ e (k = −1) to 22 bits, else None.
+def _logarithm_of_two(typed: float) -> tuple[Fraction, int] | None:
+    """Return (c, k) for a float that is c ln 2 (k = 1) or c log₂ e (k = −1) to 22 bits, else None.
 
     c is a fraction of small integers, since code multiplies log₂ e by 1/√d_k. Such a reading is noted.
     """
-    typed = _one_of(plain)
-    if typed is None:
-        return None
     for power in (1, -1):
         ratio = typed / log(2) ** power
         c = Fraction(ratio).limit_denominator(64)
@@ -300,11 +306,10 @@ def _logarithm_of_two(plain: np.ndarray) -> tuple[Fraction, int] | None:
     return None
 
 
-def _square_of_root(plain: np.ndarray) -> Fraction | None:
-    """Return x if all elements are one float that is √x to 22 bits, with x a fraction of small integers that has no
-    rational root: code written for one width has 1/√d_k as a number. Such a reading is noted."""
-    typed = _one_of(plain)
-    if typed is None or typed <= 0:
+def _square_of_root(typed: float) -> Fraction | None:
+    """Return x for a float that is √x to 22 bits, with x a fraction of small integers that has no rational root: code
+    written for one width has 1/√d_k as a number. Such a reading is noted."""
+    if typed <= 0:
         return None
     square = Fraction(typed * typed).limit_denominator(_LARGEST)
     terms, error = square.as_integer_ratio(), abs(square - Fraction(typed) ** 2)
@@ -323,13 +328,10 @@ def _one_of(plain: np.ndarray) -> float | None:
     return typed if (typed * 2**16) % 1 else None
 
 
-def _short_number(plain: np.ndarray) -> np.ndarray:
-    """Replace a float that all elements equal by a short decimal or fraction that it is nearest to, if there is one."""
-    typed = _one_of(plain)
-    for number in () if typed is None else (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64)):
-        if typed in (float(number), float(np.float32(number))):
-            return np.full(plain.shape, number, dtype=object)
-    return plain
+def _short_number(typed: float) -> float | Fraction:
+    """Return a short decimal or fraction that a float is nearest to, or the float if there is none."""
+    short = (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64))
+    return next((number for number in short if typed in (float(number), float(np.float32(number)))), typed)
 
 
 def _rough(plain: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import reduce
 from math import lcm, log2
 from typing import Any
 from weakref import ref
@@ -166,10 +167,7 @@ def _optional(run: Moving, planes: Sequence[Any], states: Sequence[State]) -> np
 
 
 def _either(weights: Sequence[Any]) -> Any:
-    result = weights[0]
-    for weight in weights[1:]:
-        result = None if result is None or weight is None else result.either(weight)
-    return result
+    return reduce(lambda a, b: a and b and a.either(b), weights)
 
 
 def chosen(condition: np.ndarray, x: State, y: State) -> State:
