@@ -128,6 +128,15 @@ def thorough(
     return replace(before, counterexample=result, doubt=doubt)
 
 
+def suspected(sides: Sides, declared: Declared, top: int = 3) -> Iterator[Numbers]:
+    """Yield numbers, as balls, at which the sides differ in floats, at sizes beyond ``top`` + 2: each up to EACH."""
+    brought = named(sides, declared)
+    for sizes, seed in _points(declared, brought, top, top):
+        balls, floats = (Numbers(sizes, seed, x, True, not x, brought.numbers) for x in (True, False))
+        if top + 2 < max(sizes.values(), default=0) <= CONFIRMED and _floats_differ(sides, declared, floats):
+            yield balls
+
+
 def by_cells(sides: Sides, declared: Declared, before: CounterexampleSearch) -> CounterexampleSearch:
     """Search where comparisons of entries are walked cell by cell, after the search ``before``."""
     from symattn.proof.cells import cells

@@ -45,7 +45,7 @@ class Declared:
 
     def sorts(self) -> list[str]:
         """Return the letters for sizes, sorted."""
-        return sorted(sorts_in(self.arrays.values()) | set(self.permutations.values()))
+        return sorted(sorts_in((*self.arrays.values(), *self.permutations.values())))
 
 
 def sorts_in(shapes: Iterable[str]) -> set[str]:
@@ -204,7 +204,7 @@ class Numbers:
         return self.sizes[sort]
 
     def permutation(self, name: str, sort: str) -> np.ndarray:
-        return np.array(drawing.order(self._random(name), self.sizes[sort], self.wild), dtype=np.int64)
+        return np.array(drawing.order(self._random(name), self.axis(sort), self.wild), dtype=np.int64)
 
 
 def growing_sizes(sorts: Iterable[str], top: int) -> Iterable[dict[str, int]]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from functools import cache
+from itertools import cycle, islice, permutations, product
 from math import prod
 from typing import Any
 
@@ -28,6 +30,8 @@ from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
 
 _TURNS = ((2, 2), (2, 3), (3, 2))  # sizes, for sorts in turn
+_SIZES = (1, 2, 4, 8, 16, 32, 64)  # of one sort, between which its sides may come near to each other
+_ORDERS = 6  # permutations that are tried at each sizes: all of three
 _POINTS, _KEPT, _ROUNDS = 256, 16, 14  # points of a round, those moved on by each measure, and rounds at each sizes
 _READS = 24  # of the sides for the points of a round, which are as many as there are cells with some of them
 _YIELDED = 3  # points at each sizes that are to be confirmed, at most
@@ -36,6 +40,9 @@ _ROUNDED = (1, 2, 3, 5, 7, 60)  # denominators of all entries but one, along whi
 _STEPS, _WIDTHS = np.linspace(-2, 2, 9), 4.0 ** -np.arange(22)  # by which the sides are brought nearest to each other
 _BITS = 256  # of balls that tell whether they do
 _BESIDE = 2.0**-10  # of a place at which they seem to meet, relative to its entries
+_NARROW = [Fraction(1, 4**k) for k in range(12, 60)]  # the same, in balls
+_EQUAL = 2.0**-200  # a smaller difference, in balls, counts as none
+_ENTRIES = 12  # of all arrays together that such points move
 _SIMPLE = 1000  # the largest denominator of the entry, or of its square, at which they meet
 _MEETING = 8  # points from which such points are sought, and points that are to be confirmed, at each sizes
 
@@ -98,13 +105,18 @@ ManyPoints.xp = Namespace(ManyPoints)
 class Placed(Numbers):
     """Numbers whose arrays are given: as columns of floats, or as rationals, taken as balls."""
 
-    def __init__(self, sizes: Mapping[str, int], entries: Mapping[str, Sequence[Any]], many: bool = False) -> None:
-        super().__init__(sizes, balls=not many)
+    def __init__(
+        self, sizes: Mapping[str, int], entries: Mapping[str, Sequence[Any]], seed: int, many: bool = False
+    ) -> None:
+        super().__init__(sizes, seed, balls=not many)
         self.given, self.many = entries, many
 
     @property
     def kind(self) -> Any:
         return ManyPoints if self.many else super().kind
+
+    def permutation(self, name: str, sort: str) -> np.ndarray:
+        return np.array(next(islice(cycle(permutations(range(self.axis(sort)))), self.seed, None)))
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         if name not in self.given:
@@ -125,15 +137,37 @@ def worlds(compiled: Compiled, every: Sequence[Link], where: Sequence[Link]) -> 
     """Yield numbers at which, in floats, the conditions hold and a bound is false."""
     bounds, sorts, touched = [x for x in every if x.sign != "="], compiled.declared.sorts(), False
     sizes = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in _TURNS if bounds]
-    for n, lengths in enumerate(sizes):
-        if lengths not in sizes[:n]:
-            attack = Attack(compiled, bounds, where, lengths)
-            yield from attack.points()
-            yield from attack.meetings()
-            touched |= attack.touched
+    sizes += [one for sort in sorts if bounds for one in _nearest(compiled, bounds, where, sort)]
+    seeds = range(_ORDERS if compiled.declared.permutations else 1)
+    for lengths, seed in product([x for n, x in enumerate(sizes) if x not in sizes[:n]], seeds):
+        attack = Attack(compiled, bounds, where, lengths, seed)
+        yield from attack.points()
+        for strict in (True, False):
+            yield from attack.meetings(strict)
+        touched |= attack.touched
     if touched:
         first = text(bounds[0].left)
         raise NotDecided(f"{first} {bounds[0].sign} …: its sides come as near to each other as balls tell")
+
+
+def _nearest(compiled: Compiled, bounds: Sequence[Link], where: Sequence[Link], sort: str) -> Iterator[dict[str, int]]:
+    """Yield sizes at which the sides of a bound come nearer to each other than at those around, for equal entries."""
+
+    @cache
+    def lengths(n: int) -> dict[str, int]:
+        return {**dict.fromkeys(compiled.declared.sorts(), 2), sort: n}
+
+    @cache
+    def near(n: int) -> float:
+        attack = Attack(compiled, bounds, where, lengths(n), 0)
+        return float(attack.failures(np.full((1, attack.count), 1.0))[1, 0])
+
+    for low, middle, high in zip(_SIZES, _SIZES[1:], _SIZES[2:], strict=False):
+        if near(middle) > min(near(low), near(high)) and near(middle) >= max(near(low), near(high)):
+            while high - low > 2:
+                a, b = low + (high - low) // 3, high - (high - low) // 3
+                low, high = (low, b) if near(a) > near(b) else (a, high)
+            yield lengths(max(range(low, high + 1), key=near))
 
 
 def _signed_square(x: Fraction) -> Fraction:
@@ -144,9 +178,9 @@ class Attack:
     """The search at given sizes."""
 
     def __init__(
-        self, compiled: Compiled, bounds: Sequence[Link], where: Sequence[Link], sizes: Mapping[str, int]
+        self, compiled: Compiled, bounds: Sequence[Link], where: Sequence[Link], sizes: Mapping[str, int], seed: int
     ) -> None:
-        self.compiled, self.bounds, self.where, self.sizes = compiled, bounds, where, sizes
+        self.compiled, self.bounds, self.where, self.sizes, self.seed = compiled, bounds, where, sizes, seed
         self.random = np.random.default_rng(0)
         declared, world = compiled.declared, Numbers(sizes)
         drawn = {name for pair in declared.units for name in pair}
@@ -160,7 +194,7 @@ class Attack:
     def points(self) -> Iterator[Placed]:
         """Yield numbers at which a bound is false in floats, the worst of a round first."""
         points, left = self._first(), _YIELDED
-        failures = self._failures(points)
+        failures = self.failures(points)
         for _ in range(_ROUNDS if self.count else 0):
             worst = int(np.argmax(failures[0]))
             if failures[0, worst] == -np.inf or not left:
@@ -172,52 +206,73 @@ class Attack:
             self.worst = points[np.argsort(failures[1])[-_MEETING:]]
             kept = np.unique(np.argsort(failures)[:, -_KEPT:])
             new = self._moved(points[kept])
-            failures = np.concatenate([failures[:, kept], self._failures(new)], axis=1)
+            failures = np.concatenate([failures[:, kept], self.failures(new)], axis=1)
             points = np.concatenate([points[kept], new])
 
-    def meetings(self) -> Iterator[Placed]:
-        """Yield numbers at which the sides of a strict bound may be equal: those along one entry at which they come
-        nearest, if it or its square is about a simple fraction; the other entries are rounded."""
-        self.bounds = [x for x in self.bounds if x.sign in "<>"]
-        if not self.bounds or self.compiled.declared.units:
+    def meetings(self, strict: bool) -> Iterator[Placed]:
+        """Yield numbers at which the sides of a bound may be equal, or fail by little: those along one entry at which
+        they come nearest, as they are or, if it or its square is about a simple fraction, at this fraction; the other
+        entries are rounded."""
+        bounds = [x for x in self.bounds if (x.sign in "<>≠") == strict]
+        if not bounds or self.compiled.declared.units:
             return
         rounded = [np.round(self.worst * q) / q for q in _ROUNDED]
         whole, rows = np.array([self.worst] * len(rounded)), np.array(rounded)
-        axis = np.eye(self.count, dtype=bool)
+        axis = np.eye(self.count, dtype=bool)[:: 1 + self.count // _ENTRIES]
         rows = np.where(axis, whole[:, :, None], rows[:, :, None]).reshape(-1, self.count)
-        axes, gaps = np.tile(axis, (len(rows) // max(self.count, 1), 1)), np.empty(0)
+        axes, gaps = np.tile(axis, (len(rows) // max(len(axis), 1), 1)), np.empty(0)
         for width in _WIDTHS:
             tried = rows[:, None] + width * _STEPS[:, None] * axes[:, None]
-            every = self._failures(tried.reshape(-1, self.count))[1].reshape(len(rows), len(_STEPS))
+            every = self.failures(tried.reshape(-1, self.count), bounds)[1].reshape(len(rows), len(_STEPS))
             rows, gaps = tried[np.arange(len(rows)), np.argmax(every, axis=1)], every.max(axis=1, initial=-np.inf)
-        different = np.unique(np.round(rows, 6), axis=0, return_index=True)[1]
+        different, unseen = np.unique(np.round(rows, 6), axis=0, return_index=True)[1], True
         for n in different[np.argsort(-gaps[different])][:_MEETING]:
-            point, self.touched = rows[n], self.touched or self._touches(rows[n], axes[n])
-            given = self._placed(point).given
-            for simple in (
-                lambda x: _signed_square(x.limit_denominator(_SIMPLE)),
-                lambda x: _signed_square(x).limit_denominator(_SIMPLE),
-            ):
-                yield Rooted(self.sizes, {name: [*map(simple, entries)] for name, entries in given.items()})
+            given = self._placed(rows[n]).given
+            simple = [Rooted(self.sizes, {name: [*map(near, entries)] for name, entries in given.items()}, self.seed)
+                      for near in (lambda x: _signed_square(x.limit_denominator(_SIMPLE)),
+                                   lambda x: _signed_square(x).limit_denominator(_SIMPLE))]  # fmt: skip
+            yield from simple
+            if self._touches(rows[n], axes[n], bounds):
+                self.touched |= strict
+                if unseen and not any(abs(self._room(bounds, one)[1]) < _EQUAL for one in simple):
+                    unseen = False
+                    yield self._nearer(rows[n], axes[n], bounds)
 
-    def _touches(self, point: Any, axis: Any) -> bool:
+    def _touches(self, point: Any, axis: Any, bounds: Sequence[Link]) -> bool:
         """Return whether the sides, in balls, are 10⁹ times as near to each other here as on both sides along the axis,
         and no strict condition and no sign is nearly violated."""
         little, strict = _BESIDE * (1 + np.abs(point)), [x for x in self.where if x.sign in "<>≠"]
         if any((np.abs(point) < little)[self.places[name]].any() for name in self.compiled.declared.positive):
             return False
-        with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
-            here, *beside = (self._apart(self.bounds, point + side * little * axis) for side in (0, 1, -1))
-            near = here[1] < _BEYOND * min(least for least, _ in beside)
-            return near and self._apart(strict, point)[0] > little.max()
-        return False
+        here, *beside = (self._room(bounds, self._placed(point + side * little * axis)) for side in (0, 1, -1))
+        near = here[1] < _BEYOND * min(least for least, _ in beside)
+        return near and self._room(strict, self._placed(point))[0] > little.max()
 
-    def _apart(self, links: Sequence[Link], point: Any) -> tuple[float, float]:
-        """Return a lower and an upper bound of the least distance between two sides, from balls."""
-        world = self._placed(point)
-        every = (pair for link in links for pair in self.compiled.stated(link, world))
-        gaps = [abs(x - y) for a, b in every for x, y in np.broadcast(a.entries, b.entries)]
-        ends = [(float(x.abs_lower()), float(x.abs_upper())) for x in gaps] or [(np.inf, np.inf)]
+    def _nearer(self, point: Any, axis: Any, bounds: Sequence[Link]) -> Placed:
+        """Return the numbers along the axis, from here, at which larger − smaller is least in balls."""
+        given, (n,) = self._placed(point).given, np.flatnonzero(axis).tolist()
+        name, first = next((name, here.start) for name, here in self.places.items() if here.start <= n < here.stop)
+
+        def at(x: Fraction) -> Placed:
+            entries = [x if n == k else y for k, y in enumerate(given[name], first)]
+            return Placed(self.sizes, {**given, name: entries}, self.seed)
+
+        best = given[name][n - first]
+        room = cache(lambda x: self._room(bounds, at(x))[1])
+        for width in _NARROW:
+            best = min((best + width * step for step in (0, -2, -1, 1, 2)), key=room)
+        return at(best)
+
+    def _room(self, links: Sequence[Link], world: Placed) -> tuple[float, float]:
+        """Return a lower and an upper bound of the least difference larger − smaller, or apart, of two sides; from
+        balls, and infinite where they do not tell."""
+        ends = [(np.inf, np.inf)]
+        with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
+            for link in links:
+                for a, b in self.compiled.stated(link, world):
+                    gaps = [y - x if link.sign in "≤<" else x - y for x, y in np.broadcast(a.entries, b.entries)]
+                    gaps = [*map(abs, gaps)] if link.sign in "=≠" else gaps
+                    ends += [(float(x.lower()), float(x.upper())) for x in gaps]
         return min(least for least, _ in ends), min(most for _, most in ends)
 
     def _first(self) -> Any:
@@ -251,9 +306,9 @@ class Attack:
             least = 2.0**-20 if name in declared.positive else 0.0
             signed = np.abs(point[here]) + least if name in (*declared.positive, *declared.nonnegative) else point[here]
             entries[name] = [*map(PointValues, signed)] if many else [*map(Fraction, signed.tolist())]
-        return Placed(self.sizes, entries, many)
+        return Placed(self.sizes, entries, self.seed, many)
 
-    def _failures(self, points: Any) -> Any:
+    def failures(self, points: Any, bounds: Sequence[Link] | None = None) -> Any:
         """Return by how much some bound fails at each point, relative to its sides, and as it is; −∞ where a condition
         is not met, or a side is not finite or nearly 0 like the other. Points that compare differently are read apart.
         """
@@ -264,7 +319,7 @@ class Attack:
             rows = waiting.pop()
             try:
                 with np.errstate(all="ignore"):
-                    result[:, rows] = self._read(points[rows])
+                    result[:, rows] = self._read(points[rows], self.bounds if bounds is None else bounds)
             except _Mixed as mixed:
                 (there,) = mixed.args
                 waiting = sorted([*waiting, rows[there], rows[~there]], key=len)
@@ -272,10 +327,10 @@ class Attack:
                 break
         return result
 
-    def _read(self, points: Any) -> Any:
+    def _read(self, points: Any, bounds: Sequence[Link]) -> Any:
         world, none = self._placed(points.T, True), np.full(len(points), -np.inf)
         ratios, gaps, met = none, none, np.full(len(points), True)
-        for gap, scale in (x for link in self.bounds for x in self._gaps(link, world)):
+        for gap, scale in (x for link in bounds for x in self._gaps(link, world)):
             ratios = np.fmax(ratios, np.where(scale > _BEYOND, gap / scale, -np.inf))
             gaps = np.fmax(gaps, np.where(np.isfinite(gap), gap, -np.inf))
         for gap, _ in (x for link in self.where if link.sign != "≠" for x in self._gaps(link, world)):

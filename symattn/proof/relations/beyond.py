@@ -42,13 +42,14 @@ class Zero(Drawn):
 
 
 class OneRow(Drawn):
-    """Draws with 1 in the first row (of a vector, the first entry) and 0, or 1 if entries are positive, elsewhere."""
+    """Draws with 1, or 1000, in the first row (of a vector, the first entry) and 0, or 1 if entries are positive,
+    elsewhere."""
 
     def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         if not lengths:
             return super()._entries(name, lengths, sign)
         first = lengths[-1] if len(lengths) > 1 else 1
-        return [Fraction(1)] * first + [Fraction(int(sign == "positive"))] * (prod(lengths) - first)
+        return [Fraction(_LARGE**self.seed)] * first + [Fraction(int(sign == "positive"))] * (prod(lengths) - first)
 
 
 class Large(Drawn):
@@ -116,7 +117,7 @@ def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Ite
         for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:], *named):
             lengths = {s: n if s == sort else 2 for s in sorts}
             if all(prod(map(Drawn(lengths, 0).axis, shape.split())) <= _ENTRIES for shape in declared.arrays.values()):
-                yield from (Drawn(lengths, 1), Drawn(lengths, 4), OneRow(lengths, 0))
+                yield from (Drawn(lengths, 1), Drawn(lengths, 4), OneRow(lengths, 0), OneRow(lengths, 1))
 
 
 def bits(world: Numbers) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
+from math import prod, sqrt
 from typing import Any
 
 import flint
@@ -27,7 +27,7 @@ CLOSER = 2**16  # bits, where two sides are nearly equal
 _SCALE = CLOSER // 16  # bits: of numbers beyond 2^±_SCALE a term may be lost in a sum, even with CLOSER bits
 _SATURATED = ("tanh", "erf")  # these approach ±1
 _TELLING = 3  # numbers at which none is, for an equation to count as checked
-_FEW = 3  # sizes up to which exact numbers are tried at once
+_FEW, _ENTRIES = 3, 8  # sizes, or entries of all arrays, up to which exact numbers are tried at once
 _SMALL = 2.0**-80  # numbers below it may be rounding
 _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, decide nothing
 
@@ -72,7 +72,7 @@ class Ordinary(Ball):
 
     @classmethod
     def function(cls, name: str, x: Any) -> Any:
-        if name in _SATURATED and abs(x) > math.sqrt(_SCALE):
+        if name in _SATURATED and abs(x) > sqrt(_SCALE):
             raise Closer(f"{name} is too near to ±1 to tell =")
         return super().function(name, x)
 
@@ -148,7 +148,9 @@ def _holds_or_looks_closer(
         return holds(left, link.sign, right)
     except Closer:
         if not closer:
-            if max(world.sizes.values(), default=0) > _FEW:
+            shapes = compiled.declared.arrays.values()
+            many = sum(prod(map(world.axis, shape.split())) for shape in shapes) > _ENTRIES
+            if world.wild or (many and max(world.sizes.values(), default=0) > _FEW):
                 raise
             return _holds_exactly(compiled, link, world)
         with precision(closer):

@@ -19,6 +19,7 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.notation import Name, Node, Relation
 from symattn.proof.prover import unsimplified
 from symattn.proof.relations.glossary import Glossary, spelt
+from symattn.proof.relations.named import COMPARED
 from symattn.proof.relations.part_values import Several, Unread, Value, filled, spread
 from symattn.proof.relations.reader import Reader
 from symattn.proof.statement import Declared, Letters, Numbers, Pair, fitting, run, sorts_in
@@ -54,7 +55,7 @@ class Compiled:
         g = self.glossary
         return Declared(
             {self.argument(key): self._shape(shape) for key, shape in self._given.items()},
-            {self.argument(key): sort for key, sort in g.permutations.items()},
+            {self.argument(key): self._shape(sort) for key, sort in g.permutations.items()},
             tuple(map(self.argument, g.positive)),
             tuple((self.argument(c), self.argument(s)) for c, s in g.units),
             tuple(map(self.argument, g.nonnegative)),
@@ -63,6 +64,17 @@ class Compiled:
     def sides(self, pairs: Sequence[tuple[Node, Node]], bounds: bool = False) -> Callable[..., Any]:
         """Return the function that gives the two arrays of each pair."""
         return self.function(lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b, bounds)])
+
+    def as_equations(self, every: Sequence[Link]) -> Callable[..., Any]:
+        """Return the function that gives two arrays for each link, which are equal where the link holds."""
+
+        def work(reader: Reader) -> Iterator[Pair]:
+            one = reader.xp.asarray(1)
+            for x in every:
+                for a, b in sides_of(reader, x.left, x.right, x.sign != "="):
+                    yield (a, b) if x.sign == "=" else (reader.xp.where(COMPARED[x.sign](a, b), one, 0 * one), one)
+
+        return self.function(lambda reader: list(work(reader)))
 
     def gap(self, smaller: Node, larger: Node, gap: Node) -> Callable[..., Any]:
         """Return the function that gives ``gap``, with the axes of both sides."""
@@ -117,9 +129,9 @@ class Compiled:
 
         def function(**keywords: object) -> Any:
             arrays = {key: keywords[self.argument(key)] for key in self._given}
-            for key, sort in self.glossary.permutations.items():
-                arrays[key] = _as_matrix(arrays, keywords[self.argument(key)], keywords[sort])
             lengths = {sort: keywords[sort] for sort in declared.sorts()} | dict(self.sized)
+            for key, sort in self.glossary.permutations.items():
+                arrays[key] = _as_matrix(arrays, keywords[self.argument(key)], lengths[sort])
             return work(Reader(self.glossary, arrays, lengths))
 
         function.__signature__ = self._signature  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from symattn.document.text import equal_sizes, text
 from symattn.proof.literals import named
 from symattn.proof.premises import Premise
 from symattn.proof.prover import Proof
+from symattn.proof.refuting import suspected
 from symattn.proof.relations import attacking, beyond
 from symattn.proof.relations.comparing import (
     Closer,
@@ -363,7 +364,8 @@ def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link
     used = concerned.glossary
     numbers = beyond.printed_numbers(sides, used)
     drawn = beyond.worlds(concerned.declared, numbers, beyond.is_flat(sides, used))
-    for world in chain(drawn, attacking.worlds(concerned, every, where)):
+    differing = suspected(concerned.as_equations(every), concerned.declared)
+    for world in chain(differing, drawn, attacking.worlds(concerned, every, where)):
         with (
             precision(beyond.bits(world)),
             suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),

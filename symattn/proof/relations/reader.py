@@ -21,6 +21,7 @@ from symattn.proof.relations.random_arrays import MOMENTS, moment
 from symattn.proof.relations.recurring import written_out
 
 _LARGEST_EXPONENT = 1000
+_LARGEST_TENSOR = 2**16
 
 
 class Reader(LetterMeanings):
@@ -167,7 +168,9 @@ class Reader(LetterMeanings):
         plain = x.rank == 1 and not x.letters and not isinstance(power.base, nt.Fence | nt.Transposed)
         if not plain or not times or len(power.exponent.factors) != 2:
             raise Unread(f"the power {text(power)}")
-        result = x.array
+        result, length = x.array, x.array.shape[0]
+        if isinstance(length, int) and length**times > _LARGEST_TENSOR:
+            raise Refused(f"a tensor of {length}^{times} entries")
         for _ in range(times - 1):
             every = result[:, None] * x.array[None, :]
             result = self.xp.reshape(every, (every.shape[0] * every.shape[1],))

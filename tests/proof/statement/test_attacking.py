@@ -25,6 +25,9 @@ FALSE = [
     "sign(a)² = 1",
     "|sign(a)| + |sign(b)| ≥ 1",
     "sign(x_1 − y_1)² ≥ 1",
+    "(a² − 2)² ≥ 10^{−20}",
+    "|e^a − 3| ≥ 10^{−30}",
+    "cos(a) ≥ 10^{−20} − 1",
 ]
 TRUE = [
     "a (1 − a) ≤ 1/4",
@@ -48,6 +51,32 @@ def test_a_smooth_bound_that_fails_by_little_is_refuted(typed: str) -> None:
 @pytest.mark.parametrize("typed", TRUE)
 def test_a_sharp_bound_is_not_refuted(typed: str) -> None:
     judged(RelationQuestion(formula(typed), LETTERS))  # type: ignore[arg-type]
+
+
+SHUFFLED = letters_of("new | x n, a | sizes n | permutations Π n", {})
+RARE = [
+    "n² − 62 n + 961 > 0",
+    "sign(n² − 62 n + 961) = 1",
+    "√n ≤ n/10 + 5/2 − 1/1000",
+    "(n − 6)² + (x_1 − 1/7)² > 0",
+    "n² − 12 n + 36 + (2 x_1 − 3)² > 0",
+    "relu(x_1 − 1) relu(1 − x_1) = relu(x_1 − 999) relu(n − 20)",
+    "‖x‖_1 ‖x‖_∞ ≤ 2 ‖x‖²",
+    "x·(Π x) ≥ −99/100 ‖x‖²",
+]
+
+
+@pytest.mark.parametrize("typed", RARE)
+def test_what_fails_at_one_size_or_for_one_permutation_is_refuted(typed: str) -> None:
+    where = (formula("n ≥ 3"),) if "Π" in typed else ()
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula(typed), SHUFFLED, where=where))  # type: ignore[arg-type]
+
+
+def test_a_permutation_has_the_size_that_is_set() -> None:
+    judged(RelationQuestion(formula("Π Π Π Π Π Π x = x"), SHUFFLED, {"n": 3}))  # type: ignore[arg-type]
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula("Π Π Π Π x = x"), SHUFFLED, {"n": 3}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("typed", ["(e^a − 2)² > 0", "(a³ − 2)² > 0"])
