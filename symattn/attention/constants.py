@@ -32,15 +32,19 @@ def numbers(values: Iterable[Number], like: Array) -> Array:
     return namespace_of(like).stack([number(x, like) for x in values])
 
 
-def power(base: Number, exponent: Number, like: Array) -> Array:
-    """base^exponent for base > 0: rational or a square root if it is one, else e^(exponent · log base)."""
+def powers(base: Number, exponents: Iterable[Number], like: Array) -> Array:
+    """base^e for base > 0: rational or a square root if it is one, else e^(exponent · log base). Shapes: (n,)."""
     xp = namespace_of(like)
-    inside, outside = _simplest(Fraction(base), Fraction(exponent))
-    if outside == 1:
-        return number(inside, like)
-    if outside == Fraction(1, 2):
-        return xp.sqrt(number(inside, like))
-    return xp.exp(xp.log(number(inside, like)) * number(outside, like))
+    logarithm = cache(lambda x: xp.log(number(x, like)))
+
+    def power(inside: Fraction, outside: Fraction) -> Any:
+        if outside == 1:
+            return number(inside, like)
+        if outside == Fraction(1, 2):
+            return xp.sqrt(number(inside, like))
+        return xp.exp(logarithm(inside) * number(outside, like))
+
+    return xp.stack([power(*_simplest(Fraction(base), Fraction(e))) for e in exponents])
 
 
 @cache

@@ -43,7 +43,7 @@ class Variant:
 RIGHT = Variant()
 _PLAIN = Attention()
 _ANGLES: dict[tuple[Any, ...], Enclosure] = {}
-_MOST_ANGLES, _ROWS = 128, 16  # largest number of cached tables, least number of positions in one
+_MOST_ANGLES, _ROWS = 128, 8  # largest number of cached tables, least number of positions in one
 _MOST_NUMBERS = 1 << 24  # in all cached tables: 256 MiB
 _CLOSING = ("attended", "attended_latents", "output")  # where weights multiply values
 _LATER = ("capped", "biased", "masked")  # steps after scaling

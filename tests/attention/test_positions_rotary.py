@@ -18,7 +18,7 @@ from symattn.arrays.enclosing import functions
 from symattn.arrays.enclosing.work import Parts
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.indexed import Indexed
-from symattn.attention.constants import integer_root, made_wide, number, pi, power
+from symattn.attention.constants import integer_root, made_wide, number, pi, powers
 from symattn.attention.masks import for_heads
 from symattn.attention.positions import rotary
 from symattn.attention.positions.angles import add_angles, rotate_half, sinusoidal
@@ -82,9 +82,9 @@ def test_powers_and_roots_of_whole_numbers() -> None:
     numbers = (0, 1, 7, 8, 26, 27, 10**30, 10**30 - 1)
     assert [integer_root(x, 3) for x in numbers] == [0, 1, 1, 2, 2, 3, 10**10, 10**10 - 1]
     like = kind("exact").lift(0)
-    assert power(Fraction(8, 27), Fraction(-2, 3), like).item().rational() == Fraction(9, 4)
-    assert power(5, 0, like).item().rational() == 1
-    assert str(power(Fraction(1, 16), Fraction(1, 8), like).item()) == "1/sqrt(2)"
+    assert powers(Fraction(8, 27), [Fraction(-2, 3)], like).item().rational() == Fraction(9, 4)
+    assert powers(5, [0], like).item().rational() == 1
+    assert str(powers(Fraction(1, 16), [Fraction(1, 8)], like).item()) == "1/sqrt(2)"
     assert number(Fraction(1, 3), like).item().rational() == Fraction(1, 3)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.constants import Number, numbers, power
+from symattn.attention.constants import Number, numbers, powers
 from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved, sinusoidal
 from symattn.attention.sizes import fits
 from symattn.document.errors import InputError
@@ -37,14 +37,14 @@ def powers_of(base: Number, exponents: Sequence[int | Fraction], like: Array, ov
     elif hasattr(like, "in_balls"):
         result = _enclosed(base, each, type(like), over).copy()
     else:
-        result = namespace_of(like).stack([power(base, Fraction(e, over), like) for e in each])
+        result = powers(base, (Fraction(e, over) for e in each), like)
     return result
 
 
 @lru_cache(maxsize=64)  # every call of a specification needs the same frequencies
 def _floats(base: Fraction, exponents: Sequence[int | Fraction], dtype: np.dtype[Any], over: int) -> Any:
     like: Any = np.zeros((), dtype=dtype)
-    result: Any = namespace_of(like).stack([power(base, Fraction(e, over), like) for e in exponents])
+    result: Any = powers(base, (Fraction(e, over) for e in exponents), like)
     result.flags.writeable = False
     return result
 
