@@ -149,8 +149,7 @@ class Compiled:
         reader = world.readers.get(key)
         if reader is None:
             reader = world.readers[key] = run(self.function(lambda fresh: fresh), self.declared, world)
-        bounds = link.sign != "="
-        return list(fitting(world, lambda: list(sides_of(reader, link.left, link.right, bounds))))
+        return list(fitting(world, lambda: list(sides_of(reader, link.left, link.right, link.sign != "="))))
 
 
 def _as_matrix(arrays: Mapping[str, Any], order: object, length: object) -> Any:

@@ -129,7 +129,8 @@ def times(x: Value, y: Value, sign: str, rows: bool) -> Value:
     if sign == "·":
         if x.rank != y.rank:
             raise Unread("a dot product of what is not a vector")
-        product = both(replace(x, row=False), replace(y, row=False), mul)
+        x, y = (Value(z.array, z.letters, z.rank, even=z.even) for z in (x, y))
+        product = both(x, y, mul)
         return summed(summed(product)) if product.rank == 2 else summed(product)
     return _matrices(x, y, rows)
 
