@@ -19,19 +19,12 @@ from symattn.arrays.enclosing.work import Parts
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.indexed import Indexed
 from symattn.attention.constants import integer_root, made_wide, number, pi, powers
+from symattn.attention.layers.transformer import learned, sinusoids
 from symattn.attention.masks import for_heads
 from symattn.attention.positions import rotary
 from symattn.attention.positions.angles import add_angles, rotate_half, sinusoidal
-from symattn.attention.positions.rotary import (
-    for_queries,
-    inverse_frequencies,
-    learned,
-    pythagorean_tables,
-    rotate,
-    rows,
-    sinusoids,
-    tables,
-)
+from symattn.attention.positions.relative import rows
+from symattn.attention.positions.rotary import for_queries, inverse_frequencies, pythagorean_tables, rotate, tables
 from symattn.attention.positions.rotary_fields import (
     LinearScaling,
     LongRopeScaling,

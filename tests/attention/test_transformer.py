@@ -17,9 +17,8 @@ from symattn.arrays.rounded import rounded
 from symattn.attention.layers import evaluation
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.evaluation import enclose, evaluate, lifted
-from symattn.attention.layers.transformer import Transformer
+from symattn.attention.layers.transformer import Transformer, sinusoids
 from symattn.attention.positions.position_fields import Rotary
-from symattn.attention.positions.rotary import sinusoids
 from symattn.document.evidence import Grade
 from symattn.document.model import Heading, Items, Paragraph, Steps, Table
 from tests.attention import transformer_loops as loops

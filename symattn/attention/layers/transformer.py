@@ -20,7 +20,8 @@ from symattn.attention.layers.block import EPS, Block, Norm
 from symattn.attention.layers.block_inputs import below, norm_arrays, place_named
 from symattn.attention.layers.block_parts import Stream, block_parts
 from symattn.attention.letters_of_attention import Named
-from symattn.attention.positions.rotary import learned, sinusoids
+from symattn.attention.positions.angles import sinusoidal
+from symattn.attention.positions.rotary import inverse_frequencies, tables
 from symattn.attention.projections import project
 from symattn.attention.scores import softcap
 from symattn.attention.sizes import AxisLengths, check_holds, written
@@ -163,6 +164,23 @@ def _positioned(model: Transformer, stream: Stream, stack: str) -> None:
     else:
         of = [stream.now, positions_of(stream.names, ids_of(model, stack))]
         stream.add(result, learned, of, letter, "@0 + @1", "one row of positions for each place")
+
+
+def sinusoids(positions: object, width: int, like: Array) -> Array:
+    """The sinusoidal embeddings of positions: sin(p ω_l) and cos(p ω_l) in columns 2l and 2l + 1, ω_l = 10000^(−2l/d).
+
+    Shapes: positions (…, n) → (…, n, d). Source: Vaswani et al., Attention Is All You Need (2017), §3.5.
+    """
+    return sinusoidal(*tables(positions, inverse_frequencies(width, 10000, like)))
+
+
+def learned(x: Array, table: Array) -> Array:
+    """x_i + e_i with the rows e_i of a learned table.
+
+    Shapes: x (…, n, d), table (m, d) with n ≤ m. Source: Gehring et al., Convolutional Sequence to Sequence
+    Learning (2017), §3.1; so in BERT and GPT-2.
+    """
+    return x + table[..., : x.shape[-2], :]
 
 
 def _add_sinusoidal(x: Array) -> Any:

@@ -11,8 +11,15 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import integer_root, made_wide
 from symattn.attention.masks import causal, places
 from symattn.attention.positions.angles import linear_bias
-from symattn.attention.positions.rotary import powers_of, rows
+from symattn.attention.positions.rotary import powers_of
 from symattn.document.errors import InputError
+
+
+def rows(table: Array, index: Array) -> Array:
+    """Return the rows of a table at integer indices. Shapes: table (…, m, d), index (a, …, b) → (…, a, …, b, d)."""
+    xp = namespace_of(table)
+    picked = xp.take(table, xp.reshape(index, (-1,)), axis=table.ndim - 2)
+    return xp.reshape(picked, (*table.shape[:-2], *index.shape, table.shape[-1]))
 
 
 def ahead(s: Array, alignment: str = "bottom-right") -> Array:

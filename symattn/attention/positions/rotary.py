@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import Number, numbers, powers
-from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved, sinusoidal
+from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved
 from symattn.attention.sizes import fits
 from symattn.document.errors import InputError
 
@@ -143,28 +143,3 @@ def rotate(x: Array, cos: Array, sin: Array, layout: str = "half") -> Array:
 def for_queries(table: Array, n_q: object, alignment: str = "bottom-right") -> Array:
     """Return the rows of the last n_q positions, or the first for ``top-left``. Shapes: (…, n_k, f) → (…, n_q, f)."""
     return table[..., :n_q, :] if alignment == "top-left" else table[..., table.shape[-2] - n_q :, :]
-
-
-# -- absolute positions: tables whose rows are added to the tokens -----------------------------------------------------
-def sinusoids(positions: object, width: int, like: Array) -> Array:
-    """The sinusoidal embeddings of positions: sin(p ω_l) and cos(p ω_l) in columns 2l and 2l + 1, ω_l = 10000^(−2l/d).
-
-    Shapes: positions (…, n) → (…, n, d). Source: Vaswani et al., Attention Is All You Need (2017), §3.5.
-    """
-    return sinusoidal(*tables(positions, inverse_frequencies(width, 10000, like)))
-
-
-def rows(table: Array, index: Array) -> Array:
-    """Return the rows of a table at integer indices. Shapes: table (…, m, d), index (a, …, b) → (…, a, …, b, d)."""
-    xp = namespace_of(table)
-    picked = xp.take(table, xp.reshape(index, (-1,)), axis=table.ndim - 2)
-    return xp.reshape(picked, (*table.shape[:-2], *index.shape, table.shape[-1]))
-
-
-def learned(x: Array, table: Array) -> Array:
-    """x_i + e_i with the rows e_i of a learned table.
-
-    Shapes: x (…, n, d), table (m, d) with n ≤ m. Source: Gehring et al., Convolutional Sequence to Sequence
-    Learning (2017), §3.1; so in BERT and GPT-2.
-    """
-    return x + table[..., : x.shape[-2], :]
