@@ -254,12 +254,14 @@ def _agrees(subject: Definition, outcome: Outcome, right: tuple[Tensor, ...]) ->
 
 
 def _partly(outcome: Outcome, right: tuple[Tensor, ...]) -> bool:
-    """Return whether the first output and another one are right, so that wrong ones are mistakes, not other outputs."""
-    got = (outcome.output, *outcome.others)
-    if len(got) < len(right):
+    """Return whether the first output and another one are right, or the others have the right numbers of axes and of
+    columns, in any order: then what is wrong is a mistake, and no other output."""
+    got = [a for a in (outcome.output, *outcome.others) if a is not None]
+    if len(got) < max(len(right), 1 + len(outcome.others)):
         return False
-    alike = [a is not None and a.shape == np.shape(b) and _about(a, b) for a, b in zip(got, right, strict=False)]
-    return alike[0] and any(alike[1:])
+    alike = [a.shape == np.shape(b) and _about(a, b) for a, b in zip(got, right, strict=False)]
+    columns = [sorted((np.ndim(a), *np.shape(a)[-1:]) for a in of[1:]) for of in (got, right)]
+    return alike[0] and (any(alike[1:]) or (len(right) > 2 and columns[0] == columns[1]))
 
 
 def _about(a: np.ndarray, b: np.ndarray) -> bool:

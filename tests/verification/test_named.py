@@ -12,7 +12,8 @@ import pytest
 
 from symattn import Attention, Domain, Latent
 from symattn.arrays.precision import Precision
-from symattn.attention.positions.position_fields import Rotary
+from symattn.attention.positions.position_fields import Alibi, Rotary
+from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.bounds.case_result import Case
 from symattn.programs.verify import verify
 from symattn.verification.definitions.norms import RMSNorm
@@ -263,6 +264,91 @@ def _tiled(late: bool) -> Program:
     return program
 
 
+def _merged_in_turn(
+    carry: Callable[[Array, Array, Array], Array], share: Callable[[Array], Array] = lambda x: x
+) -> Program:
+    """Tiles of 6, each normalised by itself and merged into the output so far, with a log-sum that is carried on."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        out, total = 0, np.full((len(q), 1), -1e30, q.dtype)
+        for i in range(0, len(k), 6):
+            s = _scores(q, k[i : i + 6])
+            top = s.max(axis=1, keepdims=True)
+            new = np.log(np.exp(s - top).sum(axis=1, keepdims=True)) + top
+            both = np.logaddexp(total, new)
+            out = out * share(np.exp(total - both)) + np.exp(new - both) * (_softmax(s) @ v[i : i + 6])
+            total = carry(total, both, new) if i else new
+        return out
+
+    return program
+
+
+def _summed(add: Callable[[Array, Array], Array], start: float = -np.inf, guard: float = 0) -> Program:
+    """Tiles of 16 whose sums are added to those so far, from a largest score to start with."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        m, z, out = np.full((len(q), 1), start, q.dtype), np.zeros((len(q), 1), q.dtype), q.dtype.type(0)
+        for i in range(0, len(k), 16):
+            s = _scores(q, k[i : i + 16])
+            new = np.maximum(m, s.max(axis=1, keepdims=True))
+            a, p = np.exp(m - new), np.exp(s - new)
+            out, z, m = out * a + p @ v[i : i + 16], add(z * a, p.sum(axis=1, keepdims=True)), new
+        return out / np.maximum(z, q.dtype.type(guard))
+
+    return program
+
+
+def _mask_of_tile(before: int) -> Program:
+    """A causal kernel with tiles of 8, whose mask is that of so many tiles before; the first tile has its own."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        j = np.arange(len(k))
+        seen = np.where(j < 8 * before, j, j - 8 * before) <= np.arange(len(q))[:, None] + len(k) - len(q)
+        return _softmax(np.where(seen, _scores(q, k), -np.inf)) @ v
+
+    return program
+
+
+def _alibi(slopes: list[float], read: Callable[[Array], Array] = lambda far: far) -> Program:
+    def program(q: Array, k: Array, v: Array) -> Array:
+        far = np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None] - k.shape[-2] + q.shape[-2]
+        s = _scaled_scores(q, k) + np.multiply.outer(np.array(slopes), read(far)).astype(q.dtype)
+        return _softmax(np.where(far <= 0, s, -np.inf)) @ v
+
+    return program
+
+
+def _rotated_by(frequencies: Callable[[int, int], Array], of_keys: Callable[[Array], Array] = lambda p: p) -> Program:
+    """A causal kernel whose columns are rotated by frequencies of their width and the number of keys."""
+
+    def turned(x: Array, n: int, p: Array) -> Array:
+        angle = p[:, None] * frequencies(x.shape[-1], n)
+        cos, sin, (a, b) = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype), np.split(x, 2, axis=-1)
+        return np.concatenate((a * cos - b * sin, b * cos + a * sin), axis=-1)
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        i, j = np.arange(len(q)) + len(k) - len(q), np.arange(len(k))
+        s = _scores(turned(q, len(k), i), turned(k, len(k), of_keys(j)))
+        return _softmax(np.where(j <= i[:, None], s, -np.inf)) @ v
+
+    return program
+
+
+def _powers(d: int, base: float = 10000) -> Array:
+    return base ** (-np.arange(0, d, 2) / d)
+
+
+def _in_windows(keep: Callable[[Array], Array]) -> Program:
+    """A causal window of 4, gathered from keys with three more before the first one; ``keep``: which are seen."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        wide, n = [np.pad(a, ((3, 0), (0, 0))) for a in (k, v)], len(k) - len(q)
+        rows = [[a[i : i + 4][keep(np.arange(i - 3, i + 1))] for a in wide] for i in range(n, len(k))]
+        return np.concatenate([_plain(q[i : i + 1], *row) for i, row in enumerate(rows)])
+
+    return program
+
+
 def _scaled(q: Array, k: Array, v: Array, scale: Array) -> Array:
     return _softmax(q @ k.swapaxes(-1, -2) * scale) @ v
 
@@ -431,6 +517,34 @@ _PAIRS = (
     _Pair(_latent(_in_blocks, _dealt), _latent(_in_blocks, _in_blocks), "split", "columns of w_uv are dealt", _LATENT),
     _Pair(_latent(_dealt, _in_blocks), _latent(_in_blocks, _in_blocks), "split", "columns of w_uk are dealt", _LATENT),
     _Pair(_norm(np.float16), _norm(np.float32), "norm", "all-float16 arithmetic", RMSNorm(eps=1e-6), _FUSED),
+    *(_Pair(_merged_in_turn(carry), _merged_in_turn(lambda old, both, new: both), "merge", words)
+      for words, carry in (("a log-sum that is the last part's alone", lambda old, both, new: new),
+                           ("a log-sum that is the larger one of both", lambda old, both, new: np.maximum(old, new)))),
+    _Pair(_merged_in_turn(lambda old, both, new: both, np.ones_like), _merged_in_turn(lambda old, both, new: both),
+          "merge", "it is not rescaled"),
+    _Pair(_summed(lambda old, new: new), _summed(np.add), "normalize", "overwrites what is so far: in the sum alone"),
+    _Pair(_summed(np.add, 0.0, 1e-12), _summed(np.add), "max", "the largest score so far starts at 0"),
+    _Pair(_mask_of_tile(1), _mask_of_tile(0), "mask", "those of the tile before, except in the first", _CAUSAL),
+    *(_Pair(_alibi(slopes, read), _alibi([2**-4, 2**-8, 2**-2]), "bias", words,
+            Attention(causal=True, heads=3, position=Alibi()))
+      for words, slopes, read in (
+          ("slopes are 2^(−8(t − 1)/h)", [1, 2 ** (-8 / 3), 2 ** (-16 / 3)], lambda far: far),
+          ("in the order of their size", [2**-2, 2**-4, 2**-8], lambda far: far),
+          ("do not grow beyond the distance 3", [2**-4, 2**-8, 2**-2], lambda far: np.maximum(far, -3)))),
+    *(_Pair(_rotated_by(wrong), _rotated_by(lambda d, n: _powers(d, 10000 * 4 ** (d / (d - 2)))), "position", words,
+            Attention(causal=True, position=Rotary(scaling=NTKScaling(factor=4))))
+      for words, wrong in (("multiplied by s, not by s^(r/(r − 2))", lambda d, n: _powers(d, 40000)),
+                           ("the factor s of the scaled frequencies is 3",
+                            lambda d, n: _powers(d, 10000 * 3 ** (d / (d - 2)))))),
+    *(_Pair(_rotated_by(times, of_keys), _rotated_by(lambda d, n: _powers(d)), "position", words,
+            Attention(causal=True, position=Rotary()))
+      for words, times, of_keys in (
+          ("the angles are multiplied by 2π", lambda d, n: 2 * np.pi * _powers(d), lambda p: p),
+          ("modulo 8; of the keys alone", lambda d, n: _powers(d), lambda p: p % 8),
+          ("positions of keys are those of the tile before", lambda d, n: _powers(d),
+           lambda p: np.where(p < 5, p, p - 5)))),
+    *(_Pair(_in_windows(keep), _in_windows(lambda j: j >= 0), "mask", words, Attention(causal=True, window=4))
+      for words, keep in (("they are zeros", lambda j: j == j),)),
 )  # fmt: skip
 
 

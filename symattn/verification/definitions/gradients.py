@@ -293,7 +293,8 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
     if spec.scale != 1:
         yield from _twofold("not scaled", lambda x, c: x)
         yield from _twofold("scaled twice", lambda x, c: c(c(x)))
-        yield from _recomputed("weights are computed again from scores that are not scaled", _unscaled)
+        unscaled: Weights = lambda spec, values: softmax(_unscaled_scores(spec, values))  # noqa: E731
+        yield from _recomputed("weights are computed again from scores that are not scaled", unscaled)
         yield from _recomputed("weights are computed again from the sums by scores that are not scaled", _by_sums)
     yield from ((words, Formulas(scores=wrong)) for words, wrong in _SCORES.items())
     yield from _PRODUCTS.items()
@@ -304,7 +305,8 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
         unmasked: Any = lambda spec, values: softmax(before(spec, values, "masked"))  # noqa: E731
         yield from _recomputed("the mask is left out of the backward pass", unmasked)
         words = "the mask is left out of the weights that are computed again from the sums"
-        yield from _recomputed(words, _by_sums_without_mask)
+        by_sums: Weights = lambda spec, values: _by_sums(spec, values, lambda s, of: before(s, of, "masked"))  # noqa: E731
+        yield from _recomputed(words, by_sums)
 
 
 #: Whether scores, and whether the natural logarithms of the sums, are exponents of 2 instead of e.
@@ -384,10 +386,6 @@ def _of_groups() -> Iterator[tuple[str, Formulas]]:
         yield f"dV {phrase}".replace(" are ", " is "), Formulas(shared_values=one)
 
 
-def _unscaled(spec: Attention, values: dict[str, Any]) -> Any:
-    return softmax(_unscaled_scores(spec, values))
-
-
 def _unscaled_scores(spec: Attention, values: dict[str, Any]) -> Array:
     """Return the masked scores without the scale."""
     s = values["scores"]
@@ -408,10 +406,6 @@ def _in_bases(scores: bool, sums: bool, spec: Attention, values: dict[str, Any])
     xp = namespace_of(s)
     two, lse = xp.log(xp.asarray(2, dtype=s.dtype)), log_sum_exp(s)
     return xp.exp((s * two if scores else s) - (lse * two if sums else lse))
-
-
-def _by_sums_without_mask(spec: Attention, values: dict[str, Any]) -> Array:
-    return _by_sums(spec, values, lambda spec, values: before(spec, values, "masked"))
 
 
 def _not_normalised(spec: Attention, values: dict[str, Any]) -> Array:

@@ -24,6 +24,7 @@ from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import check_layout, in_front, in_order, ordered, placed, tokens_axis
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered, reading
 from symattn.verification.definitions.definition_subject import FAMILIES, CountedKeys, Definition, Input
+from symattn.verification.rules.tiling import WIDTHS
 
 FEATURES: dict[str, Callable[[Array], Array]] = {
     "identity": identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": powers,
@@ -164,15 +165,9 @@ Form = Callable[..., Array]
 
 
 def _outputs(
-    spec: LinearAttention,
-    form: Form,
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None = None,
-    beta: Array | None = None,
-    below: Form | None = None,
-) -> Array:
+    spec: LinearAttention, form: Form, q: Array, k: Array, v: Array,
+    g: Array | None = None, beta: Array | None = None, below: Form | None = None,
+) -> Array:  # fmt: skip
     """Return ``form`` of the features, divided by the same form, or ``below``, with values of 1 if normalised."""
     phi = FEATURES[spec.feature]
     a, b = phi(q), phi(k)
@@ -331,21 +326,15 @@ def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
     """Return wrong sums over the tokens, by step and cause."""
     result: dict[tuple[str, str], Form] = {}
     if spec.causal:
-        result["mask", "a token does not see itself"] = _without_itself
-    for size in (2, 4, 8, 16, 32, 64) if spec.causal and not spec.delta else ():
-        cause = f"the state is not carried over from one chunk of {size} tokens to the next"
-        result["cache", cause] = partial(_lost, size)
+        earlier = Chunks(lambda i, j: j < i)
+        result["mask", "a token does not see itself"] = partial(_by_wrong_chunks, earlier, 10**6)
+    for size in WIDTHS[1:-1] if spec.causal and not spec.delta else ():
+        for (step, cause), how in (_CHUNKS | (_GATED_CHUNKS if spec.gate else {})).items():
+            result[step, cause.format(size)] = partial(_by_wrong_chunks, how, size)
     if spec.gate and not spec.delta:
-        result["values", "a token's gate decays what the token itself adds, too"] = _decayed_at_once
+        at_once: Form = lambda spec, q, k, v, g, beta: _by_pairs(spec, q, k * powers(g), v, g, beta)  # noqa: E731
+        result["values", "a token's gate decays what the token itself adds, too"] = at_once
     return result
-
-
-def _without_itself(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
-    return linear.decayed_scores(q, k, linear.gate_sums(g), itself=False) @ v
-
-
-def _decayed_at_once(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array, beta: Array | None) -> Array:
-    return _by_pairs(spec, q, k * powers(g), v, g, beta)
 
 
 def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
@@ -391,9 +380,76 @@ _GATES: dict[str, Callable[[Array], Array]] = {
 }  # fmt: skip
 
 
-def _lost(size: int, spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
-    parts = []
-    for lo in range(0, int(k.shape[-2]), size):
-        cut = (..., slice(lo, lo + size), slice(None))
-        parts.append(_by_pairs(spec, q[cut], k[cut], v[cut], g if g is None else g[cut], beta))
-    return namespace_of(v).concat(parts, axis=-2)
+# -- chunks ------------------------------------------------------------------------------------------------------------
+Exponents = Callable[[Array, Array], Any]  # from the gates of a chunk, and their sums up to each token
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Attention by chunks, each part of which can be wrong: which tokens of its own chunk a token sees; exponents of
+    decays: between these, of the state for a query, of what a key adds to it, of the state over the chunk; what the
+    state becomes; and whether that is read (``late``), not the state before the chunk."""
+
+    seen: Callable[[Any, Any], Any] = lambda i, j: j <= i
+    between: Exponents = lambda g, s: s[..., :, None, :] - s[..., None, :, :]
+    queries: Exponents = lambda g, s: s
+    keys: Exponents = lambda g, s: s[..., -1:, :] - s
+    state: Exponents = lambda g, s: s[..., -1:, :]
+    carried: Callable[[Array, Array], Any] = lambda old, new: old + new
+    late: bool = False
+
+    def token(self, state: Array, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array]:
+        """Return the state after a chunk, and the outputs of its tokens."""
+        xp, sums = namespace_of(q), namespace_of(g).cumulative_sum(g, axis=-2)
+        place = xp.arange(q.shape[-2])
+        seen = self.seen(place[:, None], place[None, :])[:, :, None]
+        inner = q[..., :, None, :] * k[..., None, :, :] * xp.where(seen, xp.exp(self.between(g, sums)), 0)
+        new = self.carried(linear.decayed(state, self.state(g, sums)), (k * xp.exp(self.keys(g, sums))).mT @ v)
+        read = (q * xp.exp(self.queries(g, sums))) @ (new if self.late else state)
+        return new, read + xp.sum(inner, axis=-1) @ v
+
+
+def _by_wrong_chunks(
+    how: Chunks, size: int, spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
+) -> Array:
+    n = int(k.shape[-2])
+    gates: Any = 0 * k[..., :1] if g is None else g
+    return linear.scan(how.token, linear.empty_state(k, v), [*range(0, n, size), n], q, k, v, gates).output
+
+
+#: Wrong chunks, by step and cause; {} is the number of tokens.
+_CHUNKS = {
+    ("cache", "the state is not carried over from one chunk of {} tokens to the next"):
+        Chunks(carried=lambda old, new: 0 * old),
+    ("cache", "the state that a chunk of {} tokens reads is that of the chunk before alone"):
+        Chunks(carried=lambda old, new: new),
+    ("cache", "the state is updated before a chunk of {} tokens reads it: its own tokens count twice"):
+        Chunks(late=True),
+    ("mask", "a token also sees later tokens of its own chunk of {}"): Chunks(lambda i, j: j >= 0),
+    ("mask", "the mask within chunks of {} tokens is transposed: a token sees itself and later ones"):
+        Chunks(lambda i, j: j >= i),
+    ("mask", "a token does not see its own chunk of {} tokens: it reads the state before that alone"):
+        Chunks(lambda i, j: j < 0),
+}  # fmt: skip
+_GATED_CHUNKS = {
+    ("values", "the decay between the tokens of a chunk of {} is left out"):
+        Chunks(between=lambda g, s: 0 * s[..., :, None, :]),
+    ("values", "within a chunk of {} tokens, the gate of a token decays what the token itself adds, too"):
+        Chunks(between=lambda g, s: s[..., :, None, :] - (s - g)[..., None, :, :]),
+    ("values", "the state does not decay from one chunk of {} tokens to the next"):
+        Chunks(state=lambda g, s: 0 * g[..., -1:, :]),
+    ("values", "the state decays over a chunk of {} tokens by the gate of the last one alone"):
+        Chunks(state=lambda g, s: g[..., -1:, :]),
+    ("values", "the state decays over a chunk of {} tokens by the gate of the first one alone"):
+        Chunks(state=lambda g, s: g[..., :1, :]),
+    ("values", "the state that a token reads does not decay within its chunk of {}"):
+        Chunks(queries=lambda g, s: 0 * s),
+    ("values", "the state that a token reads does not decay by its own gate (chunks of {})"):
+        Chunks(queries=lambda g, s: s - g),
+    ("values", "what a token adds to the state does not decay to the end of its chunk of {}"):
+        Chunks(keys=lambda g, s: 0 * s),
+    ("values", "what a token adds to the state decays from the start of its chunk of {}, not to the end"):
+        Chunks(keys=lambda g, s: s),
+    ("values", "the state decays over a chunk of {} tokens after these are added, not before"):
+        Chunks(keys=lambda g, s: 2 * s[..., -1:, :] - s),
+}  # fmt: skip

@@ -170,6 +170,11 @@ def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
         yield mistake("lse", f"the log-sum is not updated: it is the {stays} one", stale)
     for words, wrong in _WRONG.items():
         yield mistake("merge", words, wrong)
+    by_logarithms: Compute = lambda base, o1, l1, o2, l2: (  # noqa: E731
+        (o1 * l1 + o2 * l2) / (l1 + l2),
+        _merged(base, o1, l1, o2, l2)[1],
+    )
+    yield mistake("merge", "the outputs are weighted by their log-sums, not by the powers of these", by_logarithms)
 
 
 #: Which log-sum-exps are taken for those of the other base: the first, the second, the returned one.

@@ -215,7 +215,7 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
     account for most, and those that leave least with them; at last all others with any, as far as the effort goes: if
     one changes the input of the other, neither needs to account for much."""
     finite = [r for r in search.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE]
-    few = sorted(finite, key=_most_outputs_first)[:_PAIRED]
+    few = sorted(finite, key=lambda r: (-sum(p.expected.allowed.size for p in r.parts), r.case.size))[:_PAIRED]
     every = {id(m): m for m in (*search.possible, *search.further())}
     larger, smaller = firsts(search, few, list(every.values()), _FIRSTS)
     parts = list(search.distinct(_parts(search, every.values()), few, every=True))
@@ -252,7 +252,3 @@ def _parts(search: Search[M], mistakes: Iterable[M]) -> list[M]:
     few = search.wrong[:_SMALLEST:_APART]
     counts = [(sum(search.screened(r, m) is True for r in few), m) for m in mistakes]
     return [m for count, m in sorted(counts, key=lambda x: -x[0]) if count]
-
-
-def _most_outputs_first(judged: CaseResult) -> tuple[int, int]:
-    return -sum(part.expected.allowed.size for part in judged.parts), judged.case.size

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from math import ceil, log
 from typing import Any
 
@@ -16,21 +17,30 @@ from symattn.attention.positions import relative, rotary
 from symattn.attention.positions.position_fields import Alibi, Buckets
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_steps
+from symattn.verification.rules import reading
+from symattn.verification.rules.tiling import Taken, other_tiles
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in linear biases and in buckets."""
     if isinstance(spec.position, Alibi):
-        for words, exponents in _SLOPES.items() if spec.position.slopes == "computed" else ():
+        for words, exponents in _other_slopes(spec.heads) if spec.position.slopes == "computed" else ():
             yield in_steps("bias", words, slopes=partial(_slopes, exponents))
         for words, wrong in _LINEAR.items():
             if spec.position.two_sided or "absolute" not in words:
                 yield in_steps("bias", words, positioned=wrong)
+    for words, where, taken in other_tiles() if isinstance(spec.position, Alibi | Buckets) else ():
+        yield in_steps("bias", f"distances of keys are {words} ({where})", positioned=partial(_read_elsewhere, taken))
     if isinstance(spec.position, Buckets):
         for words, index in _indices(spec.position):
             yield in_steps("bias", words, positioned=partial(_bucketed, index, False))
         words = "distances of buckets are counted from the other corner"
         yield in_steps("bias", words, positioned=partial(_bucketed, _t5, True))
+
+
+def _read_elsewhere(taken: Taken, at: At) -> Any:
+    """Return the scores with the biases of keys in other places."""
+    return at.first + (at.right() - at.first)[..., taken(int(at.first.shape[-1]))]
 
 
 def _ahead(at: At, other: bool = False) -> Any:
@@ -43,45 +53,72 @@ def _other_corner(at: At) -> Any:
 
 
 # -- slopes ------------------------------------------------------------------------------------------------------------
-#: Exponents e_h of slopes 2^(−e_h), by the number of heads.
-_SLOPES: dict[str, Callable[[int], list[Any]]] = {
-    "slopes are 2^(−8t/h) for any number of heads, not those of powers of two":
-        lambda h: [Fraction(8 * (t + 1), h) for t in range(h)],
-    "slopes begin with 1: they are those of the head before":
-        lambda h: [e - relative.slope_exponents(h)[0] for e in relative.slope_exponents(h)],
-    "slopes are 1/2, 1/4, … for every number of heads": lambda h: [Fraction(t + 1) for t in range(h)],
-    "slopes are those of the next power of two of heads":
-        lambda h: [Fraction(8 * (t + 1), 1 << (h - 1).bit_length()) for t in range(h)],
-    "slopes are those of another head: heads are in the opposite order": lambda h: [*relative.slope_exponents(h)[::-1]],
-    "the first head's slope is used for all": lambda h: [relative.slope_exponents(h)[0]] * h,
-    "slopes are powers of e, not of 2": lambda h: [*map(float, relative.slope_exponents(h))],
+Exponents = list[Any]
+#: Whole exponents in place of t = 1, 2, …, h, numbers of heads in place of h, and numbers in place of 8.
+_STARTS = {"t": 1, "(t − 1)": 0, "(t + 1)": 2}
+_COUNTS: dict[str, Callable[[int], int]] = {
+    "h": lambda h: h, "(h + 1)": lambda h: h + 1, "(h − 1)": lambda h: max(h - 1, 1),
+    "m, m the next power of two of heads": lambda h: 1 << (h - 1).bit_length(),
+    "m, m the power of two below the number of heads": lambda h: 1 << (h.bit_length() - 1),
 }  # fmt: skip
 
 
-def _slopes(exponents: Callable[[int], list[Any]], at: At) -> Any:
-    result = exponents(at.spec.heads)
-    if isinstance(result[0], float):
-        return at.xp.exp(at.xp.stack([at.number(-e) for e in result]))
-    return made_wide(lambda wide: rotary.powers_of(2, [-e for e in result], wide), at.first)
+def _other_slopes(h: int) -> Iterator[tuple[str, Exponents]]:
+    """Yield wrong exponents e of slopes 2^(−e) of h heads, each once: in other orders, and by other formulas."""
+    right: Exponents = [*relative.slope_exponents(h)]
+    known = {tuple(right)}
+    m = _COUNTS["m, m the power of two below the number of heads"](h)
+    between = [Fraction(4 * (t + 1), m) for t in range(2 * m)]
+    every: list[tuple[str, Exponents]] = [
+        ("slopes begin with 1: they are those of the head before", [e - right[0] for e in right]),
+        ("slopes are 1/2, 1/4, … for every number of heads", [Fraction(t + 1) for t in range(h)]),
+        ("slopes are in the order of their size", sorted(right)),
+        *((words.format(the="the slope", bare="slope"), [right[t] for t in places])
+          for words, places in reading.taken(h)),
+        ("slopes after those of a power of two of heads begin again", [right[t % m] for t in range(h)]),
+        ("slopes after those of a power of two of heads come first", [*right[m:], *right[:m]]),
+        *((f"slopes after those of a power of two of heads are {words} of twice as many", [*right[:m], *rest][:h])
+          for words, rest in (("the first ones", between), ("every second one, from the second on,", between[1::2]))),
+        *((f"slopes are 2^(−{total}{t}/{count})", [Fraction(total * (i + start), of(h)) for i in range(h)])
+          for (count, of), (t, start), total in product(_COUNTS.items(), _STARTS.items(), (8, 4, 16))),
+    ]  # fmt: skip
+    for words, exponents in every:
+        if (key := tuple(exponents)) not in known:
+            known.add(key)
+            yield words, exponents
+    yield "slopes are powers of e, not of 2", [*map(float, right)]
 
 
-def _by(distance: Callable[[Any], Any]) -> Wrong:
+def _slopes(exponents: Exponents, at: At) -> Any:
+    if isinstance(exponents[0], float):
+        return at.xp.exp(at.xp.stack([at.number(-e) for e in exponents]))
+    return made_wide(lambda wide: rotary.powers_of(2, [-e for e in exponents], wide), at.first)
+
+
+def _by(distance: Callable[[Any, Any], Any]) -> Wrong:
     """Return scores with m f(j − i) added instead of −m |j − i|."""
 
     def wrong(at: At) -> Any:
         m = at.values["slopes"]
         m = m[:, None, None] if at.spec.heads > 1 else m[:, None]
-        return at.first + m * at.xp.astype(distance(_ahead(at)), at.first.dtype)
+        return at.first + m * distance(at.xp, at.xp.astype(_ahead(at), at.first.dtype))
 
     return wrong
+
+
+def up_to(x: float, at: At) -> Any:
+    """Return scores with linear biases that do not grow beyond the distance x."""
+    return _by(lambda xp, far: -xp.minimum(xp.abs(far), at.number(x)))(at)
 
 
 _LINEAR: dict[str, Wrong] = {
     "distances are counted from the other corner":
         lambda at: relative.biased(at.first, at.values["slopes"], True, _other_corner(at)),
-    "linear biases use the square of the distance": _by(lambda far: -far * far),
-    "linear biases use the distance without its absolute value: keys ahead are favoured": _by(lambda far: far),
-    "linear biases use the distance without its absolute value: keys behind are favoured": _by(lambda far: -far),
+    "linear biases use the square of the distance": _by(lambda xp, far: -far * far),
+    "linear biases use the root of the distance": _by(lambda xp, far: -xp.sqrt(xp.abs(far))),
+    "linear biases use the logarithm of 1 + the distance": _by(lambda xp, far: -xp.log(1 + xp.abs(far))),
+    "linear biases use the distance without its absolute value: keys ahead are favoured": _by(lambda xp, far: far),
+    "linear biases use the distance without its absolute value: keys behind are favoured": _by(lambda xp, far: -far),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.attention.fields import finite
 from symattn.attention.inputs import NEEDED
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.scores import softcap
@@ -16,7 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Mistake, change, not_scaled, scaled_by_one
 from symattn.bounds.reference import Variant
-from symattn.verification.rules import forbidding, norms, reading, rotating, softmaxes
+from symattn.verification.rules import distance_mistakes, forbidding, norms, reading, rotating, softmaxes
 from symattn.verification.rules.steps import times
 
 
@@ -55,6 +56,12 @@ def _signed(low: float, high: float, count: int = 16) -> tuple[float, ...]:
     return (*(-x for x in reversed(above)), 0.0, *above)
 
 
+#: Numbers of a scaling of frequencies.
+_OF_SCALINGS = {
+    "factor": "the factor s of the scaled frequencies is {}", "length": "the trained length of the scaling is {}",
+    "slow": "frequencies are slow that turn {} times", "fast": "frequencies are fast that turn {} times",
+    "weight": "the weight in the factor of cosines and sines is {}",
+}  # fmt: skip
 _SHARES = (0, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.5, 1)
 _EACH = 8  # heads that are tried one by one
 _HUNDRED = _signed(1e-3, 100)
@@ -88,6 +95,9 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         one = "the linear bias is {} times what it should be"
         of = one if isinstance(position, Alibi) else "the biases of buckets are {} times what they should be"
         yield MistakeFamily("bias", of, ("positioned",), times, _HUNDRED)
+    if isinstance(position, Alibi):
+        words = "linear biases do not grow beyond the distance {}"
+        yield MistakeFamily("bias", words, ("positioned",), distance_mistakes.up_to, _logarithmic(1, 512, 40))
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
         rotated = ("q_rotated", "k_rotated")
         yield MistakeFamily(
@@ -95,6 +105,10 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         )
         words = "the angles of the rotation are {} times what they should be"
         yield MistakeFamily("position", words, rotated, rotating.by_factor, _logarithmic(1e-3, 1e3, 40))
+        for name, words in _OF_SCALINGS.items():
+            if finite(getattr(position.scaling, name, None)):
+                grid = _logarithmic(1e-1, 1e5, 40)
+                yield MistakeFamily("position", words, rotated, partial(rotating.by_field, name), grid)
     if spec.qk_norm in ("rms", "layer"):
         normed = ("q_normed", "k_normed")
         yield MistakeFamily("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from symattn.attention.positions.position_fields import Alibi, Buckets
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, change, in_fields, in_steps
 from symattn.bounds.reference import Change
-from symattn.verification.rules.tiling import WIDTHS, Edges, cuts
+from symattn.verification.rules.tiling import FIRST_TILE, WIDTHS, Taken, other_tiles
 
 
 # -- the masks of a specification --------------------------------------------------------------------------------------
@@ -81,11 +80,12 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     yield from _joined(spec)
     for words, empty in _EMPTY.items():
         yield in_steps("mask", words, masked=partial(where_empty, empty))
-    for tiles, edges in cuts():  # a kernel ignores the position of a tile
-        for axis, noun in ((-1, "keys"), (-2, "queries")) if tiles != "tiles of one key" else ():
+    for words, tiles, taken in other_tiles():  # a kernel ignores the position of a tile
+        for axis, noun in ((-1, "keys"), (-2, "queries")):
             if axis == -1 or tiles.startswith("tiles"):
-                words = f"the mask counts {noun} anew in each tile ({tiles})"
-                yield opening(words, partial(_from_the_first, axis, edges))
+                anew = f"the mask counts {noun} anew in each tile"
+                words_ = anew if words == FIRST_TILE else f"the mask of {noun} is {words}"
+                yield opening(f"{words_} ({tiles})", partial(_of_another_tile, axis, taken))
 
 
 Fill = Callable[[At, Any], Any]  # what replaces −∞, from the scores
@@ -103,13 +103,10 @@ def _filled(fill: Fill, at: At) -> Any:
     return at.xp.where(allowed(at), s, fill(at, s))
 
 
-def _from_the_first(axis: int, edges: Edges, at: At) -> Array:
-    """Return the allowed keys, with each tile's part read from the start of the mask."""
+def _of_another_tile(axis: int, taken: Taken, at: At) -> Array:
+    """Return the allowed keys, with each tile's part read from another tile of the mask."""
     there = allowed(at)
-    ends = edges(int(there.shape[axis]))
-    if len(ends) < 3:
-        raise KeyError("there is one tile only")
-    return np.take(there, np.concatenate([np.arange(b - a) for a, b in pairwise(ends)]), axis=axis)
+    return np.take(there, taken(int(there.shape[axis])), axis=axis)
 
 
 def _joined(spec: Attention) -> Iterator[Mistake]:

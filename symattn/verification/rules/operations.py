@@ -303,7 +303,7 @@ def _describe(words: Callable[[], str], right: Callable[[], str], line: bool) ->
 #: The step to blame, by the end of the name of an array of the specification.
 _BLAMED = {
     "normed": "norm", "norm.output": "norm", "rotated": "position", "scores": "score", "scaled": "scale",
-    "capped": "softcap", "positioned": "position", "biased": "bias", "masked": "mask", "weights": "normalize",
+    "capped": "softcap", "positioned": "bias", "biased": "bias", "masked": "mask", "weights": "normalize",
     "dropped": "dropout", "attended": "values", "stream": "residual", "q": "project", "k": "project", "v": "project",
     "up": "project", "gate": "project", "hidden": "project", "output": "output",
 }  # fmt: skip

@@ -72,16 +72,16 @@ def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
         return lambda a: change(a) if a.ndim >= -axis and a.shape[axis] == heads else a
 
     known, bare = {tuple(range(heads))}, noun.removeprefix("the ")
-    for words, taken in _taken(heads):
-        if taken not in known or words == _NEXT:  # with two heads, the next one is also the other one
-            known.add(taken)
-            yield words.format(the=noun, bare=bare), read(partial(np.take, indices=taken, axis=axis))
+    for words, places in taken(heads):
+        if places not in known or words == _NEXT:  # with two heads, the next one is also the other one
+            known.add(places)
+            yield words.format(the=noun, bare=bare), read(partial(np.take, indices=places, axis=axis))
     for words, pool in _POOLS.items():
         pooled: Any = lambda a, pool=pool: np.broadcast_to(pool(a, axis=axis, keepdims=True), a.shape)  # noqa: E731
         yield f"the {words} {bare} of all heads is used for each", read(pooled)
 
 
-def _taken(heads: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+def taken(heads: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield words and, for each head, the head whose number it reads; the simplest first."""
     every, each = range(heads), range(min(heads, _EACH))
     yield "{the} is that of another head: heads are in the opposite order", (*every[::-1],)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from math import pi
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,10 @@ from symattn.attention.positions.rotary import (
     rotate,
     tables,
 )
-from symattn.attention.positions.rotary_fields import LinearScaling
+from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_place_of, in_steps
+from symattn.verification.rules.tiling import other_tiles
 
 Tables = tuple[Any, Any]  # cosines and sines
 Turn = Callable[[Any, Any, Any, str], Any]  # from x, cosines, sines, layout
@@ -140,6 +142,16 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
             yield words, lambda a, p, x, right, base=base: right(replace(a, base=base), p, x)  # type: ignore[misc]
     for words, other in _STRETCHED.items() if not isinstance(spec.scaling, LinearScaling | None) else ():
         yield words, lambda a, p, x, right, other=other: tables_of(a, p, x, other=other)  # type: ignore[misc]
+    for words, times in _UNITS.items():
+        yield words, lambda a, p, x, right, times=times: tables_of(a, p, x, times=times)  # type: ignore[misc]
+    if isinstance(spec.scaling, YarnScaling | NTKScaling) and spec.scaling.length:
+        words = "the length that the frequencies are scaled to is taken in place of the trained one"
+        yield words, partial(_of_length, round(spec.scaling.length * Fraction(spec.scaling.factor)))
+    if isinstance(spec.scaling, NTKScaling):
+        for words, power in _POWERS_OF_FACTOR.items():
+            yield words, partial(_regrown, power, None)
+        for words, growth in _GROWTHS.items() if spec.scaling.length else ():
+            yield words, partial(_regrown, lambda r: Fraction(r, r - 2), growth)
     for words, places in _places().items():
         yield words, lambda a, p, x, right, places=places: right(a, places(p), x)  # type: ignore[misc]
 
@@ -165,6 +177,51 @@ _STRETCHED: dict[str, Stretch] = {
     "the scaling of the frequencies is the other way round: those are divided that should stay": lambda f, g, s:
         f + f / s - g,
 }  # fmt: skip
+
+
+def _of_length(length: int, spec: Rotary, p: Any, x: Array, right: Right) -> Tables:
+    scaling: Any = spec.scaling
+    if scaling is None:
+        raise KeyError("there is no length")
+    return right(replace(spec, scaling=replace(scaling, length=length)), p, x)
+
+
+#: Factors of the angles.
+_UNITS = {
+    "the angles are multiplied by 2π": 2 * pi, "the angles are divided by 2π": 0.5 / pi,
+    "the angles are converted to degrees": 180 / pi, "the angles are converted from degrees": pi / 180,
+}  # fmt: skip
+#: Wrong powers of s that multiply the base, by the number r of columns that are rotated.
+_POWERS_OF_FACTOR: dict[str, Callable[[int], Fraction]] = {
+    "the base is multiplied by s, not by s^(r/(r − 2))": lambda r: Fraction(1),
+    "the base is multiplied by s^((r − 2)/r), not by s^(r/(r − 2))": lambda r: Fraction(r - 2, r),
+    "the base is multiplied by s^(r/(r − 1)), not by s^(r/(r − 2))": lambda r: Fraction(r, r - 1),
+    "the base is multiplied by s^(r/(r + 2)), not by s^(r/(r − 2))": lambda r: Fraction(r, r + 2),
+    "the base is divided by s^(r/(r − 2)), not multiplied": lambda r: Fraction(-r, r - 2),
+}
+#: Wrong growth of the base with the number n of positions, from the factor s and n/L; 1 up to L but for the last one.
+_GROWTHS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
+    "the base does not grow with the number of positions: the factor s is used beyond L": lambda s, n: s,
+    "the base grows by n/L, not by s n/L − (s − 1)": lambda s, n: n,
+    "the base grows by s n/L, not by s n/L − (s − 1)": lambda s, n: s * n,
+    "the base grows by s n/L − s, not by s n/L − (s − 1)": lambda s, n: s * n - s,
+    "the base grows from the first position on, not beyond L alone": lambda s, n: s * n - (s - 1),
+}
+
+
+def _regrown(power: Callable[[int], Fraction], growth: Any, spec: Rotary, p: Any, x: Array, right: Right) -> Tables:
+    """Return tables by a base that is multiplied by another power, or by that of another growth of the factor."""
+    scaling: Any = spec.scaling  # None beside the mistake that there is none
+    r, n = spec.width or int(x.shape[-1]), int(np.max(np.asarray(p))) + 1
+    if scaling is None or r < 4:
+        raise KeyError("there is no such base")
+    s = scaling.grown(n)
+    if growth is not None and (n > (scaling.length or n) or growth is [*_GROWTHS.values()][-1]):
+        s = growth(Fraction(scaling.factor), Fraction(n, scaling.length or n))
+    if s <= 0:
+        raise KeyError("there is no such base")
+    grown = powers_of(s, [Fraction(-2 * pair) * power(r) / r for pair in range(pairs(r))], x)
+    return tables_of(replace(spec, scaling=None), p, x, inverse_frequencies(r, spec.base, x) * grown)
 
 
 def _powers(exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Array, x: Array, right: Right) -> Tables:
@@ -225,6 +282,13 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         for words, change in of_tables(position):
             if not words.startswith(_ALIKE[: len(_ALIKE) - (position.given == "positions")]):
                 yield _turning(words, "qk", change=change)
+            if not words.startswith(_ALIKE):
+                yield from (_turning(f"{words}; of the {noun} alone", role, change=change) for role, noun, _ in _ROLES)
+        for words, where, taken in other_tiles():
+            read: Change = lambda a, p, x, right, taken=taken: right(a, p[..., taken(p.shape[-1])], x)  # type: ignore[misc] # noqa: E731
+            yield from (
+                _turning(f"positions of {noun} are {words} ({where})", role, change=read) for role, noun, _ in _ROLES
+            )
     for role, noun, other in _ROLES:
         yield _turning(f"{noun} are rotated backwards, {other} forwards", role, turn=_BACKWARDS)
         words = f"{noun} are not rotated, {other} alone are"
@@ -261,6 +325,17 @@ def _turning(words: str, roles: str, turn: Turn = rotate, change: Change = _same
 def by_base(base: float, at: At) -> Any:
     """Return queries or keys rotated by frequencies of another base."""
     return _rotated(rotate, lambda a, p, x, right: right(replace(a, base=base), p, x), False, at)
+
+
+def by_field(name: str, x: float, at: At) -> Any:
+    """Return queries or keys rotated by frequencies that are scaled with another number in a field."""
+
+    def change(a: Rotary, p: Any, y: Any, right: Right) -> Tables:
+        value = max(round(x), 1) if name == "length" else Fraction(x).limit_denominator(10**6)
+        scaling: Any = a.scaling
+        return right(replace(a, scaling=replace(scaling, **{name: value})), p, y)
+
+    return _rotated(rotate, change, False, at)
 
 
 def by_factor(factor: float, at: At) -> Any:

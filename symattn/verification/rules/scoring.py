@@ -97,7 +97,8 @@ def of_scales(spec: Attention) -> Iterator[Mistake]:
                 words = f"scores are {verb} by {written.format(symbol)}{more}"
                 yield where_scaled(spec, in_steps("scale", words, scaled=partial(by_power, number, quarters)))
     for words, whole in _WHOLE.items() if spec.scale is None and not not_scaled(spec) else ():
-        yield in_steps("scale", f"scores are scaled by {words}", scaled=partial(_by_whole, whole))
+        by_whole: Wrong = lambda at, whole=whole: at.first / whole(sqrt(at.size("q")))  # type: ignore[misc] # noqa: E731
+        yield in_steps("scale", f"scores are scaled by {words}", scaled=by_whole)
     for role, words in (("q", "query"), ("k", "key")) if spec.score == "dot" and spec.latent is None else ():
         for besides in (False, True)[: 1 + (spec.scale != 1)]:
             more = " besides" if besides else ", not by √d_k" * (spec.scale is None)
@@ -139,10 +140,6 @@ _WHOLE: dict[str, Callable[[float], int]] = {
     "the root of d_k rounded to a whole number": round,
     "the root of d_k rounded up to a whole number": ceil,
 }
-
-
-def _by_whole(whole: Callable[[float], int], at: At) -> Any:
-    return at.first / whole(sqrt(at.size("q")))
 
 
 def _by_length(role: str, besides: bool, at: At) -> Any:

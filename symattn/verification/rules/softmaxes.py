@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -166,6 +167,9 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
         return
     yield from ((step, f"exponentials are {words}", wrong) for step, words, wrong in _OVER)
     yield from _PLAIN
+    for exponent in _GUARDS:
+        words = "the largest score so far starts at 0, not at −∞, and the sum is kept from 0"
+        yield "max", f"{words} (by 1e−{exponent})", partial(_guarded, Fraction(1, 10**exponent))
     if spec.masks_anything:
         yield "normalize", "the sum is taken before the mask: weights of allowed keys do not sum to 1", _sum_unmasked
         yield (
@@ -241,6 +245,15 @@ _PLAIN: Table = (
 )  # fmt: skip
 
 
+_GUARDS = (6, 8, 9, 10, 12, 16, 20, 30)
+
+
+def _guarded(least: Fraction, at: At) -> Any:
+    """Return e^{s − m}, m at least 0, over their sum, or a tiny number if that is larger."""
+    e = at.power(at.first - at.xp.maximum(at.top, 0))
+    return e / at.xp.maximum(at.sum(e), at.number(least))
+
+
 def _unshifted(make: Callable[[At], Any]) -> Wrong:
     """Return a change to weights with a wrong sink beside exponentials of s − max s."""
 
@@ -252,6 +265,7 @@ def _unshifted(make: Callable[[At], Any]) -> Wrong:
 
 
 _OF_SINKS: Table = (
+    ("sink", "the sink is left out of the sum, not of the maximum", lambda at: at.e / at.sum(at.e)),
     ("sink", "the maximum is not subtracted from the sink's logit", _unshifted(lambda at: at.power(at.z))),
     ("sink", "the maximum of scores and sink is not subtracted from the sink's logit",
      lambda at: at.e / (at.sum(at.e) + at.power(at.z))),
@@ -295,6 +309,11 @@ def _keys(spec: Attention) -> Iterator[Mistake]:
         yield in_steps("normalize", f"the {place} key counts twice", weights=partial(_twice, others))
     for kind in BY_WIDTH:
         yield from map(kind.of, kind.usual)
+    if None not in spec.sides or spec.block:
+        words = "keys beyond the ends of the sequence take part in windows: they are zeros"
+        yield in_steps("mask", words, False, weights=partial(_beyond_ends, True))
+        words = "keys beyond the ends of the sequence take part in windows: the first and the last one are repeated"
+        yield in_steps("mask", words, weights=partial(_beyond_ends, False))
     if spec.sink is None:
         for words, extra in _extra(spec.masks_anything):
             yield in_steps("mask", words, False, weights=partial(_unfilled, extra))
@@ -341,6 +360,24 @@ BY_WIDTH = (
     KeysByWidth("normalize", _MOVED_BACK, _twice,
                 lambda t, n, j: (n % t == 0) | (j < n - t) | (j >= n // t * t), TILES[1:]),
 )  # fmt: skip
+
+
+def _beyond_ends(zeros: bool, at: At) -> Any:
+    """Return weights with the missing keys of windows or blocks in the sum, as zeros or as the keys at the ends."""
+    n_q, n_k = at.shape[-2:]
+    i = np.arange(n_q)[:, None] + at.spec.offset(n_q, n_k)
+    before, after = at.spec.sides
+    right = np.maximum(i + (0 if at.spec.causal else after or 0) - n_k + 1, 0)
+    if at.spec.block:
+        right = np.maximum(i // at.spec.block * at.spec.block + at.spec.block - n_k, 0)
+    left = np.maximum((before or 0) - i, 0)
+    if zeros:
+        return _unfilled(lambda n, seen: left + right, at)
+    j = np.arange(n_k)
+    s = at.before("masked")
+    count = at.open * 1.0 + left * (j == 0) + right * (j == n_k - 1)
+    e = at.power(s - softmax.row_max(s)) * at.xp.asarray(count, dtype=s.dtype)
+    return e / at.sum(e)
 
 
 Extra = Callable[[int, Any], Any]  # from the number of keys, and from how many each query sees

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -41,7 +41,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         words = "columns of the output are dropped, not weights"
         yield in_steps("dropout", words, dropped=left_out, output=_output_dropped)
     if isinstance(spec.position, Rotary) and spec.qk_norm is not None:
-        late: dict[str, Wrong] = {f"{r}_normed": left_out for r in "qk"} | {f"{r}_rotated": _normed_late for r in "qk"}
+        normed: Wrong = lambda at: at.of(at.name.replace("rotated", "normed"), at.right())  # noqa: E731
+        late: dict[str, Wrong] = {f"{r}_normed": left_out for r in "qk"} | {f"{r}_rotated": normed for r in "qk"}
         yield in_steps("norm", "queries and keys are normalised after the rotation, not before", **late)
 
 
@@ -52,11 +53,6 @@ def left_out(at: At) -> Any:
 
 def _twice(at: At) -> Any:
     return at.right(at.right())
-
-
-def _normed_late(at: At) -> Any:
-    """Return the input of the step, which is not yet normalised, rotated and then normalised."""
-    return at.of(at.name.replace("rotated", "normed"), at.right())
 
 
 # -- the scale ---------------------------------------------------------------------------------------------------------
@@ -90,6 +86,10 @@ def _clipped(at: At) -> Any:
     return at.xp.maximum(at.xp.minimum(at.first, c), -c)
 
 
+def _soft(at: At, divisor: Callable[[Any, Any], Any]) -> Any:
+    return at.first / divisor(at.xp, at.first / at.number(at.spec.softcap))
+
+
 _CAP: tuple[Row, ...] = (
     ("the cap is left out", left_out),
     ("the cap is tanh(s/c), not multiplied by c again", lambda at: at.right() / at.number(at.spec.softcap)),
@@ -99,6 +99,8 @@ _CAP: tuple[Row, ...] = (
     ("the cap is applied to scores in base 2, which are log₂ e times as large",
      lambda at: at.right(at.first / at.xp.log(at.number(2))) * at.xp.log(at.number(2))),
     ("scores are cut off at the cap ±c, in place of c tanh(s/c)", _clipped),
+    ("s/(1 + |s|/c) is taken in place of c tanh(s/c)", lambda at: _soft(at, lambda xp, x: 1 + xp.abs(x))),
+    ("s/√(1 + s²/c²) is taken in place of c tanh(s/c)", lambda at: _soft(at, lambda xp, x: xp.sqrt(1 + x * x))),
 )  # fmt: skip
 
 

@@ -21,7 +21,6 @@ from symattn.attention import softmax
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, in_steps
 from symattn.verification.rules.operators import places
-from symattn.verification.rules.softmaxes import TILES
 
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
 _LOWEST = -(10**4)  # the starting value of kernels
@@ -46,6 +45,13 @@ _OTHER_MAXIMA = {
     "apart": "each tile subtracts its own maximum, and is not rescaled to the largest score so far",
     "before": "the largest score so far is forgotten: each tile knows that of the tile before alone",
 }
+#: Maxima at which one of r and r' is left; the last three are those of tiles that are lost.
+_ALONE = _OTHER_MAXIMA | {
+    "later": "what is so far is rescaled after a tile is added to it, from the second one on",
+    "final": "the last tile overwrites what is so far",
+    "first": "what the tiles after the first one give is left out",
+    "but final": "what the last tile gives is left out",
+}
 #: The maxima at which r and r' are left, of numerator and denominator.
 _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     **_so_far_at("so far", f"not {_WHEN}", ("normalize", f"neither output nor sum so far is {_WHEN}")),
@@ -54,9 +60,11 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     **_so_far_at("late", _LATE.format("it"), ("merge", f"output and sum so far are {_LATE.format('them')}")),
     ("own", "own"): ("normalize", "each tile subtracts its own maximum, and nothing is rescaled"),
     **{(maximum, maximum): ("max", words) for maximum, words in _OTHER_MAXIMA.items()},
+    **{(maximum, "all"): ("values", f"{words}: in the output alone") for maximum, words in _ALONE.items()},
+    **{("all", maximum): ("normalize", f"{words}: in the sum alone") for maximum, words in _ALONE.items()},
 }
 
-_OF_TILES = ("own", "last", *_OTHER_MAXIMA)  # maxima that are not tried for tiles of one key
+_OF_TILES = ("own", "last", *_ALONE)  # maxima that are not tried for tiles of one key
 
 
 def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
@@ -73,7 +81,7 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
                     yield in_steps(step, f"{result} ({words})", weights=wrong)
             # of two parts, the tile before has the largest score so far, and both are rescaled to the second's own
             elif not (single and {above, below} & {*_OF_TILES}) and not (
-                words == "2 parts" and {above, below} & {"before", "tile", "last"}
+                words == "2 parts" and {above, below} & {"before", "tile", "last", "first"}
             ):
                 wrong = partial(_not_rescaled, edges, above, below)
                 yield in_steps(step, f"{result} ({words})", above == below, weights=wrong)
@@ -83,27 +91,44 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
 
 
 def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """Yield mistakes that read keys or values from a wrong tile."""
+    """Yield mistakes that read keys, values or biases from a wrong tile."""
     for place in places(spec, names):
-        for width, (words, other) in product(TILES if place.words in ("keys", "values") else (), _OTHER_TILES):
-            result = f"{place.words} are {words} (tiles of {width})"
-            yield Mistake(place.step, result, place.variant(partial(_loaded, other, width)))
+        for words, where, taken in other_tiles() if place.words in ("keys", "values", "biases") else ():
+            change = partial(_loaded, taken, -1 if place.words == "biases" else -2)
+            yield Mistake(place.step, f"{place.words} are {words} ({where})", place.variant(change))
 
 
-#: The tile that is loaded instead of tile t.
-_OTHER_TILES: tuple[tuple[str, Callable[[int], int]], ...] = (
-    ("those of the first tile in every tile", lambda t: 0),
-    ("those of the tile before, except in the first tile", lambda t: max(t - 1, 0)),
+FIRST_TILE = "those of the first tile in every tile"
+#: The tile that is read instead of tile t of c.
+_OTHER_TILES: tuple[tuple[str, Callable[[int, int], int]], ...] = (
+    (FIRST_TILE, lambda t, c: 0),
+    ("those of the tile before, except in the first tile", lambda t, c: max(t - 1, 0)),
+    ("those of the next tile, and in the last tile those of the first", lambda t, c: (t + 1) % c),
 )
+Taken = Callable[[int], np.ndarray]  # the places that are read in place of 0, …, n − 1
 
 
-def _loaded(other: Callable[[int], int], width: int, x: Array) -> Any:
-    """Return an array with each tile replaced by as many rows from the start of another."""
-    n = int(x.shape[-2])
-    if n <= width:
+def other_tiles() -> Iterator[tuple[str, str, Taken]]:
+    """Yield wrong tiles in words, how it is cut, and the places that are then read."""
+    for (words, other), (where, edges) in product(_OTHER_TILES, cuts()):
+        if where != "tiles of one key":
+            yield words, where, partial(_taken, other, edges)
+
+
+def _taken(other: Callable[[int, int], int], edges: Edges, n: int) -> np.ndarray:
+    """Return the places in the other tiles. Raises ``KeyError`` for a single tile."""
+    ends = edges(n)
+    if len(ends) < 3:
         raise KeyError("there is one tile only")
-    starts = [(other(i // width) * width, min(width, n - i)) for i in range(0, n, width)]
-    return namespace_of(x).concat([x[..., at : at + rows, :] for at, rows in starts], axis=-2)
+    starts = [ends[other(t, len(ends) - 1)] for t in range(len(ends) - 1)]
+    each = (i + np.arange(b - a) for i, (a, b) in zip(starts, pairwise(ends), strict=True))
+    result: np.ndarray = np.minimum(np.concatenate([*each]), n - 1)
+    return result
+
+
+def _loaded(taken: Taken, axis: int, x: Array) -> Any:
+    """Return an array with the entries along an axis read from other places."""
+    return namespace_of(x).take(x, taken(int(x.shape[axis])), axis=axis)
 
 
 def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
@@ -197,6 +222,10 @@ def _from(at: At, tiles: Tiles, maximum: str) -> Any:
         "inverse": lambda: [
             2 * m - at.top for m in _so_far(at, tiles)
         ],  # the product of all e^(new − old) is e^(top − m)
+        "final": lambda: [*[at.top - _LOWEST for _ in own[1:]], at.top],
+        "first": lambda: [at.top, *[at.top - _LOWEST for _ in own[1:]]],
+        "but final": lambda: [*[at.top for _ in own[1:]], at.top - _LOWEST],
+        "later": lambda: [at.top, *[at.top + m - r for r, m in pairwise(_so_far(at, tiles))]],
         "late": lambda: [at.top + m - r for r, m in pairwise([_LOWEST, *_so_far(at, tiles)])],
     }
     return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops[maximum](), strict=True)], axis=-1)
@@ -233,11 +262,31 @@ def _merged(edges: Edges, masses: Masses, words: str, at: At) -> Any:
 
     def made() -> Any:
         result = masses(tiles.at, tiles)
-        total = 1 if words in _ADDED else sum(result[1:], result[0])
+        total = 1 if words in (*_TURNS, _UNDIVIDED) else sum(result[1:], result[0])
         each = tiles.once("each", lambda: [softmax.softmax(t, fully_masked="zeros", base=at.spec.base) for t in tiles])
         return tiles.at.xp.concat([a * (m / total) for a, m in zip(each, result, strict=True)], axis=-1)
 
     return tiles.once(words, made)
+
+
+#: From the logarithms of the sums so far, of a new part's and of both, and the factors of what is so far and of the new
+#: part: the logarithm that is carried on, and both factors.
+Turn = Callable[..., tuple[Any, Any, Any]]
+
+
+def _in_turn(turn: Turn, at: At, tiles: Tiles) -> list[Any]:
+    """Return the shares of parts that are merged one after the other."""
+    first, *others = (at.xp.where(at.xp.isfinite(x), x, _LOWEST) for x in _logarithms(at, tiles))
+    shares = [at.number(1)]
+    for new in others:
+        both = softmax.log_sum_exp(at.xp.concat([first, new], axis=-1), base=at.spec.base)
+        first, before, factor = turn(first, new, both, at.power(first - both), at.power(new - both))
+        shares = [*(x * before for x in shares), factor]
+    return shares
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return namespace_of(a).maximum(a, b)
 
 
 def _logarithms(at: At, tiles: Tiles) -> list[Any]:
@@ -256,26 +305,32 @@ def _two(at: At) -> Any:
     return at.xp.log(at.number(2))
 
 
-def _last(at: At, tiles: Tiles) -> list[Any]:
-    return [at.number(float(n == tiles.cut[-1])) for n in tiles.cut[1:]]
-
-
-def _last_of_all(at: At, tiles: Tiles) -> list[Any]:
-    shares = _powers(_logarithms, lambda at: 1, at, tiles)
-    total = sum(shares[1:], shares[0])
-    return [m / total * on for m, on in zip(shares, _last(at, tiles), strict=True)]
-
-
-_MASSES: dict[str, Masses] = {
-    "the last part overwrites the others": _last,
-    "the last part overwrites the output of the others, not their sum": _last_of_all,
+_CARRIED = "merged one after the other, parts are weighted by a log-sum that is"
+_TURNS: dict[str, Turn] = {
+    "the last part overwrites the others": lambda a, b, c, x, y: (c, 0 * x, 0 * y + 1),
+    "the last part overwrites the output of the others, not their sum": lambda a, b, c, x, y: (c, 0 * x, y),
+    "normalised parts are added up": lambda a, b, c, x, y: (c, 0 * x + 1, 0 * y + 1),
+    f"{_CARRIED} the last part's alone, not that of all so far": lambda a, b, c, x, y: (b, x, y),
+    f"{_CARRIED} not updated: it stays the first part's": lambda a, b, c, x, y: (a, x, y),
+    f"{_CARRIED} the larger one of both, not that of their sum": lambda a, b, c, x, y: (_larger(a, b), x, y),
+    f"{_CARRIED} the sum of both log-sums": lambda a, b, c, x, y: (a + b, x, y),
+    "merged one after the other, each part counts as much as all before it":
+        lambda a, b, c, x, y: (c, (0 * x + 1) / 2, (0 * y + 1) / 2),
+    "a part that is merged and what is so far have each other's weights": lambda a, b, c, x, y: (c, y, x),
+    "the output so far keeps its weight where a part is merged: it is not rescaled":
+        lambda a, b, c, x, y: (c, 0 * x + 1, y),
+    "a part that is merged is added in full: it is not weighted": lambda a, b, c, x, y: (c, x, 0 * y + 1),
+    "factors of parts that are merged are divided by the larger one of both, not by their sum":
+        lambda a, b, c, x, y: (c, x / _larger(x, y), y / _larger(x, y)),
+}  # fmt: skip
+_UNDIVIDED = "factors of parts are e^(L − max L), which are not divided by their sum"
+_MASSES: dict[str, Masses] = {words: partial(_in_turn, turn) for words, turn in _TURNS.items()} | {
     "parts are merged by their mean, whatever their sums are": lambda at, tiles: [at.number(1) for _ in tiles],
     "parts are merged by their maxima, without their sums":
         partial(_powers, lambda at, tiles: [softmax.row_max(t) for t in tiles], lambda at: 1),
     "logarithms of sums in base 2 are merged as natural ones": partial(_powers, _logarithms, lambda at: 1 / _two(at)),
     "natural logarithms of sums are merged as if in base 2": partial(_powers, _logarithms, _two),
     "parts are merged by the logarithms of their sums, not by the sums": _logarithms,
-    "normalised parts are added up": lambda at, tiles: [at.number(1) for _ in tiles],
+    _UNDIVIDED: partial(_powers, _logarithms, lambda at: 1),
 }  # fmt: skip
-_ADDED = ("the last part overwrites the output of the others, not their sum", "normalised parts are added up")
-_NOT_SHARED = (*_ADDED, "parts are merged by the logarithms of their sums, not by the sums")
+_NOT_SHARED = (*_TURNS, _UNDIVIDED, "parts are merged by the logarithms of their sums, not by the sums")
