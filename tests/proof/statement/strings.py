@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from random import Random
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -124,7 +125,8 @@ def makings() -> Iterator[Making]:
     """Label, how a document is made, and the modules whose strings may stand in it."""
     for name, parameters in DOCUMENTS:
         module = f"symattn.derivations.{name.replace('-', '_')}"
-        yield name, partial(derive, name, **parameters), (module, *_beside(module))
+        own = (module,) if find_spec(module) else ()  # others are texts alone, whose formulas are read
+        yield name, partial(derive, name, **parameters), (*own, *_beside(module))
     rooms = (
         *(f"derivations.walks.{part}" for part in ("steps", "why", "walk_notes", "page", "walk_data", "walk_entries")),
         *(f"attention.stages.{part}" for part in ("tokens", "positions", "weights")),

@@ -136,7 +136,7 @@ def test_formulas_of_walks(name: str) -> None:
 
 
 # -- strings -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["shift", "claim weights", "bound"])
+@pytest.mark.parametrize("name", ["sinks", "claim weights", "bound"])
 def test_some_strings_beside_grades_are_read_or_made(name: str) -> None:
     making = next(m for m in strings.makings() if m[0] == name)
     assert list(strings.survivors(making, share=0.2)) == []
