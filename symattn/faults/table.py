@@ -93,7 +93,7 @@ TABLE: tuple[tuple[str, str, str, tuple[tuple[str, int, str], ...]], ...] = (
     ("sink-scaled", "sink", "the sink's logit is scaled as scores are",
      (("ROCm/rocm-libraries", 12229, "the sink's logit is multiplied by the scale"),)),
     ("sink-left-out", "sink", "the sink is left out", ()),
-    ("slopes-of-any-number", "alibi", "slopes are 2^(−8t/h) for any number of heads, not those of powers of two",
+    ("slopes-of-any-number", "alibi", "slopes are 2^(−8t/h)",
      (("ml-explore/mlx", 3071, "geometric slopes for numbers of heads that are no powers of two"),)),
     ("bias-flipped", "alibi", "the sign of the linear bias is flipped: far keys are favoured",
      (("meta-pytorch/attention-gym", 86, "the sign of the linear bias is reversed"),)),

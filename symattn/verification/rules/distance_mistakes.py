@@ -57,9 +57,9 @@ Exponents = list[Any]
 #: Whole exponents in place of t = 1, 2, …, h, numbers of heads in place of h, and numbers in place of 8.
 _STARTS = {"t": 1, "(t − 1)": 0, "(t + 1)": 2}
 _COUNTS: dict[str, Callable[[int], int]] = {
-    "h": lambda h: h, "(h + 1)": lambda h: h + 1, "(h − 1)": lambda h: max(h - 1, 1),
-    "m, m the next power of two of heads": lambda h: 1 << (h - 1).bit_length(),
-    "m, m the power of two below the number of heads": lambda h: 1 << (h.bit_length() - 1),
+    "h)": lambda h: h, "(h + 1))": lambda h: h + 1, "(h − 1))": lambda h: max(h - 1, 1),
+    "m), m the next power of two of heads": lambda h: 1 << (h - 1).bit_length(),
+    "m), m the power of two below the number of heads": lambda h: 1 << (h.bit_length() - 1),
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def _other_slopes(h: int) -> Iterator[tuple[str, Exponents]]:
     """Yield wrong exponents e of slopes 2^(−e) of h heads, each once: in other orders, and by other formulas."""
     right: Exponents = [*relative.slope_exponents(h)]
     known = {tuple(right)}
-    m = _COUNTS["m, m the power of two below the number of heads"](h)
+    m = _COUNTS["m), m the power of two below the number of heads"](h)
     between = [Fraction(4 * (t + 1), m) for t in range(2 * m)]
     every: list[tuple[str, Exponents]] = [
         ("slopes begin with 1: they are those of the head before", [e - right[0] for e in right]),
@@ -79,7 +79,7 @@ def _other_slopes(h: int) -> Iterator[tuple[str, Exponents]]:
         ("slopes after those of a power of two of heads come first", [*right[m:], *right[:m]]),
         *((f"slopes after those of a power of two of heads are {words} of twice as many", [*right[:m], *rest][:h])
           for words, rest in (("the first ones", between), ("every second one, from the second on,", between[1::2]))),
-        *((f"slopes are 2^(−{total}{t}/{count})", [Fraction(total * (i + start), of(h)) for i in range(h)])
+        *((f"slopes are 2^(−{total}{t}/{count}", [Fraction(total * (i + start), of(h)) for i in range(h)])
           for (count, of), (t, start), total in product(_COUNTS.items(), _STARTS.items(), (8, 4, 16))),
     ]  # fmt: skip
     for words, exponents in every:
