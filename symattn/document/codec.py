@@ -23,6 +23,8 @@ Record = dict[str, Any]
 def record(x: object) -> Any:
     """Return the JSON form of a value: no bare NaN or infinity, exact numbers as strings; formulas as they are.
 
+    >>> from symattn.document.evidence import Evidence, Grade
+
     >>> record(Evidence(Grade.PROVED, "for all n"))
     {'grade': 'proved', 'where': 'for all n'}
     """
@@ -71,6 +73,10 @@ def _at(x: object, path: str) -> Any:
 # -- words -------------------------------------------------------------------------------------------------------------
 def spelled(value: object, without: str = "") -> str:
     """Return a field's value for a command line, without fields of a dataclass that have defaults, or are ``without``.
+
+    >>> from fractions import Fraction
+
+    >>> from symattn.document.evidence import Evidence, Grade
 
     >>> spelled(Evidence(Grade.PROVED)), spelled(Fraction(1, 8)), spelled(None)
     ("Evidence(grade=<Grade.PROVED: 'proved'>)", '1/8', 'none')

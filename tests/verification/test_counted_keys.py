@@ -121,7 +121,7 @@ PROGRAMS: list[tuple[Any, Any, str, str]] = [
     (_masked(lambda i, j, n: j % 8 != 7), Attention(), "mask", "j % 8 ≤ 6"),
     (_filled, Attention(causal=True), "mask", "forbidden scores become −10"),
     (_twice, Attention(), "normalize", "counts twice (tiles of 4)"),
-    (_linear, LinearAttention(), "mask", "i // 4 − j // 4 ≥ 0"),
+    (_linear, LinearAttention(), "mask", "a token also sees later tokens of its own chunk of 4"),
     (_rms, RMSNorm(eps=1e-5), "norm", "ε is divided by the width"),
     (_layer, LayerNorm(eps=1e-5), "norm", "ε is squared"),
 ]
