@@ -189,11 +189,14 @@ def _conjunction(
         return None
     others = np.stack(kept)
     for count in (1, 2, 3):
-        size: Any = lambda at: (Condition(tuple(ranges[n] for n in at)).size, sum(at))  # noqa: E731
-        found = min(_together(others, count), key=size, default=None)
+        found = min(_together(others, count), key=lambda at: _plainness(ranges, at), default=None)
         if found is not None:
             return tuple(ranges[n] for n in sorted(found))
     return None
+
+
+def _plainness(ranges: Sequence[Range], at: tuple[int, ...]) -> tuple[int, int]:
+    return Condition(tuple(ranges[n] for n in at)).size, sum(at)
 
 
 def _together(others: np.ndarray, count: int) -> Iterator[tuple[int, ...]]:
