@@ -229,7 +229,10 @@ def _paths(
         while script is not None:
             begun.append(path := Path(script, terms))
             with assigned(_path, path):
-                differences = _differences(pairs(sides, declared, letters))
+                try:
+                    differences = _differences(pairs(sides, declared, letters))
+                except IndexError:  # these sizes lack an entry; draws tell whether they are excluded
+                    return
             yield path, letters, differences
             # the next path changes the last answer that has another one, and drops those after it
             answers = [*script, *[0] * (len(path.counts) - len(script))]

@@ -106,7 +106,7 @@ def _met(sides: Sides, declared: Declared, world: Letters | Numbers, sizes: Mapp
                 for side in pair:
                     for place in side.places() if hasattr(side, "places") else ():
                         side.at(place)
-        except (SymattnError, ArithmeticError, TypeError):
+        except (SymattnError, ArithmeticError, TypeError, IndexError):
             pass  # a number that only some sizes give, say a remainder, can only be compared
     return result
 

@@ -42,8 +42,7 @@ class Zero(Drawn):
 
 
 class OneRow(Drawn):
-    """Draws with 1, or 1000, in the first row (of a vector, the first entry) and 0, or 1 if entries are positive,
-    elsewhere."""
+    """Draws with 1, or 1000, in the first row (of a vector, entry) and 0, or 1 if entries are positive, elsewhere."""
 
     def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         if not lengths:

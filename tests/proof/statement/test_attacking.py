@@ -85,6 +85,11 @@ def test_a_strict_bound_whose_sides_meet_at_numbers_that_have_no_name_is_not_dec
         judged(RelationQuestion(formula(typed), LETTERS))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("typed", "where"), [("max(x) ≥ x_2", "n ≥ 2"), ("relu(x_3) − relu(−x_3) = x_3", "n ≥ 3")])
+def test_an_entry_that_small_sizes_lack_needs_a_condition(typed: str, where: str) -> None:
+    judged(RelationQuestion(formula(typed), SHUFFLED, where=(formula(where),)))  # type: ignore[arg-type]
+
+
 OPEN = [("(a − b)⁴ > 0", "a ≠ b"), ("(a − 7/3)⁴ > 0", "a ≠ 7/3"), ("1/a > 0", "a > 0")]
 
 
