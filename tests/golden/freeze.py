@@ -27,6 +27,7 @@ FORMS = ("text", "latex", "html", "json")
 EVERY = 5  # of the programs of the collection, which take minutes, so many are one
 _MEASURED = re.compile(r"(\d\.\d+(e[-+]?\d+)?|\d+e-\d+)")
 _SECONDS = re.compile(r"\d+\.\d+ s\b|\"seconds\": [\d.]+")
+_BALLS = re.compile(r"\[-?[\d.e+-]+ \+/- [\d.e+-]+\]")  # of a counterexample that a search in floats met
 _BARE = ("schema", "exercises", "draw", "derive --list", "prove --list", "draw --list")  # in one form alone
 _ENTERED = {
     "Attention() on 2 × 2": "from symattn import Attention; import numpy as np; e = np.eye(2)|Attention()(e, e, e)",
@@ -54,7 +55,7 @@ def ran(command: str) -> str:
         warnings.simplefilter("ignore")
         code = main(shlex.split(command))
     text = out.buffer.getvalue().decode()  # type: ignore[attr-defined]
-    return f"{code}\n" + _SECONDS.sub("#", text)
+    return f"{code}\n" + _BALLS.sub("[#]", _SECONDS.sub("#", text))
 
 
 def _digest(text: str) -> str:
