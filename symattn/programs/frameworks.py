@@ -277,7 +277,7 @@ def _module(thing: object) -> str:
 
 
 # -- a test of the machine ---------------------------------------------------------------------------------------------
-_INTERPRETER = "triton.runtime.interpreter"  # imported by the first kernel that is interpreted
+INTERPRETER = "triton.runtime.interpreter"  # imported by the first kernel that is interpreted
 _LARGE = {"bfloat16": (16, 16), "float16": (32, 64)}  # from their product on, the format has only even numbers
 tl: Any = None  # Triton's interpreter looks for its language among the globals of a kernel
 
@@ -329,14 +329,14 @@ def wrong_product(runtime: str, dtype: str) -> str:
 def suspect(q: Tensor) -> str:
     """Return a description of a loaded runtime that computes incorrectly in the format of ``q``, or ""."""
     dtype = dtype_name(q)
-    runtimes = ("torch" if is_tensor(q) else "numpy", *(("triton",) if _INTERPRETER in sys.modules else ()))
+    runtimes = ("torch" if is_tensor(q) else "numpy", *(("triton",) if INTERPRETER in sys.modules else ()))
     return next(filter(None, (wrong_product(runtime, dtype) for runtime in runtimes)), "")
 
 
 @contextmanager
 def suspects(framework: str, dtype: str) -> Iterator[list[str]]:
     """Collect what computes incorrectly during a call: the framework, and Triton's interpreter if the call runs it."""
-    result, executor = [wrong_product(framework, dtype)], getattr(sys.modules.get(_INTERPRETER), "GridExecutor", None)
+    result, executor = [wrong_product(framework, dtype)], getattr(sys.modules.get(INTERPRETER), "GridExecutor", None)
     if not executor or not (interpreted := wrong_product("triton", dtype)):
         yield result
         return

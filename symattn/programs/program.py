@@ -7,6 +7,7 @@ its jaxpr. A new language is one file with a ``Dialect``, and a row here.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from symattn.arrays.planes import Planes
 from symattn.bounds.called_target import Convention, Runner
 from symattn.document.errors import InputError
-from symattn.programs.frameworks import Tensor, Tensors, is_of_jax
+from symattn.programs.frameworks import INTERPRETER, Tensor, Tensors, is_of_jax
 from symattn.programs.names import Function
 
 if TYPE_CHECKING:
@@ -94,6 +95,10 @@ def on_kinds(function: Function, how: Convention) -> OnKinds:
         # traced once for each choice of sizes; JAX does not survive copying the process
         return OnKinds(partial(jax_reader.on_kind, graphs={}), copied=False)
     if how.framework == "torch":
+        if INTERPRETER in sys.modules:  # it may launch kernels of Triton
+            from symattn.programs import kernels
+
+            return OnKinds(kernels.on_kinds(how.dtype))
         from symattn.programs.graphs import torch_reader
 
         return OnKinds(torch_reader.on_kinds(how.dtype))

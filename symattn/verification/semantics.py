@@ -36,6 +36,7 @@ EPSILON = 1e-12
 SPARE = 2  # pairs that may be set aside because a divisor happened to be 0 in them
 SAMPLED = 3  # pairs if there is no bound
 _WORK = 100_000  # ``Work`` of one test
+OUTSIDE = "out of bounds"  # in the note on a kernel that reads or writes there
 LARGEST = 2  # largest of the whole numbers that are drawn
 _NEAR, _ROUGHLY = 2.0**-18, 2.0**-9  # relative differences of angles that float32 hardly resolves, and roughly
 _LIKE = {"do": "attended"}  # the gradient of each head's output, where a derivative is tested

@@ -31,7 +31,7 @@ _TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
 #: Torch's own attention, whose code residues do not see, so that they give no bound for a function that calls it.
 _DOCUMENTED = "aten.scaled_dot_product_attention"
 #: Options for where a tensor is stored, not what it is.
-_PLACED = ("device", "layout", "pin_memory", "memory_format")
+PLACED = ("device", "layout", "pin_memory", "memory_format")
 
 
 def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
@@ -53,7 +53,7 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
                 raise InputError(f"{label}: torch's operator {others[0]} is not read")
             return graph
 
-        called = running.on_kind(function, kind, export, lambda x: _constant(x, dtype), graphs)
+        called = running.on_kind(function, kind, export, lambda x: constant(x, dtype), graphs)
 
         def without_bound(*places: object, **keywords: object) -> Value:
             result = called(*places, **keywords)
@@ -66,7 +66,7 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
     return make
 
 
-def _constant(x: Value, dtype: str) -> Value:
+def constant(x: Value, dtype: str) -> Value:
     if not isinstance(x, np.ndarray):
         return x
     torch = import_torch()
@@ -177,16 +177,16 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
 def _node(node: Node) -> Iterator[GraphNode]:
     if _is_check(node):
         return
-    keywords = {k: _operand(v) for k, v in node.kwargs.items() if k not in _PLACED}
+    keywords = {k: operand(v) for k, v in node.kwargs.items() if k not in PLACED}
     result = type_name(getattr(node.meta.get("val"), "dtype", ""))
-    yield GraphNode(_name(node.target), tuple(map(_operand, node.args)), (node.name,), keywords, (result,))
+    yield GraphNode(_name(node.target), tuple(map(operand, node.args)), (node.name,), keywords, (result,))
 
 
-def _operand(x: Value) -> Value:
+def operand(x: Value) -> Value:
     if type(x).__name__ == "Node":
         return Ref(x.name)
     if isinstance(x, (list, tuple)):
-        return [_operand(part) for part in x]
+        return [operand(part) for part in x]
     if type(x).__name__ == "dtype":
         return _TYPES.get(str(x).removeprefix("torch."), str(x))
     return x

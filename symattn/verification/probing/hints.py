@@ -17,6 +17,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.verification import report
 from symattn.verification.probing import search
 from symattn.verification.probing.probes import small
+from symattn.verification.semantics import OUTSIDE
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -85,12 +86,14 @@ def unexplained(found: IdentityResult | None) -> Iterator[str]:
 
 def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
     """Yield notes on what residues show, and for which inputs, or why they were not run."""
-    if found is None or faults:
+    if found is None:
         return
-    if found.agrees:
+    if faults:
+        yield from (f"On residues: {note}." for note in (*found.notes, found.reason) if OUTSIDE in note)
+    elif found.agrees:
         without = "" if found.evidence.grade is Grade.TESTED else ", with no bound on the probability of a mistake"
         yield f"On residues it computes what the specification says ({_briefly(found)}){without}."
-        yield from (f"On residues: {note}." for note in found.notes[:2])
+        yield from (f"On residues: {note}." for note in sorted(found.notes, key=lambda x: OUTSIDE not in x)[:2])
     elif found.difference is None:
         yield f"The code was not run on residues: {found.reason}."
     elif found.nearly or _opaque(found):

@@ -1,0 +1,542 @@
+"""Run functions of torch that launch kernels of Triton on residues: the kernels unchanged, in Triton's own interpreter.
+
+The function gets tensors on the CPU with the dtype of its inputs, and a shadow holds what their memory means: for each
+element, the array of a kind that was written there last, and the place in it. A kernel's loads and stores go through
+the shadow, at addresses that lie so far apart for each storage that no access beyond one meets another. Its floats are
+arrays of the kind, or plain numbers in float64; its whole numbers, masks and pointers stay as they are. Operators of
+torch between launches are those of exported graphs. Nothing is rounded, whatever the dtypes say.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from symattn.arrays.base import ArrayBase
+from symattn.arrays.notes import note
+from symattn.arrays.planes import Planes
+from symattn.document.errors import InputError, Refused, SymattnError
+from symattn.programs.frameworks import INTERPRETER, Tensor, import_torch
+from symattn.programs.graphs import torch_reader
+from symattn.programs.graphs.torch_table import RULES
+from symattn.programs.graphs.values import Context, Value
+from symattn.programs.names import Function
+from symattn.verification.semantics import OUTSIDE
+
+_APART = 40  # an address is the number of a storage times 2⁴⁰, plus the place in it, in bytes
+_EMPTY = ("aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided")
+#: A handle of the interpreter: the data of a variable of a kernel, and their type.
+Handle = Any
+
+
+def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
+    """Return a converter of functions of tensors to functions of arrays of a kind.
+
+    A function that launches no kernel is exported, as it is where Triton is not loaded.
+    """
+    exported: list[Callable[[Function, type[Planes]], Function]] = []  # made if needed, since that takes seconds
+
+    def make(function: Function, kind: type[Planes]) -> Function:
+        def called(*places: Value, **keywords: Value) -> Value:
+            if not exported:
+                run = _Run(kind, dtype)
+                try:
+                    result = run.called(function, places, keywords)
+                except Exception as error:  # a user's function may raise anything
+                    if run.launches:
+                        raise (run.refusal or _cause(error)) from error
+                if run.launches:
+                    return result
+                exported.append(torch_reader.on_kinds(dtype))
+            return exported[0](function, kind)(*places, **keywords)
+
+        return called
+
+    return make
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return what a kernel raised, without the interpreter's errors around it."""
+    while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+# -- the shadow of memory ----------------------------------------------------------------------------------------------
+class _Block:
+    """The memory of one storage; of floats, each element has the piece that was written there last, and its place."""
+
+    def __init__(self, storage: Any, width: int, number: int) -> None:
+        self.storage, self.width, self.number = storage, width, number  # the storage is kept: no other gets its address
+        self.name = ""  # the parameter of the kernel that was given it
+        self.pieces: list[Value] = []
+        self._owner, self._place = np.zeros(len(self), np.int64), np.arange(len(self))
+
+    def __len__(self) -> int:
+        return int(self.storage.nbytes()) // self.width
+
+    def read(self, at: np.ndarray, memory: _Memory) -> Value:
+        """Return the elements at these places, of the kind, or plain if all are."""
+        owner, place = self._owner[at], self._place[at]
+        owners = np.unique(owner)
+        if len(owners) < 2:
+            return self.pieces[owners[0]][place] if len(owners) else np.zeros(0)
+        parts = [self.pieces[o][place[owner == o]] for o in owners]
+        back = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
+        if not any(isinstance(x, ArrayBase) for x in parts):
+            return np.concatenate(parts)[back]
+        return memory.kind.xp.concat([memory.lifted(x) for x in parts])[back]
+
+    def write(self, at: np.ndarray, values: Value) -> None:
+        """Write a flat array to these places."""
+        self._owner[at], self._place[at] = len(self.pieces), np.arange(len(at))
+        self.pieces.append(values)
+
+
+class _Memory:
+    """The blocks of memory that a run has met, and the shadow of those of floats."""
+
+    def __init__(self, kind: type[Planes]) -> None:
+        self.kind = kind
+        self.blocks: list[_Block] = []
+        self._by_address: dict[int, _Block] = {}
+        zero = kind.lift(np.zeros(1))
+        self.undefined = zero / zero  # what was never written, or lies beyond a tensor, and −∞ − (−∞)
+
+    def lifted(self, x: Value) -> Value:
+        """Return plain numbers as an array of the kind; NaN and +∞, which it lacks, are undefined elements."""
+        if isinstance(x, ArrayBase):
+            return x
+        lacking = np.isnan(x) | np.isposinf(x)
+        if not lacking.any():
+            return self.kind.written(x)
+        return self.kind.xp.where(lacking, self.undefined, self.kind.written(np.where(lacking, 0.0, x)))
+
+    def known(self, tensor: Tensor) -> _Block | None:
+        """Return the block of a tensor if it has a shadow already."""
+        block = self._by_address.get(tensor.untyped_storage().data_ptr())
+        return block if block and block.pieces else None
+
+    def block(self, tensor: Tensor) -> _Block:
+        """Return the block of a tensor; a new one of floats has the numbers that are in the storage."""
+        storage = tensor.untyped_storage()
+        block = self._by_address.get(storage.data_ptr())
+        if block is None:
+            block = _Block(storage, tensor.element_size(), len(self.blocks) + 1)
+            self.blocks.append(block)
+            self._by_address[storage.data_ptr()] = block
+        if tensor.is_floating_point():
+            if block.width != tensor.element_size():
+                raise InputError("a tensor in memory of numbers of another size is not read")
+            if not block.pieces:
+                whole = tensor.new_empty(0).set_(storage, 0, (len(block),), (1,))
+                block.pieces.append(whole.double().numpy().copy())
+        return block
+
+    def never_written(self, tensor: Tensor) -> None:
+        """Note that a tensor is new and holds nothing yet."""
+        if tensor.is_floating_point() and tensor.untyped_storage().nbytes():
+            block = self.block(tensor)
+            block.write(np.arange(len(block)), self.kind.xp.broadcast_to(self.undefined, (len(block),)))
+
+    def array(self, tensor: Tensor) -> Value:
+        """Return what a tensor means; plain numbers if nothing in it is of the kind."""
+        if not tensor.is_floating_point():
+            return tensor.numpy()
+        if not tensor.numel():
+            return np.zeros(tuple(tensor.shape))
+        return self.block(tensor).read(_places(tensor), self).reshape(tuple(tensor.shape))
+
+    def put(self, tensor: Tensor, value: Value) -> None:
+        """Give a tensor a meaning."""
+        if not tensor.is_floating_point():
+            if isinstance(value, ArrayBase):
+                raise InputError("computed numbers in a tensor of whole numbers are not read")
+            tensor.copy_(import_torch().from_numpy(np.array(value)))
+        elif tensor.numel():
+            value = value if isinstance(value, ArrayBase) else np.asarray(value, np.float64)
+            self.block(tensor).write(_places(tensor), np.broadcast_to(value, tuple(tensor.shape)).reshape(-1))
+
+    def found(self, addresses: np.ndarray, bits: int) -> tuple[_Block | None, np.ndarray, np.ndarray]:
+        """Return the block that addresses are in, or are nearest to; their places in bytes; and which are within it."""
+        number = int((addresses[0] + (1 << _APART - 1)) >> _APART)
+        if not 0 < number <= len(self.blocks):
+            return None, addresses, np.zeros(addresses.shape, bool)
+        block = self.blocks[number - 1]
+        at = addresses - (number << _APART)
+        return block, at, (at >= 0) & (at + max(bits // 8, 1) <= int(block.storage.nbytes()))
+
+
+def _places(tensor: Tensor) -> np.ndarray:
+    """Return the places of a tensor's elements in its storage, flat."""
+    at = np.asarray(tensor.storage_offset())
+    for n, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        at = at[..., None] + np.arange(n) * stride
+    return at.reshape(-1)
+
+
+# -- a call of the function --------------------------------------------------------------------------------------------
+class _Run:
+    """One call of a function on arrays of a kind."""
+
+    def __init__(self, kind: type[Planes], dtype: str) -> None:
+        self._torch = import_torch()
+        self._kind, self._dtype = kind, getattr(self._torch, dtype)
+        self._memory = _Memory(kind)
+        self._context = Context(kind.lift(0))
+        self.launches = 0
+        self.refusal: SymattnError | None = None  # of an operator of torch
+
+    def called(self, function: Function, places: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
+        """Return what the function returns, with arrays for its tensors."""
+        self._torch.set_num_threads(1)  # threads do not survive copying the process
+        given = [self._tensor(x) for x in places]
+        named = {name: self._tensor(x) for name, x in keywords.items()}
+        with self._interpreter(), self._dispatch(), np.errstate(all="ignore"):
+            result = function(*given, **named)
+        return self._array(result)
+
+    def _tensor(self, x: Value) -> Value:
+        if not isinstance(x, self._kind):
+            return torch_reader.constant(x, str(self._dtype).removeprefix("torch."))
+        tensor = self._torch.zeros(x.plain_shape, dtype=self._dtype)
+        self._memory.put(tensor, x)
+        return tensor
+
+    def _array(self, x: Value) -> Value:
+        if isinstance(x, (tuple, list)):
+            return tuple(map(self._array, x))
+        if not isinstance(x, self._torch.Tensor) or not x.is_floating_point():
+            return x
+        return self._memory.lifted(self._memory.array(x.detach()))
+
+    # -- operators of torch
+    def _dispatch(self) -> Any:
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Dispatch(TorchDispatchMode):  # type: ignore[misc]
+            def __torch_dispatch__(_, operator: Any, types: object, places: Any = (), keywords: Any = None) -> Value:
+                return self._operator(operator, places, keywords or {})
+
+        return Dispatch()
+
+    def _operator(self, operator: Any, places: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
+        """Run an operator of torch; on tensors with a shadow, compute what its results mean."""
+        tensors = [x for x in _leaves((places, *keywords.values())) if isinstance(x, self._torch.Tensor)]
+        name, computed = str(operator.overloadpacket), any(map(self._memory.known, tensors))
+        result = operator(*places, **keywords)
+        if name in _EMPTY:
+            self._memory.never_written(result)
+            return result
+        if not computed:
+            return result
+        made = result if isinstance(result, (list, tuple)) else [result]
+        before = {x.untyped_storage().data_ptr() for x in tensors}
+        apart = [not (hasattr(x, "untyped_storage") and x.untyped_storage().data_ptr() in before) for x in made]
+        if operator._schema.is_mutable or any(apart):
+            try:
+                self._compute(name, places, keywords, made)
+            except SymattnError as error:  # torch hides a ``TypeError`` of an operator
+                self.refusal = type(error)(f"{name}: {str(error).removeprefix(f'{name}: ')}")
+                raise self.refusal from error
+        return result
+
+    def _compute(
+        self, name: str, places: Sequence[Value], keywords: Mapping[str, Value], made: Sequence[Value]
+    ) -> None:
+        rule = RULES.get(name) or RULES.get(name.removesuffix("_"))
+        if rule is None or not all(isinstance(x, self._torch.Tensor) for x in made):
+            raise InputError("this operator of torch is not read, of computed numbers")
+        options = {key: self._operand(x) for key, x in keywords.items() if key not in torch_reader.PLACED}
+        value = rule(self._context, *map(self._operand, places), **options)
+        for tensor, x in zip(made, value if isinstance(value, (list, tuple)) else [value], strict=True):
+            self._memory.put(tensor, x)
+
+    def _operand(self, x: Value) -> Value:
+        if isinstance(x, self._torch.Tensor):
+            return self._memory.array(x)
+        return [*map(self._operand, x)] if isinstance(x, (list, tuple)) else torch_reader.operand(x)
+
+    # -- launches of kernels
+    @contextmanager
+    def _interpreter(self) -> Iterator[None]:
+        """Put the operators of floats in the place of the interpreter's own, and the shadow in that of memory."""
+        module: Any = sys.modules[INTERPRETER]
+        operators = _Operators(module, self._memory)
+        launch, pointer, patch_language = module.GridExecutor.__call__, module._implicit_cvt, module._patch_lang
+        ready: set[int] = set()  # modules of the language that this launch has patched
+
+        def launched(executor: Any, *places: Value, **keywords: Value) -> Value:
+            self.launches += 1
+            ready.clear()
+            operators.kernel = executor.fn.__name__
+            every = [*zip(executor.arg_names, places, strict=False), *keywords.items()]
+            for name, x in every:
+                for leaf in _leaves([getattr(x, "base", x)]):
+                    if isinstance(leaf, self._torch.Tensor):
+                        self._memory.block(leaf).name = name
+            with self._disabled():
+                return launch(executor, *places, **keywords)
+
+        def converted(x: Value) -> Value:
+            result = pointer(x)
+            if hasattr(x, "data_ptr"):
+                block = self._memory.block(x)
+                at = x.data_ptr() - block.storage.data_ptr()
+                result.handle.data = np.array([(block.number << _APART) + at], np.uint64)
+            return result
+
+        def patched(function: Any) -> Any:
+            own = {id(x) for x in function.__globals__.values() if x is module.tl or x is module.tl.core}
+            if own and own <= ready:
+                return module._LangPatchScope()
+            ready.update(own)
+            return patch_language(function)
+
+        with ExitStack() as stack:
+            for target, name, new in (
+                (module.GridExecutor, "__call__", launched),
+                (module, "_implicit_cvt", converted),
+                (module, "_patch_lang", patched),
+                *operators.patches(),
+            ):
+                stack.enter_context(patch.object(target, name, new))
+            yield
+
+    def _disabled(self) -> Any:
+        return importlib.import_module("torch.utils._python_dispatch")._disable_current_modes()
+
+
+def _leaves(x: Value) -> Iterator[Value]:
+    if isinstance(x, (list, tuple)):
+        for part in x:
+            yield from _leaves(part)
+    else:
+        yield x
+
+
+# -- operators of the interpreter --------------------------------------------------------------------------------------
+def _is_plain(x: Value) -> bool:
+    return not isinstance(x, ArrayBase)
+
+
+def _is_float(handle: Handle) -> bool:
+    return bool(handle.dtype.scalar.is_floating())
+
+
+class _Operators:
+    """The operators of the interpreter's builder that differ where floats are arrays of a kind.
+
+    The others act on ``data`` by NumPy's functions, which such arrays dispatch.
+    """
+
+    def __init__(self, module: Any, memory: _Memory) -> None:
+        self._module, self._memory, self._kind = module, memory, memory.kind
+        self._handle, self._builder = module.TensorHandle, module.interpreter_builder
+        self.kernel = ""
+        self._told = False  # whether an access out of bounds was noted
+
+    def patches(self) -> Iterator[tuple[Any, str, Any]]:
+        """Yield what is replaced in the interpreter: where, by which name, and by what."""
+        module, builder, types = self._module, self._module.InterpreterBuilder, self._module.tl
+        self._own = {name: getattr(builder, name) for name in dir(builder) if not name.startswith("__")}
+        yield from ((builder, name, getattr(self, name)) for name in dir(self) if name in self._own)
+        for name, of in (("fp16", "float16"), ("bf16", "bfloat16"), ("fp32", "float32"), ("fp64", "float64")):
+            yield builder, f"get_{name}", lambda _, x, of=of: self._made(np.array([x], np.float64), getattr(types, of))
+        for name in ("exp", "exp2", "log", "log2", "erf"):
+            yield builder, f"create_{name}", lambda _, x, name=name: self._unary(name, x)
+        for name, function in {"maxnumf": np.maximum, "minnumf": np.minimum, "fabs": np.abs}.items():
+            yield builder, f"create_{name}", lambda _, x, *y, f=function: self._made(f(x.data, *(z.data for z in y)), x)
+        yield (
+            self._builder,
+            "options",
+            replace(self._builder.options, sanitize_overflow=False),
+        )  # slow, and in floats too
+        yield module, "_validate_np_data_size", self._fits(module._validate_np_data_size)
+        yield module, "_get_np_dtype", self._dtype(module._get_np_dtype)
+        yield from self._reductions(module.ReduceOps, module.ReduceScanOpInterface)
+
+    def _made(self, data: Value, of: Any) -> Handle:
+        """Return a handle of a type, or of that of another handle."""
+        return self._handle(data, getattr(of, "dtype", of).scalar)
+
+    def _fits(self, own: Function) -> Function:
+        return lambda data, dtype: not _is_plain(data) or dtype.is_floating() or own(data, dtype)
+
+    def _dtype(self, own: Function) -> Function:
+        return lambda dtype: np.dtype(np.float64) if dtype.scalar.is_floating() else own(dtype)
+
+    def _reductions(self, reduce: Any, scan: Any) -> Iterator[tuple[Any, str, Any]]:
+        extreme, to_tensor, tl = reduce.min_max, scan.to_tensor, self._module.tl
+
+        def min_max(own: Any, given: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Value:
+            x = given[0] if isinstance(given, tuple) else given
+            if _is_plain(x.handle.data):
+                return extreme(own, given, val_reduce_op, idx_reduce_op)
+            if idx_reduce_op is not None or val_reduce_op not in (np.nanmax, np.nanmin):
+                raise Refused("the place of a maximum of computed numbers is not read")
+            largest = np.max if val_reduce_op is np.nanmax else np.min
+            return own.to_tensor(largest(x.handle.data, axis=own.axis, keepdims=own.keep_dims), x.dtype)
+
+        def tensor(own: Any, result: Value, dtype: Any) -> Value:
+            if _is_plain(result):
+                return to_tensor(own, result, dtype)
+            shape = list(result.plain_shape)
+            kind = tl.block_type(dtype, shape) if shape else dtype
+            return tl.core.tensor(self._made(result if shape else result.reshape((1,)), dtype), kind)
+
+        yield reduce, "min_max", min_max
+        yield scan, "to_tensor", tensor
+
+    # -- numbers
+    def _unary(self, name: str, x: Handle) -> Handle:
+        """Return a function of each element; of plain numbers by the kind, unless the value is exact."""
+        data = x.data
+        if _is_plain(data):
+            exact = data == 1 if name.startswith("log") else (data == 0) | (data == -np.inf)
+        if not _is_plain(data) or name == "erf" or not exact.all():
+            return self._made(getattr(self._kind.xp, name)(self._memory.lifted(data)), x)
+        return self._made(getattr(np, name)(data), x)
+
+    def create_fsub(self, x: Handle, y: Handle) -> Handle:
+        """x − y; undefined where y is −∞, as in floats where both are."""
+        a, b = x.data, y.data
+        infinite = np.isneginf(b) if _is_plain(b) else self._kind.xp.isinf(b)
+        if not infinite.any():
+            return self._made(np.subtract(a, b), x)
+        b = np.where(infinite, 0.0, b)
+        return self._made(np.where(infinite, self._memory.undefined, np.subtract(a, b)), x)
+
+    def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
+        return self._made(x.data * y.data + z.data, z)
+
+    def create_clampf(self, x: Handle, low: Handle, high: Handle, *_: object) -> Handle:
+        return self._made(np.minimum(np.maximum(x.data, low.data), high.data), x)
+
+    def create_dot(self, a: Handle, b: Handle, added: Handle, *_: object) -> Handle:
+        if not _is_float(added):
+            return self._own["create_dot"](self._builder, a, b, added, *_)
+        product = np.matmul(a.data, b.data)
+        return self._made(product if _is_plain(added.data) and not added.data.any() else product + added.data, added)
+
+    def cast_impl(self, x: Handle, dtype: Any) -> Handle:
+        """Cast; floats stay as they are."""
+        if not dtype.scalar.is_floating() and not _is_plain(x.data):
+            if str(dtype.scalar) == "int1":
+                return self._made(x.data != 0, dtype)
+            raise Refused("a cast of computed numbers to whole ones is not read")
+        if not dtype.scalar.is_floating():
+            return self._made(x.data.astype(self._module._get_np_dtype(dtype)), dtype)
+        return self._made(x.data if _is_float(x) else x.data.astype(np.float64), dtype)
+
+    def create_fp_to_fp(self, x: Handle, dtype: Any, *_: object) -> Handle:
+        return self._made(x.data, dtype)
+
+    def create_bitcast(self, x: Handle, dtype: Any) -> Handle:
+        if _is_float(x) or dtype.scalar.is_floating():
+            raise Refused("the bits of floats are not read")
+        return self._own["create_bitcast"](self._builder, x, dtype)
+
+    def create_splat(self, result: Any, x: Handle) -> Handle:
+        if _is_plain(x.data):
+            return self._own["create_splat"](self._builder, result, x)
+        return self._made(np.broadcast_to(x.data.reshape(()), tuple(result.shape)), x)
+
+    def create_unsplat(self, x: Handle) -> Handle:
+        return self._made(x.data.reshape(-1)[:1], x)
+
+    # -- memory
+    def _met(self, act: str, pointers: Handle, mask: Handle) -> tuple[_Block | None, np.ndarray, np.ndarray]:
+        """Return the block that pointers lead to, the places in it, in bytes, and which pointers do, not masked."""
+        seen = np.broadcast_to(mask.data, pointers.data.shape).astype(bool).reshape(-1)
+        if not seen.any():
+            return None, np.zeros(0, np.int64), seen
+        element = pointers.get_element_ty()
+        addresses = pointers.data.astype(np.int64).reshape(-1)[seen]
+        block, at, within = self._memory.found(addresses, element.primitive_bitwidth)
+        if not within.all():
+            side = "before the first" if at.min() < 0 else "after the last"
+            of = f"{side} element of {block.name or 'a tensor'}" if block else "in no tensor"
+            program = ", ".join(map(str, self._builder.grid_idx))
+            self._tell(f"the kernel {self.kernel} {act} {OUTSIDE}, {of}, in its program ({program})", element)
+            seen[seen] = within
+        if block and bool(block.pieces) is not element.is_floating():
+            raise Refused(f"the kernel {self.kernel} takes memory of floats for whole numbers, or the other way round")
+        return block, at[within], seen
+
+    def _tell(self, words: str, element: Any) -> None:
+        """Note an access out of bounds; it gives undefined floats, while whole numbers are not known."""
+        if not element.is_floating():
+            raise InputError(words)
+        if not self._told:
+            note(words)
+        self._told = True
+
+    def _real(self, pointers: Handle, met: tuple[_Block | None, np.ndarray, np.ndarray]) -> Handle:
+        """Return pointers to whole numbers in real memory."""
+        block, at, seen = met
+        real = np.zeros(seen.shape, np.uint64)
+        if block is not None:
+            real[seen] = at + block.storage.data_ptr()
+        return self._handle(real.reshape(pointers.data.shape), pointers.dtype)
+
+    def _floats(self, pointers: Handle, block: _Block, at: np.ndarray) -> np.ndarray:
+        """Return the places of floats, counted in elements."""
+        width = pointers.get_element_ty().primitive_bitwidth // 8
+        if width != block.width or (at % width).any():
+            raise Refused(f"the kernel {self.kernel} takes the memory of floats for those of another size")
+        return np.asarray(at // width)
+
+    def create_masked_load(
+        self, pointers: Handle, mask: Handle, other: Handle, cache_policy: object = None, is_volatile: bool = False
+    ) -> Handle:
+        element, shape = pointers.get_element_ty(), pointers.data.shape
+        block, at, seen = met = self._met("reads", pointers, mask)
+        if not element.is_floating():
+            real = self._real(pointers, met)
+            return self._own["create_masked_load"](self._builder, real, mask, other, cache_policy, is_volatile)
+        filled = np.zeros(shape) if other is None else np.broadcast_to(other.data, shape)
+        beyond = np.broadcast_to(mask.data, shape).astype(bool) & ~seen.reshape(shape)
+        if beyond.any():
+            filled = np.where(beyond, self._memory.undefined, filled)
+        if block is None or not len(at):
+            return self._made(filled, element)
+        values = block.read(self._floats(pointers, block, at), self._memory)
+        if seen.all():
+            return self._made(values.reshape(shape), element)
+        spread = values[np.maximum(np.cumsum(seen) - 1, 0)].reshape(shape)
+        return self._made(np.where(seen.reshape(shape), spread, filled), element)
+
+    def create_masked_store(self, pointers: Handle, value: Handle, mask: Handle, cache_policy: object = None) -> Any:
+        block, at, seen = met = self._met("writes", pointers, mask)
+        if not pointers.get_element_ty().is_floating():
+            return self._own["create_masked_store"](self._builder, self._real(pointers, met), value, mask, cache_policy)
+        if block is not None and len(at):
+            values = self._memory.lifted(np.broadcast_to(value.data, pointers.data.shape).reshape(-1))
+            block.write(self._floats(pointers, block, at), values if seen.all() else values[seen])
+        return None
+
+    def create_atomic_rmw(self, operator: Any, pointers: Handle, value: Handle, mask: Handle, *rest: object) -> Handle:
+        if not pointers.get_element_ty().is_floating():
+            real = self._real(pointers, self._met("changes", pointers, mask))
+            return self._own["create_atomic_rmw"](self._builder, operator, real, value, mask, *rest)
+        places = pointers.data[np.broadcast_to(mask.data, pointers.data.shape).astype(bool)]
+        if operator.name != "FADD" or len(np.unique(places)) < len(places):
+            raise Refused(f"the atomic operation {operator.name} of floats is not read")
+        before = self.create_masked_load(pointers, mask, None)
+        self.create_masked_store(pointers, self._made(before.data + value.data, value), mask)
+        return before
+
+    def create_atomic_cas(self, pointers: Handle, expected: Handle, value: Handle, *rest: object) -> Handle:
+        mask = self._handle(np.ones(pointers.data.shape, bool), self._module.tl.int1)
+        if _is_float(value):
+            raise Refused("a comparison and exchange of floats in memory is not read")
+        real = self._real(pointers, self._met("changes", pointers, mask))
+        return self._own["create_atomic_cas"](self._builder, real, expected, value, *rest)
