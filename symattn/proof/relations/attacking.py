@@ -31,6 +31,7 @@ from symattn.proof.statement import Declared, Numbers
 
 _TURNS = ((2, 2), (2, 3), (3, 2))  # sizes, for sorts in turn
 _SIZES = (1, 2, 4, 8, 16, 32, 64)  # of one sort, between which its sides may come near to each other
+_MANY = 400  # entries at sizes that conditions ask for
 _ORDERS = 6  # permutations that are tried at each sizes: all of three
 _POINTS, _KEPT, _ROUNDS = 256, 16, 14  # points of a round, those moved on by each measure, and rounds at each sizes
 _READS = 24  # of the sides for the points of a round, which are as many as there are cells with some of them
@@ -133,10 +134,18 @@ class Rooted(Placed):
         return super().lift(np.where(entries < 0, -1, 1)) * self.xp.sqrt(super().lift(abs(entries)))
 
 
-def worlds(compiled: Compiled, every: Sequence[Link], where: Sequence[Link]) -> Iterator[Placed]:
+def worlds(
+    compiled: Compiled, every: Sequence[Link], where: Sequence[Link], begins: Sequence[dict[str, int]] = ()
+) -> Iterator[Placed]:
     """Yield numbers at which, in floats, the conditions hold and a bound is false."""
     bounds, sorts, touched = [x for x in every if x.sign != "="], compiled.declared.sorts(), False
-    sizes = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in _TURNS if bounds]
+    usual = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in _TURNS]
+    few = [
+        x
+        for x in begins
+        if sum(prod(map(Numbers(x).axis, s.split())) for s in compiled.declared.arrays.values()) <= _MANY
+    ]
+    sizes = [one for one in few[:2] or usual if bounds]
     sizes += [one for sort in sorts if bounds for one in _nearest(compiled, bounds, where, sort)]
     seeds = range(_ORDERS if compiled.declared.permutations else 1)
     for lengths, seed in product([x for n, x in enumerate(sizes) if x not in sizes[:n]], seeds):

@@ -7,7 +7,7 @@ numbers, past their reciprocals, and past their squares and exponentials.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil, exp, prod
 from random import Random
@@ -97,12 +97,14 @@ def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction
     return tuple(sorted((result | powers) - {0, 1}))
 
 
-def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Iterator[Drawn]:
+def worlds(
+    declared: Declared, numbers: tuple[Fraction, ...], flat: bool, begins: Sequence[dict[str, int]] = ()
+) -> Iterator[Drawn]:
     """Yield draws of zeros, large entries and entries near the numbers, at two sizes; then each sort past the numbers,
     the others at 2: far past them if everything is ``flat``, with one axis at most."""
     sorts = declared.sorts()
-    for turn in ((3, 2), (2, 3)):
-        lengths = {sort: turn[n % 2] for n, sort in enumerate(sorts)}
+    turns = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in ((3, 2), (2, 3))]
+    for lengths in [x for x in begins if fits(declared, x)][:2] or turns:
         yield from (Zero(lengths, 0), OneRow(lengths, 0))
         yield from (Large(lengths, seed) for seed in range(4))
         for kind, near in ((Exactly, (Fraction(1), *numbers)), (Neighbourhood, numbers)):
@@ -115,8 +117,13 @@ def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Ite
     for sort in sorts:
         for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:], *named):
             lengths = {s: n if s == sort else 2 for s in sorts}
-            if all(prod(map(Drawn(lengths, 0).axis, shape.split())) <= _ENTRIES for shape in declared.arrays.values()):
+            if fits(declared, lengths):
                 yield from (Drawn(lengths, 1), Drawn(lengths, 4), OneRow(lengths, 0), OneRow(lengths, 1))
+
+
+def fits(declared: Declared, lengths: Mapping[str, int]) -> bool:
+    """Return whether each array has few enough entries to draw them all."""
+    return all(prod(map(Numbers(lengths).axis, shape.split())) <= _ENTRIES for shape in declared.arrays.values())
 
 
 def bits(world: Numbers) -> int:
@@ -124,16 +131,18 @@ def bits(world: Numbers) -> int:
     return _FEW if max(world.sizes.values(), default=0) >= _ALWAYS else _BITS
 
 
-def is_flat(every: Iterable[Node], glossary: Glossary) -> bool:
-    """Return whether no array has more than one axis, and nothing is differentiated or defined by code."""
+def is_flat(every: Sequence[Node], glossary: Glossary) -> bool:
+    """Return whether no array has more than one axis."""
+    wide = [key for key, shape in glossary.given.items() if len(shape.split()) > 1]
+    return not any(mentions(x, key, glossary) for x in every for key in wide)
+
+
+def is_printed(every: Sequence[Node], glossary: Glossary) -> bool:
+    """Return whether nothing is differentiated or defined by code."""
     result = [*glossary.defined.values(), *glossary.families.values(), *glossary.functions.values()]
     bodies = [d.body for d in result if isinstance(d, LetterDefinition)]
-    whole = tuple(every)
-    wide = [key for key, shape in glossary.given.items() if len(shape.split()) > 1]
-    if any(mentions(x, key, glossary) for x in whole for key in wide):
-        return False
     slopes = (
-        isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇") for x in nt.within(*whole, *bodies)
+        isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇") for x in nt.within(*every, *bodies)
     )
     return len(bodies) == len(result) and not glossary.loss and not any(slopes)
 

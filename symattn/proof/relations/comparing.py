@@ -124,6 +124,15 @@ def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers
                 _near(compiled, link, world, stated, closer=0)
 
 
+def meets(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
+    """Return whether these numbers meet the conditions."""
+    try:
+        compared(compiled, where, world)
+    except (FalseStep, Closer):
+        return False
+    return True
+
+
 def _stated(compiled: Compiled, every: Sequence[Link], world: Numbers) -> Iterator[tuple[Link, list[Pair]]]:
     for link in every:
         yield link, compiled.stated(link, world)

@@ -4,6 +4,7 @@ functions of theorems."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from inspect import Parameter, Signature
@@ -231,9 +232,12 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
         for side in (relation.first, *(side for _, side in relation.rest)):
             reader.read(side)
 
-    try:
-        run(compiled.function(work), compiled.declared, Letters())
-    except (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError):
+    small = Numbers(dict.fromkeys(compiled.declared.sorts(), 2), balls=True)
+    for world in (Letters(), small):  # letters lack some functions of numbers
+        with suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError):
+            run(compiled.function(work), compiled.declared, world)
+            break
+    else:
         return glossary
     pairs_ = tuple(pair for pair in glossary.units if letters & {*pair})
     letters |= {name for pair in pairs_ for name in pair}

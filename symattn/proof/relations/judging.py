@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from itertools import chain, product
+from itertools import product
 
 from symattn.arrays.ball import precision
 from symattn.arrays.notes import assigned, listening, meeting
@@ -18,8 +18,7 @@ from symattn.document.text import equal_sizes, text
 from symattn.proof.literals import named
 from symattn.proof.premises import Premise
 from symattn.proof.prover import Proof
-from symattn.proof.refuting import suspected
-from symattn.proof.relations import attacking, beyond
+from symattn.proof.relations import far
 from symattn.proof.relations.comparing import (
     Closer,
     FalseStep,
@@ -28,15 +27,16 @@ from symattn.proof.relations.comparing import (
     SideUndefined,
     compare_closely,
     compared,
-    compared_if_finite,
+    meets,
 )
-from symattn.proof.relations.compiling import Compiled, Link, links, pruned
+from symattn.proof.relations.compiling import Compiled, Link, links
 from symattn.proof.relations.concluding import SMALLER, ProvedRelation, is_zero, shown
 from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme
 from symattn.proof.relations.examples import decide
 from symattn.proof.relations.glossary import Gap, Glossary
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.random_arrays import averages, mentions
+from symattn.proof.relations.searching import concerned, lengths_asked, look_beyond
 from symattn.proof.statement import Numbers, run
 
 _BITS, _EXACT = 128, 3
@@ -179,7 +179,7 @@ def _general(question: RelationQuestion) -> Evidence:
     met = [x for relation in question.where for x in links(relation)]
     if question.glossary.formats or question.only:
         return _in_each_format(question, every, met)
-    drawn = list(_worlds(compiled))
+    drawn = list(_worlds(compiled, met))
     _spot(compiled, every, drawn, met)
     if met:
         return _under_conditions(question, compiled, every, drawn, met)
@@ -272,19 +272,10 @@ def _spot(compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], w
     passed = (Unread, Refused, Undecided) if compiled.glossary.laws else (Closer,)
     with precision(_BITS):
         for world in [w for w in drawn if w.seed == 1][::2]:
-            if _met(compiled, where, world):
+            if meets(compiled, where, world):
                 with suppress(*passed):
                     compared(compiled, every, world)
                     note((), equal_sizes(world.sizes) or "any size")
-
-
-def _met(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
-    """Return whether these numbers meet the conditions."""
-    try:
-        compared(compiled, where, world)
-    except (FalseStep, Closer):
-        return False
-    return True
 
 
 def _decisive(compiled: Compiled, every: Sequence[Link], worlds: Iterable[Numbers]) -> tuple[list[Numbers], bool]:
@@ -301,15 +292,18 @@ def _decisive(compiled: Compiled, every: Sequence[Link], worlds: Iterable[Number
     return decisive, undefined
 
 
-def _worlds(compiled: Compiled) -> Iterator[Numbers]:
-    """Yield draws: numbers of the format, if one is named; for relations with fl(…), extreme numbers as well."""
+def _worlds(compiled: Compiled, where: Sequence[Link] = ()) -> Iterator[Numbers]:
+    """Yield draws: numbers of the format, if one is named; for relations with fl(…), extreme numbers as well; at sizes
+    that meet the conditions."""
     g, sorts = compiled.glossary, compiled.declared.sorts()
     if g.formats:
         from symattn.proof.relations.printed_roundings import worlds
 
         yield from worlds(g.formats[0], sorts)
         return
-    for world in draws(sorts):
+    for world in (
+        far.draws_at(compiled.declared, lengths) if (lengths := lengths_asked(compiled, where)) else draws(sorts)
+    ):
         world.balls = not (g.exact or g.laws)
         yield world
     if "fl" in g.families:
@@ -328,11 +322,11 @@ def _checked(
     declared = compiled.declared
     equations, bounds = [x for x in every if x.sign == "="], [x for x in every if x.sign != "="]
     with precision(_BITS):
-        every_world = [(world, _met(compiled, where, world)) for world in drawn]
-        met = [world for world, meets in every_world if meets]
+        every_world = [(world, meets(compiled, where, world)) for world in drawn]
+        met = [world for world, fits in every_world if fits]
         if len(met) < _ENOUGH:
             raise Unread("no numbers were found that meet the conditions")
-        if only and any(_met(compiled, every, world) for world, meets in every_world if not meets):
+        if only and any(meets(compiled, every, world) for world, fits in every_world if not fits):
             raise FalseStep(f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too")
         met, undefined = _decisive(compiled, every, met)
         if len(met) < _ENOUGH:
@@ -342,7 +336,7 @@ def _checked(
         if sharp:
             _sharp(compiled, [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)], sharp, where)
     if not (only or compiled.glossary.formats or compiled.glossary.exact or "fl" in compiled.glossary.families):
-        _look_beyond(compiled, every, where)
+        look_beyond(compiled, every, where, lengths_asked(compiled, where))
         for alike in filter(None, (equations, bounds)):
             undefined |= _walk_cells(compiled, alike, where)
     largest = {sort: max(world.sizes[sort] for world in met) for sort in declared.sorts()}
@@ -350,34 +344,10 @@ def _checked(
         there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
         with suppress(Unread, Refused, Undecided):  # exact numbers lack some functions that balls have
             exact = Numbers(there, number)
-            if _met(compiled, where, exact):
+            if meets(compiled, where, exact):
                 compared(compiled, equations, exact)
     where_ = f" at sizes up to {equal_sizes(largest)}" if largest else ""
     return Evidence(Grade.CHECKED, f"{len(met)} draws{where_}" + ", where both sides are defined" * undefined)
-
-
-def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link]) -> None:
-    """Compare numbers and sizes beyond those that are printed, and numbers at which bounds are likely to fail; skip any
-    at which balls are too wide or a side is undefined. Raises FalseStep."""
-    sides = [side for link in (*every, *where) for side in (link.left, link.right)]
-    concerned = _concerned(compiled, sides)
-    used = concerned.glossary
-    numbers = beyond.printed_numbers(sides, used)
-    drawn = beyond.worlds(concerned.declared, numbers, beyond.is_flat(sides, used))
-    differing = suspected(concerned.as_equations(every), concerned.declared)
-    for world in chain(differing, drawn, attacking.worlds(concerned, every, where)):
-        with (
-            precision(beyond.bits(world)),
-            suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),
-        ):
-            if _met(concerned, where, world):
-                compared_if_finite(concerned, every, world)
-
-
-def _concerned(compiled: Compiled, sides: Sequence[Node]) -> Compiled:
-    """Keep only the letters that the sides are about."""
-    relation = Relation(sides[0], tuple(("=", side) for side in sides[1:]))
-    return Compiled(pruned(compiled.glossary, relation, compiled.sized), compiled.sized)
 
 
 def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> bool:
@@ -385,7 +355,7 @@ def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link
     bounds; return whether a side is undefined in one. Raises FalseStep, and Undecided if a cell leaves an equation in
     doubt."""
     undefined, equal = False, links_[0].sign == "="
-    compiled = _concerned(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
+    compiled = concerned(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
     declared = compiled.declared
     from symattn.proof.cells import cells
 
@@ -396,7 +366,7 @@ def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link
     for world, balls in product(walked.worlds, (False, True)):
         world.balls = balls
         with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
-            if _met(compiled, where, world):
+            if meets(compiled, where, world):
                 undefined |= _decisive(compiled, links_, [world])[1]
     if equal and walked.doubt and walked.compares:
         raise Undecided(walked.doubt)
@@ -407,7 +377,7 @@ def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence
     """Raise FalseStep unless each bound is an equation in some draw, or nearly one."""
     for link in bounds:
         worlds = ((w, near) for kind, near in map(EXTREME.__getitem__, how.split())
-                  for w in extreme(compiled.declared.sorts(), kind) if _met(compiled, where, w))  # fmt: skip
+                  for w in extreme(compiled.declared.sorts(), kind) if meets(compiled, where, w))  # fmt: skip
         if not any(_comes_near(compiled, link, world, near) for world, near in worlds):
             raise NotDecided(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
 

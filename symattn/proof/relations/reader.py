@@ -157,7 +157,7 @@ class Reader(LetterMeanings):
         if whole is None:  # b^x = e^{x log b}
             power = self.one(x.exponent)
             return replace(power, array=self.xp.exp(power.array * self.xp.log(result.array)))
-        if abs(whole) > _LARGEST_EXPONENT:
+        if abs(whole) > _LARGEST_EXPONENT and not hasattr(result.array, "groups"):  # balls of any exponent
             raise Unread(f"an exponent beyond {_LARGEST_EXPONENT}")
         return result.on(lambda x: x**whole if whole >= 0 else 1 / x**-whole)
 
@@ -169,7 +169,7 @@ class Reader(LetterMeanings):
         if not plain or not times or len(power.exponent.factors) != 2:
             raise Unread(f"the power {text(power)}")
         result, length = x.array, x.array.shape[0]
-        if isinstance(length, int) and length**times > _LARGEST_TENSOR:
+        if isinstance(length, int) and (times > _LARGEST_EXPONENT or length**times > _LARGEST_TENSOR):
             raise Refused(f"a tensor of {length}^{times} entries")
         for _ in range(times - 1):
             every = result[:, None] * x.array[None, :]

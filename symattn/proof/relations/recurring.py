@@ -15,7 +15,7 @@ from symattn.proof.relations.part_values import Found, Unread, Value
 if TYPE_CHECKING:
     from symattn.proof.relations.reader import Reader
 
-_DOTS = Name("…")
+_DOTS, _MOST = Name("…"), 1000  # steps, or arguments
 
 
 def recurrence(relation: Relation) -> tuple[str, Callable[[Reader, tuple[Node, ...]], Found]] | None:
@@ -34,8 +34,8 @@ def _layer(reader: Reader, base: str, letter: str, body: Node, parts: tuple[Node
     states = [result]
     running = isinstance(first, Name) and first.base in reader.sums
     steps = reader.length(reader.sort(letter)) - 1 if running else reader.whole_number(first)
-    if not isinstance(steps, int):
-        raise Refused(f"as many steps as {text(first)} says, which is not a number here")
+    if not isinstance(steps, int) or steps > _MOST:
+        raise Refused(f"as many steps as {text(first)} says, which is not a small number here")
     families = {key: family for key, family in reader.glossary.families.items() if key != base}
     for step in range(steps):
         inner = reader.within({**reader.arrays, text(Name(base, (Name(letter),))): states[-1].array})
@@ -56,5 +56,7 @@ def written_out(reader: Reader, arguments: tuple[Node, ...]) -> tuple[Node, ...]
     for size in reader.glossary.sizes:
         if nt.replaced(first, {one: nt.name(*size.split("_"))}) == last and first != last:
             count = reader.whole_number(nt.name(*size.split("_"))) or 0
+            if count > _MOST:
+                raise Refused(f"{count} arguments")
             return tuple(nt.replaced(first, {one: nt.node(k)}) for k in range(1, count + 1))
     raise Unread(f"what stands between {text(first)} and {text(last)}")

@@ -1,0 +1,266 @@
+"""Sizes far beyond those at which each entry can be drawn, up to 10³⁰: the places of an axis are taken in groups.
+
+The entries of a group are one ball, in which all of them lie, and a sum counts it as often as the group has places.
+What needs single places, such as a mask, is refused; so is what would build arrays of such lengths.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from fractions import Fraction
+from itertools import islice, product
+from math import isqrt, log, prod
+from random import Random
+from typing import Any
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.namespace import Lacking, Namespace
+from symattn.arrays.planes import Size
+from symattn.document.errors import Refused, Undecided
+from symattn.proof.drawing import Sign
+from symattn.proof.relations import beyond
+from symattn.proof.relations.comparing import Closer
+from symattn.proof.relations.draws import KINDS, Drawn, sizes
+from symattn.proof.relations.part_values import Unread
+from symattn.proof.statement import Declared, Numbers
+
+_GROUPS = (13, 17, 19, 23, 29, 31), (97, 101, 103, 107, 109, 113)  # of each axis; of the only axis of all arrays
+_SINGLE = 4  # one in so many groups is a single place
+_LARGEST = 10**30
+_POWERS = (2, 4, 7, 12, 18, 30)  # of ten, taken as sizes
+_SEVERAL = 12  # draws of several sizes
+_NAMED = 24  # sizes at and around the printed numbers, if no entries are drawn; otherwise _FEW
+_FEW = 6
+_TRIED = (16, 20, 30, 32, 50, 64, 100, 128, 200, 300, 500, 1000, 3000, 10**4, 10**6)  # for sizes asked for
+_TUPLES = 1500  # of such sizes
+_OFFERED = (
+    *("add", "subtract", "multiply", "divide", "negative", "maximum", "minimum", "abs", "pow", "exp", "log", "sqrt"),
+    *("tanh", "erf", "cos", "sin", "exp2", "log2", "less", "less_equal", "greater", "greater_equal", "equal", "sum"),
+    *(
+        "not_equal",
+        "isfinite",
+        "isinf",
+        "isnan",
+        "where",
+        "max",
+        "min",
+        "any",
+        "all",
+        "mean",
+        "matmul",
+        "ndim",
+        "shape",
+    ),
+    *(
+        "permute_dims",
+        "matrix_transpose",
+        "moveaxis",
+        "expand_dims",
+        "squeeze",
+        "stack",
+        "broadcast_to",
+        "full",
+        "kind",
+    ),
+    *("asarray", "astype", "arange", "inf", "pi", "bool", "int64", "float32", "float64"),
+)
+
+
+class _Groups:
+    """The groups of an axis: the first places alone, then groups whose ends grow like powers."""
+
+    def __init__(self, length: int, count: int) -> None:
+        first, ends = count // _SINGLE, [*range(count // _SINGLE + 1)]
+        for k in range(first + 1, count + 1):
+            end = int(first * (length / first) ** ((k - first) / (count - first)))
+            ends.append(min(max(end, ends[-1] + 1), length - count + k))
+        self.length, self.ends = length, [*ends[:-1], length]
+        self.counts = [b - a for a, b in zip(self.ends, self.ends[1:], strict=False)]
+
+    def place(self, x: object) -> int:
+        """Return the group of a place. Raises Refused for what is no place."""
+        if not isinstance(x, int):
+            raise Refused("a part of an axis of groups")
+        if not -self.length <= x < self.length:
+            raise IndexError(f"the index {x} of {self.length} entries")
+        return bisect(self.ends, x % self.length) - 1
+
+    def positions(self) -> list[Any]:
+        """Return the balls of 0, 1, 2, … in each group."""
+        return [flint.arb(a).union(flint.arb(b - 1)) for a, b in zip(self.ends, self.ends[1:], strict=False)]
+
+
+class _Grouped(Ball):
+    """Balls for all entries of groups; ``groups`` has those of an axis by their number, which is like no other's."""
+
+    name = "grouped"
+    groups: Mapping[int, _Groups]
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return tuple(Size(self.groups[n].length if n in self.groups else n, type(self)) for n in self.plain_shape)
+
+    @classmethod
+    def _sum(cls, a: Any, axis: int) -> Any:
+        groups = cls.groups.get(a.plain_shape[axis])
+        if groups:
+            counts = np.reshape(cls._arbs(groups.counts), (-1, *[1] * (a.ndim - axis - 1)))
+            a = cls._mul(a, cls(counts))
+        return super()._sum(a, axis)
+
+    @classmethod
+    def _matmul(cls, a: Any, b: Any) -> Any:
+        groups = cls.groups.get(a.plain_shape[-1])
+        return super()._matmul(cls._mul(a, cls(cls._arbs(groups.counts))) if groups else a, b)
+
+    @classmethod
+    def _arbs(cls, numbers: list[Any]) -> np.ndarray:
+        return cls.lift(numbers).entries
+
+    def __getitem__(self, index: Any) -> Any:
+        parts = index if isinstance(index, tuple) else (index,)
+        axis, key, whole = 0, list[Any](), self.ndim - sum(x is not None and x is not ... for x in parts)
+        for x in parts:
+            plain = x is None or x is ... or (isinstance(x, slice) and x == slice(None))
+            groups = None if plain else self.groups.get(self.plain_shape[axis])
+            key.append(groups.place(x) if groups else x)
+            axis += whole if x is ... else x is not None
+        return super().__getitem__(tuple(key))
+
+    def __setitem__(self, index: Any, value: object) -> None:
+        raise Refused("an entry of groups cannot be set")
+
+
+class _Namespace(Namespace):
+    """What can be done group by group."""
+
+    kind: Any
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_") and name not in _OFFERED:
+            raise Lacking(f"grouped lacks {name}")
+        return super().__getattribute__(name)
+
+    def _compact(self, shape: Any) -> tuple[int, ...]:
+        by_length = {g.length: n for n, g in self.kind.groups.items()}
+        result = tuple(by_length.get(int(n), int(n)) for n in (shape if isinstance(shape, tuple) else (shape,)))
+        if max(result, default=0) > _GROUPS[1][-1]:
+            raise Refused("an axis of no groups")
+        return result
+
+    def arange(self, *ends: int) -> Any:  # type: ignore[override]
+        (count,) = self._compact(ends)
+        groups = self.kind.groups.get(count)
+        if not groups:
+            return np.arange(count)
+        return self.kind(np.array(groups.positions(), dtype=object))
+
+    def full(self, shape: Any, fill_value: object, *_: object, **__: object) -> Any:
+        return self.broadcast_to(self.kind.of(fill_value), shape)
+
+    def broadcast_to(self, a: Any, shape: Any) -> Any:
+        return a.map(lambda plane: np.broadcast_to(plane, self._compact(shape)))
+
+    def stack(self, arrays: Any, axis: int = 0) -> Any:
+        if len(arrays) in self.kind.groups:
+            raise Refused("as many arrays as an axis has groups")
+        return self.kind(np.stack([self.kind.of(x).entries for x in arrays], axis))
+
+
+class Far(Numbers):
+    """Numbers at any sizes, for relations that are about groups of entries alone."""
+
+    def __init__(self, sizes: Mapping[str, int], seed: int, declared: Declared, flat: bool = False) -> None:
+        super().__init__(sizes, seed, balls=True)
+        axes = {a for shape in declared.arrays.values() for a in shape.split() if not a.isdigit()}
+        lengths = {a: super(Far, self).axis(a) for a in {*axes, *declared.sorts()}}
+        numbers = [n for n in _GROUPS[flat] if all(str(n) not in s.split() for s in declared.arrays.values())]
+        if sum(n >= numbers[0] for n in {*lengths.values()}) > len(numbers):
+            raise Refused("so many sizes")
+        long = dict(zip(sorted({n for n in lengths.values() if n >= numbers[0]}), numbers, strict=False))
+        self.counts = {a: long.get(n, n) for a, n in lengths.items()}
+        groups = {count: _Groups(length, count) for length, count in long.items()}
+        made: Any = type("Grouped", (_Grouped,), {"groups": groups})
+        made.xp, self.grouped = _Namespace(made), made
+
+    @property
+    def kind(self) -> Any:
+        if self.ball or not self.balls:
+            raise Closer("numbers at sizes so large are balls")
+        return self.grouped
+
+    def axis(self, text: str) -> int:
+        """Return the number of groups."""
+        return self.counts[text] if text in self.counts else super().axis(text)
+
+    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+        count, low = prod(lengths), {"positive": 1, "nonnegative": 0, "real": -40}[sign]
+        random, largest = Random(f"{self.seed} {name}"), max(self.sizes.values(), default=1)
+        first = (1, 1, 1000, Fraction(log(largest)), Fraction(isqrt(largest)), largest)
+        if self.seed < len(first):  # in the first row, and all but 0 elsewhere
+            row = (lengths[-1] if len(lengths) > 1 else 1) if self.seed else 0
+            return [Fraction(first[self.seed])] * min(row, count) + [Fraction(max(low, 0))] * (count - min(row, count))
+        scale = random.choice((1, 1, Fraction(1, 40), 40, isqrt(largest)))
+        return [Fraction(random.randint(low, 40), random.choice((7, 9, 11))) * scale for _ in range(count)]
+
+
+def lengths(met: Callable[[Far], bool], declared: Declared, numbers: tuple[Fraction, ...]) -> list[dict[str, int]]:
+    """Return small sizes that are ``met``, or [] if the usual ones are; see ``draws.sizes``."""
+    sorts, random = declared.sorts(), Random(0)
+
+    def fitting(one: Mapping[str, int]) -> bool:
+        with suppress(Refused, Undecided, Unread):
+            return met(Far(one, 0, declared))
+        return False
+
+    if sum(map(fitting, usual := sizes(sorts))) > len(usual) // 3:
+        return []
+    near = [*range(1, 13), *_TRIED, *_around(numbers, False)]
+    every = [*product(near, repeat=len(sorts))] if len(sorts) < 3 else []
+    every = [*islice(every, _TUPLES), *(tuple(random.choices(near, k=len(sorts))) for _ in range(_TUPLES))]
+    ordered = sorted(dict.fromkeys(every), key=lambda x: (sum(x), x))
+    return [*islice((one for x in ordered if fitting(one := dict(zip(sorts, x, strict=True)))), _FEW)]
+
+
+def draws_at(declared: Declared, every: Iterable[dict[str, int]]) -> Iterator[Numbers]:
+    """Yield draws at these sizes."""
+    for one in every:
+        for seed in range(len(KINDS)):
+            yield Drawn(one, seed) if beyond.fits(declared, one) else Far(one, seed, declared)
+
+
+DRAWS = 8  # of entries, for each sizes
+
+
+def worlds(
+    declared: Declared, numbers: tuple[Fraction, ...], flat: bool, entries: bool, base: Mapping[str, int]
+) -> Iterator[Far]:
+    """Yield draws at sizes of all magnitudes, the others as in ``base``, and at and around the printed ``numbers``;
+    without ``entries`` in the relation, one for each sizes."""
+    sorts, random = declared.sorts(), Random(0)
+    every = [{**base, sort: n} for sort in sorts for n in [*(10**k for k in _POWERS), *_around(numbers, entries)]]
+    for _ in range(_SEVERAL if len(sorts) > 1 else 0):
+        several = [round(10 ** random.uniform(0, random.choice(_POWERS))) + k for k in range(len(sorts))]
+        every.append(dict(zip(sorts, several, strict=True)))
+    for lengths, seed in product(
+        [x for n, x in enumerate(every) if x not in every[:n]], range(DRAWS if entries else 1)
+    ):
+        with suppress(Refused):
+            yield Far(lengths, seed, declared, flat)
+
+
+def _around(numbers: tuple[Fraction, ...], entries: bool) -> list[int]:
+    """Return sizes at and next to each number, its reciprocal, square, root and exponential; few if there are
+    ``entries``."""
+    found = set[int]()
+    for x in numbers:
+        e = Fraction(2.718281828 ** float(x)) if x < log(_LARGEST) else Fraction(0)
+        found |= {int(y) + k for y in (x, 1 / x, x * x, isqrt(int(x)), e) for k in (0, 1, 2)}
+    result = sorted(n for n in found if 2 < n <= _LARGEST)
+    step = 1 + len(result) // (_FEW if entries else _NAMED)
+    return result[::-step]

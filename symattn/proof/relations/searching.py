@@ -1,0 +1,72 @@
+"""Look for numbers and sizes at which a relation that held in draws is false, and for sizes that conditions ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+
+from symattn.arrays.ball import precision
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.notation import Node, Relation
+from symattn.proof.refuting import suspected
+from symattn.proof.relations import attacking, beyond, far
+from symattn.proof.relations.comparing import compared_if_finite, meets
+from symattn.proof.relations.compiling import Compiled, Link, pruned
+from symattn.proof.relations.part_values import Unread
+from symattn.proof.relations.random_arrays import mentions
+from symattn.proof.statement import Numbers
+
+
+def lengths_asked(compiled: Compiled, where: Sequence[Link]) -> list[dict[str, int]]:
+    """Return sizes that the conditions on sizes alone ask for, if the usual ones do not meet them."""
+    g = compiled.glossary
+    alone = [x for x in where if not any(mentions(side, key, g) for side in (x.left, x.right) for key in g.given)]
+    sides = [side for link in alone for side in (link.left, link.right)]
+    if not sides or g.formats or g.laws or not compiled.declared.sorts():
+        return []
+    about = concerned(compiled, sides)
+    found = far.lengths(lambda world: meets(about, alone, world), about.declared, beyond.printed_numbers(sides, g))
+    return [{**dict.fromkeys(compiled.declared.sorts(), 2), **one} for one in found]
+
+
+def look_beyond(
+    compiled: Compiled, every: Sequence[Link], where: Sequence[Link], lengths: Sequence[Mapping[str, int]]
+) -> None:
+    """Compare numbers and sizes beyond those that are printed, and numbers at which bounds are likely to fail; skip any
+    at which balls are too wide or a side is undefined. ``lengths``: sizes to begin with. Raises FalseStep."""
+    sides = [side for link in (*every, *where) for side in (link.left, link.right)]
+    compiled = concerned(compiled, sides)
+    used = compiled.glossary
+    numbers = beyond.printed_numbers(sides, used)
+    flat = beyond.is_flat(sides, used) and beyond.is_printed(sides, used)
+    begins = [{sort: one[sort] for sort in compiled.declared.sorts()} for one in lengths]
+    drawn = beyond.worlds(compiled.declared, numbers, flat, begins)
+    differing = suspected(compiled.as_equations(every), compiled.declared)
+    attack = attacking.worlds(compiled, every, where, begins)
+    for world in chain(differing, drawn, _far(compiled, every, sides, begins), attack):
+        with (
+            precision(beyond.bits(world)),
+            suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),
+        ):
+            if meets(compiled, where, world):
+                compared_if_finite(compiled, every, world)
+
+
+def _far(
+    compiled: Compiled, every: Sequence[Link], sides: Sequence[Node], begins: Sequence[Mapping[str, int]]
+) -> Iterator[Numbers]:
+    """Yield draws at sizes far out, if all that is printed can be computed there."""
+    g, declared = compiled.glossary, compiled.declared
+    if g.laws or declared.permutations or not declared.sorts() or not beyond.is_printed(sides, g):
+        return
+    flat, base = beyond.is_flat(sides, g), begins[0] if begins else dict.fromkeys(declared.sorts(), 2)
+    entries = any(mentions(side, key, g) for side in sides for key in g.given)
+    numbers = beyond.printed_numbers(sides, g)
+    yield from far.worlds(declared, numbers, flat, entries, base)
+
+
+def concerned(compiled: Compiled, sides: Sequence[Node]) -> Compiled:
+    """Keep only the letters that the sides are about."""
+    relation = Relation(sides[0], tuple(("=", side) for side in sides[1:]))
+    return Compiled(pruned(compiled.glossary, relation, compiled.sized), compiled.sized)
