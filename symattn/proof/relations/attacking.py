@@ -26,6 +26,7 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.text import text
 from symattn.proof.relations.comparing import NotDecided
 from symattn.proof.relations.compiling import Compiled, Link
+from symattn.proof.relations.far import peaks
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
 
@@ -171,12 +172,7 @@ def _nearest(compiled: Compiled, bounds: Sequence[Link], where: Sequence[Link], 
         attack = Attack(compiled, bounds, where, lengths(n), 0)
         return float(attack.failures(np.full((1, attack.count), 1.0))[1, 0])
 
-    for low, middle, high in zip(_SIZES, _SIZES[1:], _SIZES[2:], strict=False):
-        if near(middle) > min(near(low), near(high)) and near(middle) >= max(near(low), near(high)):
-            while high - low > 2:
-                a, b = low + (high - low) // 3, high - (high - low) // 3
-                low, high = (low, b) if near(a) > near(b) else (a, high)
-            yield lengths(max(range(low, high + 1), key=near))
+    yield from map(lengths, peaks(near, _SIZES))
 
 
 def _signed_square(x: Fraction) -> Fraction:

@@ -7,11 +7,12 @@ What needs single places, such as a mask, is refused; so is what would build arr
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from functools import cache
 from itertools import islice, product
-from math import isqrt, log, prod
+from math import inf, isqrt, log, prod
 from random import Random
 from typing import Any
 
@@ -25,6 +26,7 @@ from symattn.document.errors import Refused, Undecided
 from symattn.proof.drawing import Sign
 from symattn.proof.relations import beyond
 from symattn.proof.relations.comparing import Closer
+from symattn.proof.relations.compiling import Compiled, Link
 from symattn.proof.relations.draws import KINDS, Drawn, sizes
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
@@ -32,6 +34,7 @@ from symattn.proof.statement import Declared, Numbers
 _GROUPS = (13, 17, 19, 23, 29, 31), (97, 101, 103, 107, 109, 113)  # of each axis; of the only axis of all arrays
 _SINGLE = 4  # one in so many groups is a single place
 _LARGEST = 10**30
+_DOUBLED = [2**k for k in range(100)]
 _POWERS = (2, 4, 7, 12, 18, 30)  # of ten, taken as sizes
 _SEVERAL = 12  # draws of several sizes
 _NAMED = 24  # sizes at and around the printed numbers, if no entries are drawn; otherwise _FEW
@@ -200,13 +203,18 @@ class Far(Numbers):
 
     def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         count, low = prod(lengths), {"positive": 1, "nonnegative": 0, "real": -40}[sign]
-        random, largest = Random(f"{self.seed} {name}"), max(self.sizes.values(), default=1)
-        first = (1, 1, 1000, Fraction(log(largest)), Fraction(isqrt(largest)), largest)
-        if self.seed < len(first):  # in the first row, and all but 0 elsewhere
-            row = (lengths[-1] if len(lengths) > 1 else 1) if self.seed else 0
-            return [Fraction(first[self.seed])] * min(row, count) + [Fraction(max(low, 0))] * (count - min(row, count))
-        scale = random.choice((1, 1, Fraction(1, 40), 40, isqrt(largest)))
-        return [Fraction(random.randint(low, 40), random.choice((7, 9, 11))) * scale for _ in range(count)]
+        least, largest = Fraction(max(low, 0)), max(self.sizes.values(), default=1)
+        first = (1, 1000, log(largest), isqrt(largest), largest)
+        if self.seed < len(first):  # in the first row
+            row = min(lengths[-1] if len(lengths) > 1 else 1, count)
+            return [Fraction(first[self.seed])] * row + [least] * (count - row)
+        if self.seed < len(first) + 3:  # nowhere, everywhere, or in the first column
+            step = (count + 1, 1, lengths[-1] if lengths else 1)[self.seed - len(first)]
+            return [least if n % step or step > count else Fraction(1) for n in range(count)]
+        random = Random(f"{self.seed} {name}")
+        scale, few = random.choice((1, 1, Fraction(1, 40), 40, isqrt(largest))), random.random() < 0.5
+        every = (Fraction(random.randint(low, 40), random.choice((7, 9, 11))) * scale for _ in range(count))
+        return [least if few and random.random() < 0.8 else x for x in every]
 
 
 def lengths(met: Callable[[Far], bool], declared: Declared, numbers: tuple[Fraction, ...]) -> list[dict[str, int]]:
@@ -230,11 +238,40 @@ def lengths(met: Callable[[Far], bool], declared: Declared, numbers: tuple[Fract
 def draws_at(declared: Declared, every: Iterable[dict[str, int]]) -> Iterator[Numbers]:
     """Yield draws at these sizes."""
     for one in every:
-        for seed in range(len(KINDS)):
-            yield Drawn(one, seed) if beyond.fits(declared, one) else Far(one, seed, declared)
+        if beyond.fits(declared, one):
+            yield from (Drawn(one, seed) for seed in range(len(KINDS)))
+        else:
+            yield from (Far(one, seed, declared) for seed in range(DRAWS))
 
 
-DRAWS = 8  # of entries, for each sizes
+def peaks(near: Callable[[int], float], every: Sequence[int]) -> Iterator[int]:
+    """Yield sizes at which ``near`` is larger than at those around, searched for between three of ``every``."""
+    for low, middle, high in zip(every, every[1:], every[2:], strict=False):
+        if near(middle) > min(near(low), near(high)) and near(middle) >= max(near(low), near(high)):
+            while high - low > 2:
+                a, b = low + (high - low) // 3, high - (high - low) // 3
+                low, high = (low, b) if near(a) > near(b) else (a, high)
+            yield max(range(low, high + 1), key=near)
+
+
+def turning(compiled: Compiled, bounds: Sequence[Link], base: Mapping[str, int]) -> Iterator[Far]:
+    """Yield sizes, which alone a bound is about, at which its sides come nearest to each other."""
+    for sort in compiled.declared.sorts():
+
+        @cache
+        def near(n: int, sort: str = sort) -> float:
+            gaps, world = [-inf], Far({**base, sort: n}, 0, compiled.declared)
+            with suppress(Unread, Refused, Undecided, ZeroDivisionError, OverflowError):
+                for x in bounds:
+                    for a, b in compiled.stated(x, world):
+                        gap = (a - b if x.sign in "≤<" else b - a).entries
+                        gaps += [float(y.mid()) for y in gap.flat]
+            return max(gaps)
+
+        yield from (Far({**base, sort: n}, 0, compiled.declared) for n in peaks(near, _DOUBLED))
+
+
+DRAWS = 11  # of entries, for each sizes
 
 
 def worlds(

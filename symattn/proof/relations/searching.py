@@ -64,6 +64,8 @@ def _far(
     entries = any(mentions(side, key, g) for side in sides for key in g.given)
     numbers = beyond.printed_numbers(sides, g)
     yield from far.worlds(declared, numbers, flat, entries, base)
+    if not entries:
+        yield from far.turning(compiled, [x for x in every if x.sign != "="], base)
 
 
 def concerned(compiled: Compiled, sides: Sequence[Node]) -> Compiled:

@@ -8,8 +8,8 @@ from symattn.proof.relations.judging import RelationQuestion, judged
 from symattn.theorems.texts import letters_of
 
 LETTERS = letters_of(
-    "new | s n, x n, z m, Q n_q d_k, K n_k d_k, V n_k d_v | index i n, j n | sizes n, m, n_q, n_k, d_k, d_v"
-    " | where p = softmax(s)",
+    "new | s n, x n, z m, A n n, w L h, Q n_q d_k, K n_k d_k, V n_k d_v | index i n, j n"
+    " | sizes n, m, n_q, n_k, d_k, d_v, L, h | where p = softmax(s)",
     {},
 )
 FALSE = [
@@ -18,6 +18,7 @@ FALSE = [
     *("n² − 20000 n + 100000000 > 0", "max(n, 20001) ≤ 40000", "relu(n − 20001) = 0", "relu(log(n) − 20) = 0"),
     *("Σ_{i=1}^{n} 1/i ≤ 12", "Σ_{i=1}^{n} 1/i² ≤ 16/10", "Σ_{i=1}^{n} i ≤ 10^{9}", "lse(s) ≤ max(s) + 12"),
     *("max(p) ≥ 1/5000", "Σ_j p_j² ≥ 1/100000", "‖x‖_1 ≤ 1000 ‖x‖", "H(p) ≤ 25", "x·x ≤ 1000 max(|x|)² + 10^{7}"),
+    *("√n ≤ n/10000 + 2500 − 1/1000", "log(n) ≤ n/123456789 + 17", "‖A‖_F ≤ 100 ‖A‖_∞", "L ≤ 96", "h L ≤ 10^{9}"),
     *("max(s) − min(s) ≤ n + 10^{5}", "‖Q Kᵀ‖_F ≤ 10^{9} ‖Q‖_F ‖K‖_F/√d_k", "max(softmax(Q Kᵀ) V) ≤ log(d_v) + 10^{5}"),
 ]
 TRUE = [
