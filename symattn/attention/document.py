@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 from symattn.attention import inputs
 from symattn.attention.flow import Step as Part
 from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS, H, N
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw
+from symattn.attention.softmax import NORMALISERS
 from symattn.document.formulas import Roles, running_text
 from symattn.document.model import Block, Code, Document, Heading, Items, Step, Steps, Table, Text, headers
 from symattn.document.notation import Node, Product, equals, node, replaced
@@ -151,24 +152,15 @@ def _typed(spec: Attention) -> Iterator[str]:
 
 
 def _weights(spec: Attention) -> Iterator[str]:
-    match spec.normaliser:
-        case "softmax":
-            yield f"softmax is taken over the keys: $a_ij = {spec.base or 'e'}^{{s_ij}}/{{{_total(spec)}}}$"
-            if spec.stabilised and spec.sink is None:
-                yield "before exponentiating, the row maximum is subtracted: $s_ij → s_ij − max_ℓ s_iℓ$"
-            elif spec.stabilised:
-                sink = "0" if spec.sink == "zero" else "z"
-                yield f"the largest of row and sink is subtracted first: $s_ij → s_ij − max({sink}, max_ℓ s_iℓ)$"
-        case "sigmoid":
-            x = "s_ij" if spec.bias else "{s_ij − log(n_k)}"
-            yield f"each score by itself has its weight: $a_ij = 1/{{1 + e^{{−{x}}}}}$"
-        case "relu":
-            yield "each score by itself has its weight: $a_ij = max(s_ij, 0)/n_k$"
-        case "sparsemax" | "entmax":
-            weight = "max(s_ij/2 − τ_i, 0)²" if spec.normaliser == "entmax" else "max(s_ij − τ_i, 0)"
-            yield f"with the threshold for which a row sums to one: $a_ij = {weight}$"
-        case other:
-            assert_never(other)
+    if not spec.is_softmax:
+        yield NORMALISERS[spec.normaliser].at_bias(spec.bias).convention
+        return
+    yield f"softmax is taken over the keys: $a_ij = {spec.base or 'e'}^{{s_ij}}/{{{_total(spec)}}}$"
+    if spec.stabilised and spec.sink is None:
+        yield "before exponentiating, the row maximum is subtracted: $s_ij → s_ij − max_ℓ s_iℓ$"
+    elif spec.stabilised:
+        sink = "0" if spec.sink == "zero" else "z"
+        yield f"the largest of row and sink is subtracted first: $s_ij → s_ij − max({sink}, max_ℓ s_iℓ)$"
 
 
 def _total(spec: Attention) -> str:

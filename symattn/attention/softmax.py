@@ -4,8 +4,9 @@ functions of single scores, projections to the simplex of weights, and dropout.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
@@ -191,6 +192,60 @@ def _falling(s: Array) -> tuple[Any, Any]:
 def _count(values: Array, s: Array) -> Array:
     xp = namespace_of(s)
     return xp.sum(xp.astype(values, s.dtype), axis=-1, keepdims=True)
+
+
+# -- what a specification can name in place of a softmax ---------------------------------------------------------------
+class Normaliser(NamedTuple):
+    """Weights of scores other than a softmax, and what is said of them.
+
+    ``weights`` takes scores, and ``bias``, whether the specification has one, ``stabilised``, and ``fully_masked``.
+    ``formula`` and ``entry`` are those of the step; ``log(n_k)`` is not subtracted where there is a bias, see
+    ``at_bias``. Without an ``entry`` the weights of a row have no closed form.
+    """
+
+    title: str
+    weights: Callable[..., Array]
+    formula: str
+    entry: str
+    convention: str
+    why: str
+    sums_to_one: bool = False
+    takes_exponentials: bool = False
+
+    def at_bias(self, bias: bool) -> Normaliser:
+        """Return the record with ``log(n_k)`` left out of its formulas if the specification has a bias."""
+        texts = ("formula", "entry", "convention") if bias else ()
+        return self._replace(**{name: getattr(self, name).replace(" − log(n_k)", "") for name in texts})
+
+
+NORMALISERS = {
+    "sparsemax": Normaliser(
+        "sparsemax", lambda s, bias, stabilised, fully_masked: sparsemax(s, fully_masked),
+        "sparsemax(@0)", "",
+        "with the threshold for which a row sums to one: $a_ij = max(s_ij − τ_i, 0)$",
+        "The weights are positive with sum 1, and 0 for keys with low scores: softmax gives each key something.",
+        sums_to_one=True,
+    ),
+    "entmax": Normaliser(
+        "entmax (1.5)", lambda s, bias, stabilised, fully_masked: entmax15(s, fully_masked),
+        "entmax_{3/2}(@0)", "",
+        "with the threshold for which a row sums to one: $a_ij = max(s_ij/2 − τ_i, 0)²$",
+        "The weights are positive with sum 1, and 0 for keys with low scores: softmax gives each key something.",
+        sums_to_one=True,
+    ),
+    "relu": Normaliser(
+        "ReLU", lambda s, bias, stabilised, fully_masked: relu_weights(s),
+        "relu(@0)/n_k", "out[i,j] = max(0[i,j], 0)/n_k",
+        "each score by itself has its weight: $a_ij = max(s_ij, 0)/n_k$",
+        "Each score above 0 is its own weight, over the number of keys: keys do not compete.",
+    ),
+    "sigmoid": Normaliser(
+        "a sigmoid", lambda s, bias, stabilised, fully_masked: sigmoid_weights(s, 0 if bias else None, stabilised),
+        "sigmoid(@0 − log(n_k))", "out[i,j] = 1/(1 + e^{−{0[i,j] − log(n_k)}})",
+        "each score by itself has its weight: $a_ij = 1/{1 + e^{−{s_ij − log(n_k)}}}$",
+        "Each score has its weight by itself, between 0 and 1: keys do not compete.", takes_exponentials=True,
+    ),
+}  # fmt: skip
 
 
 # -- dropout, with the choice of what is dropped as an input -----------------------------------------------------------

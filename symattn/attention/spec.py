@@ -15,6 +15,7 @@ from symattn.attention.latent import Latent
 from symattn.attention.letters_of_attention import WIDE
 from symattn.attention.positions.checks import POSITIONS
 from symattn.attention.positions.position_fields import Position, Rotary
+from symattn.attention.softmax import NORMALISERS
 from symattn.attention.spec_fields import Fields, descriptions
 from symattn.attention.stages import weights
 from symattn.document.errors import InputError
@@ -98,7 +99,7 @@ class Attention(Fields, Described, Shown):
     @property
     def sums_to_one(self) -> bool:
         """Return whether the weights of a query that has a key sum to one, before any are dropped."""
-        return self.normaliser in ("softmax", "sparsemax", "entmax") and self.sink is None
+        return self.plain_softmax or (not self.is_softmax and NORMALISERS[self.normaliser].sums_to_one)
 
     @property
     def zeroes_empty_rows(self) -> bool:
@@ -208,10 +209,10 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
     # -- weights
     **{f"{field} belongs to normaliser 'softmax'": _set_elsewhere(field) for field in ("base", "sink", "lse")},
     "only normaliser 'softmax' and 'sigmoid' take exponentials, which may be stabilised; hint: stabilised=True": (
-        lambda s: not s.stabilised and s.normaliser not in ("softmax", "sigmoid")
+        lambda s: not (s.stabilised or s.is_softmax or NORMALISERS[s.normaliser].takes_exponentials)
     ),
     "with a sink, sigmoid or relu a row that is fully masked is not 0/0 but zeros; hint: fully_masked='zeros'": (
-        lambda s: s.fully_masked != "zeros" and (s.sink is not None or s.normaliser in ("sigmoid", "relu"))
+        lambda s: s.fully_masked != "zeros" and not s.sums_to_one
     ),
     "scores of distances are never positive, and relu makes 0 of them; hint: bias=True, or another normaliser": (
         lambda s: s.score == "distance" and s.normaliser == "relu" and not (s.bias or s.scale or s.mask == "additive")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
@@ -69,7 +69,7 @@ def pulled(
 def way(spec: Attention, step: Step, values: Mapping[str, Any]) -> Way:
     """Return the backward function of a step of ``spec``: its rule if it has one, else a tape."""
     x, rule = tuple(values[name] for name in step.of), RULES.get(step.name)
-    if rule is None:
+    if rule is None or (step.name == "weights" and spec.normaliser not in _FROM_WEIGHTS):
         return Way(step.name, step.of, partial(through, step.run, x))
     return Way(step.name, step.of, partial(rule, spec, x, values[step.name]))
 
@@ -79,19 +79,17 @@ def _weighed(spec: Attention, x: tuple[Any, ...], p: Array, g: Array) -> Gradien
     if spec.sink == "given":
         ds, db = scores.sink_gradients(p, g, spec.base)
         return ds, namespace_of(db).reshape(scores.summed_like(db, of_rows(spec, x[1])), x[1].shape)
-    match spec.normaliser:
-        case "sigmoid":
-            return (scores.sigmoid_gradient(p, g),)
-        case "relu":
-            return (scores.relu_gradient(x[0], g),)
-        case "sparsemax":
-            return (scores.sparsemax_gradient(p, g),)
-        case "entmax":
-            return (scores.entmax15_gradient(p, g),)
-        case "softmax":
-            return (scores.softmax_gradient(p, g, spec.base),)
-        case other:
-            assert_never(other)
+    return (_FROM_WEIGHTS[spec.normaliser](spec, x[0], p, g),)
+
+
+#: The gradient of the scores, of a specification, scores, weights and the gradient of these; others take a tape.
+_FROM_WEIGHTS: dict[str, Callable[..., Array]] = {
+    "softmax": lambda spec, s, p, g: scores.softmax_gradient(p, g, spec.base),
+    "sigmoid": lambda spec, s, p, g: scores.sigmoid_gradient(p, g),
+    "relu": lambda spec, s, p, g: scores.relu_gradient(s, g),
+    "sparsemax": lambda spec, s, p, g: scores.sparsemax_gradient(p, g),
+    "entmax": lambda spec, s, p, g: scores.entmax15_gradient(p, g),
+}
 
 
 #: The rules by name of step.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from operator import mul
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from symattn.arrays.array import Array
 from symattn.attention import latent, masks, norms, projections, scores, softmax
@@ -252,23 +252,16 @@ def weighing(flow: Flow) -> None:
 def _weigh(spec: Attention) -> Callable[..., Any]:
     # Without a mask no row is empty, so the plain quotient suffices.
     fully_masked = spec.fully_masked if spec.masks_anything else "nan"
-    match spec.normaliser:
-        case "sigmoid":
-            return partial(softmax.sigmoid_weights, bias=0 if spec.bias else None, stabilised=spec.stabilised)
-        case "relu":
-            return softmax.relu_weights
-        case "sparsemax":
-            return partial(softmax.sparsemax, fully_masked=fully_masked)
-        case "entmax":
-            return partial(softmax.entmax15, fully_masked=fully_masked)
-        case "softmax" if spec.sink == "zero":
+    if not spec.is_softmax:
+        weights = softmax.NORMALISERS[spec.normaliser].weights
+        return partial(weights, bias=spec.bias, stabilised=spec.stabilised, fully_masked=fully_masked)
+    match spec.sink:
+        case "zero":
             return partial(softmax.sink_weights, sink=0, stabilised=spec.stabilised, base=spec.base)
-        case "softmax" if spec.sink == "given":
+        case "given":
             return lambda s, sink: softmax.sink_weights(s, of_rows(spec, sink), spec.stabilised, spec.base)
-        case "softmax":
+        case None:
             return partial(softmax.softmax, stabilised=spec.stabilised, fully_masked=fully_masked, base=spec.base)
-        case other:
-            assert_never(other)
 
 
 def of_rows(spec: Attention, sink: Array) -> Array:
@@ -277,11 +270,9 @@ def of_rows(spec: Attention, sink: Array) -> Array:
 
 
 def _weights_formula(spec: Attention) -> str:
-    if spec.normaliser == "sigmoid":
-        return "sigmoid(@0)" if spec.bias else "sigmoid(@0 − log(n_k))"
-    if spec.normaliser == "relu":
-        return "relu(@0)/n_k"
-    return "entmax_{3/2}(@0)" if spec.normaliser == "entmax" else _with_sink(spec, spec.normaliser)
+    if spec.is_softmax:
+        return _with_sink(spec, "softmax")
+    return softmax.NORMALISERS[spec.normaliser].at_bias(spec.bias).formula
 
 
 def _with_sink(spec: Attention, word: str) -> str:
@@ -289,10 +280,9 @@ def _with_sink(spec: Attention, word: str) -> str:
 
 
 def _weights_reason(spec: Attention) -> str:
-    if spec.normaliser in ("sigmoid", "relu"):
-        return "score by score; rows need not sum to one"
     if not spec.is_softmax:
-        return "row by row; keys with low scores get nothing"
+        alone = not softmax.NORMALISERS[spec.normaliser].sums_to_one
+        return "score by score; rows need not sum to one" if alone else "row by row; keys with low scores get nothing"
     words = ["row by row"]
     if spec.sink:
         words += ["the sink takes its share, and gives nothing"]
@@ -304,12 +294,9 @@ def _weights_reason(spec: Attention) -> str:
 def _weights_entries(spec: Attention) -> str:
     """a_ij = e^{s_ij}/Σ_l e^{s_il}, or a function of one score; projections to the simplex have no such formula."""
     reason = " -- $e^{−∞} = 0$" * spec.masks_anything
-    if spec.normaliser == "sigmoid":
-        return f"out[i,j] = 1/(1 + e^{{−{'0[i,j]' if spec.bias else '{0[i,j] − log(n_k)}'}}}){reason}"
-    if spec.normaliser == "relu":
-        return "out[i,j] = max(0[i,j], 0)/n_k"
     if not spec.is_softmax:
-        return ""
+        other = softmax.NORMALISERS[spec.normaliser].at_bias(spec.bias)
+        return other.entry + reason * other.takes_exponentials
     quotient = f"out[i,j] = {spec.base or 'e'}^0[i,j]/({_total_entries(spec, 'l')})"
     if not spec.masks_anything or spec.sink or spec.fully_masked != "zeros":
         return quotient + reason

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from symattn.attention.letters_of_attention import D_K, D_MODEL, N_K, SYMBOLS
 from symattn.attention.positions.position_fields import Rotary
+from symattn.attention.softmax import NORMALISERS
 from symattn.derivations.attention.entry_formulas import entry, row_symbol
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks.printed import reproduced_by
@@ -91,18 +92,12 @@ def _scores(walk: Walk) -> Iterator[Text]:
 def _weighed(walk: Walk) -> Iterator[Text]:
     """Explain the step from scores to weights."""
     spec = walk.sheet.attention
-    match spec.normaliser:
-        case "sigmoid":
-            yield ("Each score has its weight by itself, between 0 and 1: keys do not compete.",)
-        case "relu":
-            yield ("Each score above 0 is its own weight, over the number of keys: keys do not compete.",)
-        case "sparsemax" | "entmax":
-            yield ("The weights are positive with sum 1, and 0 for keys with low scores: softmax gives each key "
-                   "something.",)  # fmt: skip
-        case _:
-            makes = "Softmax makes a row of scores positive" + ("" if spec.sink else " with sum 1")
-            result = decided(walk, walk.pipeline["weights"], _softmax_formula(walk))
-            yield makes, *((": ", result) if result else ()), "."
+    if spec.is_softmax:
+        makes = "Softmax makes a row of scores positive" + ("" if spec.sink else " with sum 1")
+        result = decided(walk, walk.pipeline["weights"], _softmax_formula(walk))
+        yield makes, *((": ", result) if result else ()), "."
+    else:
+        yield (NORMALISERS[spec.normaliser].why,)
     if spec.sink:
         yield ("The sink takes weight and has no value: a query that finds nothing need not attend to anything "
                "(symattn derive sinks).",)  # fmt: skip

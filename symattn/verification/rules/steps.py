@@ -232,11 +232,6 @@ def in_other_fields(spec: Attention) -> Iterator[Mistake]:
             yield in_fields(step, words, **fields)
 
 
-_NORMALISERS = {
-    "softmax": "a softmax", "sparsemax": "sparsemax", "entmax": "entmax (1.5)", "relu": "ReLU", "sigmoid": "a sigmoid",
-}  # fmt: skip
-
-
 def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
     """Yield a condition on the specification, the step to blame, the words, and the fields that differ."""
     position, scale = spec.position, 1 if spec.scale is None else spec.scale
@@ -249,8 +244,9 @@ def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
     yield spec.score == "distance", "score", words, {"score": "dot", "scale": scale}
     words = "all columns of queries and keys are multiplied, not the first ones"
     yield spec.truncate is not None, "score", words, {"truncate": None}
+    titles = {"softmax": "a softmax"} | {name: other.title for name, other in softmax.NORMALISERS.items()}
     usual = plain and spec.base is None and spec.stabilised and not spec.lse
-    for other, noun in _NORMALISERS.items() if usual or not spec.is_softmax else ():
+    for other, noun in titles.items() if usual or not spec.is_softmax else ():
         words = f"{noun} is taken in place of the requested normaliser"
         yield other != spec.normaliser, "normalize", words, {"normaliser": other}
     yield spec.sink is not None, "sink", "the sink is left out", {"sink": None}
