@@ -22,6 +22,7 @@ import numpy as np
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.notes import note
 from symattn.arrays.planes import Planes
+from symattn.arrays.residues.field import Work
 from symattn.document.errors import InputError, Refused, SymattnError
 from symattn.programs.frameworks import INTERPRETER, Tensor, import_torch
 from symattn.programs.graphs import torch_reader
@@ -31,6 +32,7 @@ from symattn.programs.names import Function
 from symattn.verification.semantics import OUTSIDE
 
 _APART = 40  # an address is the number of a storage times 2⁴⁰, plus the place in it, in bytes
+_LIGHTER = 16  # arrays of tiles that count as one
 _EMPTY = ("aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided")
 #: A handle of the interpreter: the data of a variable of a kernel, and their type.
 Handle = Any
@@ -199,9 +201,23 @@ class _Run:
         self._torch.set_num_threads(1)  # threads do not survive copying the process
         given = [self._tensor(x) for x in places]
         named = {name: self._tensor(x) for name, x in keywords.items()}
-        with self._interpreter(), self._dispatch(), np.errstate(all="ignore"):
+        with self._interpreter(), self._dispatch(), self._lighter(), np.errstate(all="ignore"):
             result = function(*given, **named)
-        return self._array(result)
+            return self._array(result)
+
+    @contextmanager
+    def _lighter(self) -> Iterator[None]:
+        """Count the many arrays of tiles as less work than the few of a function that has no tiles."""
+        field = getattr(self._kind, "field", None)
+        if field is None:
+            yield
+            return
+        whole = field.work
+        field.work = Work(_LIGHTER * whole.left)
+        try:
+            yield
+        finally:
+            whole.left, field.work = field.work.left / _LIGHTER, whole
 
     def _tensor(self, x: Value) -> Value:
         if not isinstance(x, self._kind):
@@ -277,12 +293,11 @@ class _Run:
             self.launches += 1
             ready.clear()
             operators.kernel = executor.fn.__name__
-            every = [*zip(executor.arg_names, places, strict=False), *keywords.items()]
-            for name, x in every:
-                for leaf in _leaves([getattr(x, "base", x)]):
-                    if isinstance(leaf, self._torch.Tensor):
-                        self._memory.block(leaf).name = name
-            with self._disabled():
+            with importlib.import_module("torch.utils._python_dispatch")._disable_current_modes():
+                for name, x in (*zip(executor.arg_names, places, strict=False), *keywords.items()):
+                    for leaf in _leaves([getattr(x, "base", x)]):
+                        if isinstance(leaf, self._torch.Tensor):
+                            self._memory.block(leaf).name = name
                 return launch(executor, *places, **keywords)
 
         def converted(x: Value) -> Value:
@@ -309,9 +324,6 @@ class _Run:
             ):
                 stack.enter_context(patch.object(target, name, new))
             yield
-
-    def _disabled(self) -> Any:
-        return importlib.import_module("torch.utils._python_dispatch")._disable_current_modes()
 
 
 def _leaves(x: Value) -> Iterator[Value]:
@@ -495,13 +507,13 @@ class _Operators:
         return np.asarray(at // width)
 
     def create_masked_load(
-        self, pointers: Handle, mask: Handle, other: Handle, cache_policy: object = None, is_volatile: bool = False
+        self, pointers: Handle, mask: Handle, other: Handle, *rest: object, **more: object
     ) -> Handle:
         element, shape = pointers.get_element_ty(), pointers.data.shape
         block, at, seen = met = self._met("reads", pointers, mask)
         if not element.is_floating():
             real = self._real(pointers, met)
-            return self._own["create_masked_load"](self._builder, real, mask, other, cache_policy, is_volatile)
+            return self._own["create_masked_load"](self._builder, real, mask, other, *rest, **more)
         filled = np.zeros(shape) if other is None else np.broadcast_to(other.data, shape)
         beyond = np.broadcast_to(mask.data, shape).astype(bool) & ~seen.reshape(shape)
         if beyond.any():
@@ -514,10 +526,10 @@ class _Operators:
         spread = values[np.maximum(np.cumsum(seen) - 1, 0)].reshape(shape)
         return self._made(np.where(seen.reshape(shape), spread, filled), element)
 
-    def create_masked_store(self, pointers: Handle, value: Handle, mask: Handle, cache_policy: object = None) -> Any:
+    def create_masked_store(self, pointers: Handle, value: Handle, mask: Handle, *rest: object) -> Any:
         block, at, seen = met = self._met("writes", pointers, mask)
         if not pointers.get_element_ty().is_floating():
-            return self._own["create_masked_store"](self._builder, self._real(pointers, met), value, mask, cache_policy)
+            return self._own["create_masked_store"](self._builder, self._real(pointers, met), value, mask, *rest)
         if block is not None and len(at):
             values = self._memory.lifted(np.broadcast_to(value.data, pointers.data.shape).reshape(-1))
             block.write(self._floats(pointers, block, at), values if seen.all() else values[seen])

@@ -86,6 +86,7 @@ class Session:
     trial: Trial | None = None  # what the bits show, in half precision
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
+    wrong_platform: str = ""  # why no outputs in floats are judged, although they were computed
 
     def __post_init__(self) -> None:
         self.promised = self.domain
@@ -384,19 +385,27 @@ def _check_usable(session: Session) -> None:
 
 
 def _check_runtime(session: Session) -> None:
-    """Raise ``Unusable`` for a wrong output if the platform under the function computes wrongly itself."""
+    """Leave floats out if the platform under the function computes wrongly itself, and an output is wrong.
+
+    Raises ``Unusable`` unless residues agree, on which the platform computes nothing.
+    """
     wrong = session.known or session.beyond or (session.trial and session.trial.fault)
     runtime = next((r.outcome.runtime for r in session.records if r.outcome.runtime), "")
-    if wrong and runtime:
-        raise Unusable(f"{session.runner.describe()} is not judged: {runtime}")
+    if not wrong or not runtime:
+        return
+    if not session.settled:
+        raise Unusable(f"{session.runner.describe()} is not judged: {runtime}{hints.differing(session.identity)}")
+    session.records, session.beyond, session.trial, session.wrong_platform = [], None, None, runtime
 
 
 def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     subject = session.subject
     notes = tuple(dict.fromkeys((*_notes(session), *subject.notes(session, bool(results)))))
-    seen: tuple[StepPower, ...] = () if results else subject.power(session)
+    seen: tuple[StepPower, ...] = () if results or session.wrong_platform else subject.power(session)
     missing: tuple[str, ...] = ()
-    if not results:
+    if session.wrong_platform:
+        missing = (f"Outputs in floats are not judged: {session.wrong_platform}",)
+    elif not results:
         option = "raise --time-limit" if session.late else "raise --budget" if session.finding.struck else ""
         missing = (*power.lacking(dict(_counts(session)), seen, option), *_open(session))
         if any(session.is_small(r.case) for r in session.late):

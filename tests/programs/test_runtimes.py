@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,6 +77,27 @@ def test_it_is_no_fault_of_a_function(replaced: Any) -> None:
     with pytest.raises(CannotRun, match=r"by_bits\(q, k, v\) is not judged: numpy"):
         verify(by_bits, **how)
     assert not verify(attention, **how).faults
+
+
+def only_in_floats(q: Any, k: Any, v: Any, scale: float = 1.0) -> Any:
+    def product(a: Any, b: Any) -> Any:
+        return of_bits(a, b) if a.dtype.name == "bfloat16" else a @ b
+
+    s = product(q, k.T) * (scale / np.sqrt(q.shape[-1]))
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return (e / e.sum(-1, keepdims=True)) @ v
+
+
+def test_residues_speak_where_a_runtime_multiplies_wrong(replaced: Any) -> None:
+    how: Any = {"dtype": "bfloat16", "framework": "numpy", "layout": "nd", "examples": 0, "budget": 1}
+    replaced(of_bits)
+    with np.errstate(all="ignore"):
+        report = verify(only_in_floats, **how)
+        with pytest.raises(CannotRun, match=r"numpy .*; on residues it differs from the specification \(.* elements"):
+            verify(partial(only_in_floats, scale=1.01), **how)
+    assert (report.verdict.value, [check.name for check in report.checks]) == ("undecided", ["semantics"])
+    assert report.checks[0].epsilon is not None
+    assert "numpy" in report.missing[0]
 
 
 def test_an_interpreter_counts_for_what_it_runs(monkeypatch: Any) -> None:

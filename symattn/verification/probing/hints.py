@@ -84,6 +84,13 @@ def unexplained(found: IdentityResult | None) -> Iterator[str]:
         )
 
 
+def differing(found: IdentityResult | None) -> str:
+    """Return the end of a sentence on a function that is not judged: that residues differ, or ""."""
+    if found is None or found.difference is None:
+        return ""
+    return f"; on residues it differs from the specification ({_where(found.difference)})"
+
+
 def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
     """Yield notes on what residues show, and for which inputs, or why they were not run."""
     if found is None:
