@@ -184,7 +184,8 @@ class _Chosen(Numbers):
 
 def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool = True) -> Cells:
     """Enumerate the cells at small sizes, and at those at which the code branches: for equations (``equal``) until a
-    doubt arises, for bounds to collect numbers at which the first side may not be below the second."""
+    doubt arises, for bounds to collect numbers at which the first side may not be below the second; only an equation
+    between entries without known numbers leaves these in doubt."""
     worlds: list[Numbers] = []
     begun: list[Path] = []
     doubt, defined = "", True
@@ -197,10 +198,10 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
             worlds += more
             defined = defined and differences is not None and not any(path.may_be(*d) for d in path.demands)
             if doubt or len(begun) == (CELLS if equal or not declared.sorts() else _OF_BOUNDS):
-                doubt = doubt or f"there are more than {len(begun)} cells"
+                doubt = doubt or f"there are more than {len(begun)} cells" * equal
                 break
     except (Refused, Undecided, InputError, TooMany, sympy.PolynomialError) as reason:
-        doubt, defined = f"its cells were not walked: {reason}", False
+        doubt, defined = f"its cells were not walked: {reason}" * equal, False
     return Cells(tuple(worlds), doubt, defined, any(path.constraints for path in begun))
 
 
@@ -260,7 +261,7 @@ def _tried(
         return [], ""
     symbols = {t for x in (*undecided, *(c for _, c in path.constraints)) for t in x.free_symbols}
     result = _numbers(path.constraints, sorted(symbols, key=str), literals)
-    where = ", ".join(f"{x} {relation} 0" for relation, x in path.constraints) or "nothing is compared"
+    where = _written(path.constraints) or "nothing is compared"
     inner = _inside([(">", x) if relation == "≥" else (relation, x) for relation, x in path.constraints])
     full = inner is not None and all(relation != "=" for relation, _ in path.constraints)
     doubt = "" if result else f"no numbers were tried where {where}"
@@ -277,7 +278,7 @@ def _cancels(x: object) -> bool:
 def _broken(
     path: Path, letters: _Letters, differences: Sequence[object] | None, literals: Sequence[Fraction]
 ) -> tuple[list[Numbers], str]:
-    """Return numbers in a cell at which a difference may be 0 or more, and no doubt."""
+    """Return numbers in a cell at which a difference may be 0 or more, and a doubt if an equation has no known ones."""
     result: list[Numbers] = []
     for x in dict.fromkeys(map(sympy.expand, differences or ()) if path.constraints else ()):
         within: list[list[Constraint]] = [[*path.constraints, (relation, x)] for relation in (">", "≥")]
@@ -286,10 +287,20 @@ def _broken(
         elif sympy.count_ops(x) > _OPERATIONS:
             continue
         for constraints in within:
-            symbols = sorted({t for _, c in constraints for t in c.free_symbols}, key=str)
+            symbols = _symbols(constraints)
             with suppress(Refused, sympy.PolynomialError):
                 result += [_Chosen(letters, one) for one in _numbers(constraints, symbols, literals, _FEW)[:1]]
-    return result, ""
+    equations = [x for relation, x in path.constraints if relation == "="]
+    missed = equations and not result and not _numbers(path.constraints, _symbols(path.constraints), literals, _FEW)
+    return result, f"no numbers were tried where {_written(path.constraints)}" if missed else ""
+
+
+def _symbols(constraints: Sequence[Constraint]) -> list[Any]:
+    return sorted({t for _, x in constraints for t in x.free_symbols}, key=str)
+
+
+def _written(constraints: Sequence[Constraint]) -> str:
+    return ", ".join(f"{x} {relation} 0" for relation, x in constraints)
 
 
 def _numbers(
@@ -304,12 +315,26 @@ def _numbers(
         solved = [_inside(constraints, Random(seed)) or {} for seed in range(_POINTS)]
         return [{**one, **outcome} for one, outcome in zip(drawn(_POINTS), solved, strict=False)] or solved
     functions = [(relation, _in_floats(tuple(symbols), x)) for relation, x in constraints]
-    zeros = [x for relation, x in constraints if relation == "="]
 
-    holds = partial(_holds, functions, zeros)
-    result = list(islice(filter(holds, drawn(draws)), _POINTS))
+    holds = partial(_holds, functions, [x for _, x in constraints])
+    result = list(islice(filter(holds, (_at_roots(constraints, one) for one in drawn(draws))), _POINTS))
     lines = _on_lines([f for _, f in functions], [*drawn(_LINES)]) if not result else ()
     return result or list(islice(filter(holds, lines), 1))
+
+
+def _at_roots(constraints: Sequence[Constraint], one: dict[Any, Fraction]) -> dict[Any, Fraction]:
+    """Return these numbers with one letter of each equation replaced by a rational root, if it has any."""
+    fixed: set[object] = set()
+    values = {t: sympy.Rational(v.numerator, v.denominator) for t, v in one.items()}
+    for x in sorted((x for relation, x in constraints if relation == "="), key=lambda x: len(x.free_symbols)):
+        for t in sorted(x.free_symbols - fixed, key=str):
+            left = x.subs({other: value for other, value in values.items() if other != t})
+            roots = sorted(sympy.Poly(left, t).ground_roots()) if left.is_polynomial(t) and left.has(t) else ()
+            if roots:
+                values[t] = roots[-1]
+                break
+        fixed |= x.free_symbols
+    return {t: Fraction(int(v.p), int(v.q)) for t, v in values.items()}
 
 
 def _on_lines(
@@ -351,8 +376,8 @@ def _wild(symbols: Sequence[Any], random: Random, literals: Sequence[Fraction]) 
     return {t: draw(random, 1, sign, *more)[0] for t, sign in zip(symbols, signs, strict=True)}
 
 
-def _holds(functions: Sequence[tuple[str, Any]], zeros: Sequence[Any], one: Mapping[Any, Fraction]) -> bool:
-    """Return whether the constraints hold at these numbers; ``zeros`` exactly, as floats are 0 near a root, too."""
+def _holds(functions: Sequence[tuple[str, Any]], every: Sequence[Any], one: Mapping[Any, Fraction]) -> bool:
+    """Return whether the constraints hold at these numbers; zeros exactly, as floats are 0 near a root, too."""
     try:
         values = [(relation, f(*map(float, one.values()))) for relation, f in functions]
     except (ArithmeticError, ValueError):
@@ -360,7 +385,7 @@ def _holds(functions: Sequence[tuple[str, Any]], zeros: Sequence[Any], one: Mapp
     if not all(x == 0 if relation == "=" else x > 1e-9 or (x == 0 and relation == "≥") for relation, x in values):
         return False
     exactly = {t: sympy.Rational(v.numerator, v.denominator) for t, v in one.items()}
-    return all(sympy.expand(x.subs(exactly)) == 0 for x in zeros)
+    return all(sympy.expand(x.subs(exactly)) == 0 for x, (_, value) in zip(every, values, strict=True) if value == 0)
 
 
 def _decided(x: Any) -> bool:

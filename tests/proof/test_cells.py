@@ -23,6 +23,11 @@ def unless(condition: Any, x: Any) -> Any:
     return xp(x).where(condition, x + 1, x)
 
 
+def strictly(x: Any) -> Any:
+    """1 where x > 0, else 0."""
+    return xp(x).where(x > 0, 0 * x + 1, 0 * x)
+
+
 def median(x: Any, y: Any, z: Any) -> Any:
     return xp(x).maximum(least(x, y), least(xp(x).maximum(x, y), z))
 
@@ -70,6 +75,12 @@ FALSE: dict[str, tuple[Declared, Sides]] = {
     "the middle of three": (THREE, lambda x, y, z: (unless(median(x, y, z) == 97, x), x)),
     "one order of three": (THREE, lambda x, y, z: (relu(x - y - 60) * relu(y - z - 60), 0 * x)),
     "a corner of a box": (VECTOR, lambda x: (least(relu(top(x) - 444), 1), 0 * top(x))),
+    "two comparisons that differ at a tie alone": (
+        TWO,
+        lambda x, y: (strictly(xp(x).exp(x) - 3 * xp(x).exp(y)), 1 - strictly(3 * xp(x).exp(y) - xp(x).exp(x))),
+    ),
+    "two comparisons that differ at a root": (ONE, lambda x: (strictly(x * x - 2), 1 - strictly(2 - x * x))),
+    "two equations at once": (TWO, lambda x, y: (unless((7 * x == 41) & (x * y == 3), x), x)),
     "weights that tie": (TWO, lambda x, y: (unless(xp(x).exp(x) == xp(x).exp(y + 9), x), x)),
 }
 

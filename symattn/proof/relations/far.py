@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache
+from heapq import nlargest
 from itertools import islice, product
 from math import inf, isqrt, log, prod
 from random import Random
@@ -23,6 +24,7 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.namespace import Lacking, Namespace
 from symattn.arrays.planes import Size
 from symattn.document.errors import Refused, Undecided
+from symattn.document.notation import Name, within
 from symattn.proof.drawing import Sign
 from symattn.proof.relations import beyond
 from symattn.proof.relations.comparing import Closer
@@ -35,6 +37,7 @@ _GROUPS = (13, 17, 19, 23, 29, 31), (97, 101, 103, 107, 109, 113)  # of each axi
 _SINGLE = 4  # one in so many groups is a single place
 _LARGEST = 10**30
 _DOUBLED = [2**k for k in range(100)]
+_WAVES = 1024  # the most sizes that are tried one by one where a sine or cosine of sizes is taken
 _POWERS = (2, 4, 7, 12, 18, 30)  # of ten, taken as sizes
 _SEVERAL = 12  # draws of several sizes
 _NAMED = 24  # sizes at and around the printed numbers, if no entries are drawn; otherwise _FEW
@@ -255,7 +258,10 @@ def peaks(near: Callable[[int], float], every: Sequence[int]) -> Iterator[int]:
 
 
 def turning(compiled: Compiled, bounds: Sequence[Link], base: Mapping[str, int]) -> Iterator[Far]:
-    """Yield sizes, which alone a bound is about, at which its sides come nearest to each other."""
+    """Yield sizes, which alone a bound is about, at which its sides come nearest to each other; a search between
+    doubled sizes needs few turning points, so that with sines or cosines each size is tried."""
+    nodes = within(*(side for x in bounds for side in (x.left, x.right)))
+    waves = any(isinstance(x, Name) and x.base in ("cos", "sin") for x in nodes)
     for sort in compiled.declared.sorts():
 
         @cache
@@ -268,7 +274,8 @@ def turning(compiled: Compiled, bounds: Sequence[Link], base: Mapping[str, int])
                         gaps += [float(y.mid()) for y in gap.flat]
             return max(gaps)
 
-        yield from (Far({**base, sort: n}, 0, compiled.declared) for n in peaks(near, _DOUBLED))
+        every = nlargest(_FEW, range(1, _WAVES), key=near) if waves else peaks(near, _DOUBLED)
+        yield from (Far({**base, sort: n}, 0, compiled.declared) for n in every)
 
 
 DRAWS = 11  # of entries, for each sizes

@@ -352,8 +352,7 @@ def _checked(
 
 def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> bool:
     """Compare numbers from every cell, in which all comparisons of entries have the same result, for equations or for
-    bounds; return whether a side is undefined in one. Raises FalseStep, and Undecided if a cell leaves an equation in
-    doubt."""
+    bounds; return whether a side is undefined in one. Raises FalseStep, and Undecided if a cell leaves a doubt."""
     undefined, equal = False, links_[0].sign == "="
     compiled = concerned(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
     declared = compiled.declared
@@ -368,7 +367,7 @@ def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link
         with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
             if meets(compiled, where, world):
                 undefined |= _decisive(compiled, links_, [world])[1]
-    if equal and walked.doubt and walked.compares:
+    if walked.doubt and walked.compares:
         raise Undecided(walked.doubt)
     return undefined
 
