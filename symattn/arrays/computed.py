@@ -19,6 +19,7 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
+from symattn.arrays.special import Undefined
 from symattn.document.errors import Undecided
 
 Rounding = Callable[[str, Any], Any]
@@ -97,7 +98,9 @@ def _kind(rounding: Rounding, order: Random) -> type[Computed]:
 
 
 def nearest(f: Format, x: Any) -> Any:
-    """Return the number of the format nearest to the number in a ball; ±∞ and NaN stay. Raises Undecided."""
+    """Return the number of the format nearest to that in a ball; ±∞ and NaN stay, 0/0 is NaN. Raises Undecided."""
+    if isinstance(x, Undefined):
+        return flint.arb("nan")
     if not x.is_finite():
         return x
     if abs(x) > Ball.scalar(2 * f.power_beyond):

@@ -16,13 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from symattn.arrays import kind
-from symattn.arrays.formats import Format
 from symattn.document.errors import Refused
 from symattn.document.evidence import Evidence, Grade
-from symattn.document.model import Text
 from symattn.proof.certified import accepted
 from symattn.proof.premises import Alike
-from symattn.proof.statement import all_true
 from symattn.proof.theorem import Decision, Refutation
 
 COMMUTING = frozenset({"+", "×", "max"})
@@ -172,43 +169,3 @@ def _placed(x: RoundedTerm, table: dict[tuple[Any, ...], int]) -> int:
 
 def _number(x: object) -> float:
     return float(np.asarray(x.numpy() if hasattr(x, "numpy") else x).astype(np.float64)[0])
-
-
-# -- statements about number formats, checked in each of the named formats ---------------------------------------------
-Holds = Callable[[Format], Any]
-
-
-@dataclass(frozen=True)
-class InFormats:
-    """A statement checked in each format: ``holds`` maps a format to its truth, ``false`` to that of the false variant.
-
-    Each returns a truth value or an array of them. The false variant is refuted by one format in which it fails.
-    """
-
-    formats: tuple[str, ...]
-    holds: Holds
-    false: Holds
-    looked_at: str = ""
-    argument: Text = ()
-
-    def decide(self) -> Decision:
-        wrong = self._first(self.holds, False)
-        if wrong:
-            return Decision(Evidence(Grade.REFUTED, wrong.removeprefix("in ")))
-        if not self.formats:
-            return Decision(Evidence(Grade.UNDECIDED, "no format is named"))
-        where = (f"{self.looked_at} " if self.looked_at else "") + ", ".join(self.formats)
-        return Decision(Evidence(Grade.CHECKED, where), (self.argument,) if self.argument else ())
-
-    def refute(self) -> Refutation:
-        wrong = self._first(self.false, False)
-        return Refutation(bool(wrong), wrong)
-
-    def witness(self) -> str:
-        return self._first(self.holds, True)
-
-    def _first(self, holds: Holds, truth: bool) -> str:
-        """Return the first format in which ``holds`` has this truth value, or "" if there is none."""
-        cases = ((name, all_true(holds(Format(name)))) for name in self.formats)
-        with np.errstate(all="ignore"):
-            return next((f"in {name}" for name, result in cases if result is truth), "")

@@ -67,6 +67,7 @@ class AsPrinted:
     def _is_plain(self, claim: PrintedClaim) -> bool:
         """Return whether a claim is an equation without conditions other than definitions."""
         equal = all(sign == "=" for sign, _ in claim.relation.rest) and not claim.denied and not claim.only
+        equal &= not self.letters.formats
         return equal and {*claim.conditions} <= {*self.statement.definitions} and self.statement.reads(claim.relation)
 
     @cached_property

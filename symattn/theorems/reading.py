@@ -276,6 +276,10 @@ class Statement:
 
     def _asked(self, claim: PrintedClaim) -> Evidence:
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
+        if claim.format:
+            if claim.format not in glossary.formats:
+                raise NotRead(f"{text(relation)}: {claim.format} is none of its formats")
+            glossary = replace(glossary, formats=(claim.format,))
         if _tends(relation):
             return self._limit(claim)
         where = [*self._concerning(relation)]
@@ -329,6 +333,7 @@ def _shown(claim: PrintedClaim) -> nt.Node:
     parts: list[nt.Node] = [nt.Words("not always"), claim.relation] if claim.denied else [claim.relation]
     for condition in claim.conditions:
         parts += [nt.Words(("iff" if claim.only else "for") if len(parts) < 2 + claim.denied else "and"), condition]
+    parts += [nt.Words(f"in {claim.format}")] if claim.format else []
     return nt.Row(tuple(parts)) if len(parts) > 1 else claim.relation
 
 

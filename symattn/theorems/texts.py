@@ -58,7 +58,7 @@ def theorems(
     """Read the theorems of a topic.
 
     ``letters`` are glossaries by the name of a theorem or by names of their own; the one without a name is for all
-    other theorems. ``values`` are methods by name, and numbers that formulas name as ``@name``.
+    other theorems. ``values`` are methods by name.
     """
     paragraphs = re.split(r"\n\n+", typed.strip())
     return tuple(_theorem(topic, re.sub(r"\n +", " ", one).split("\n"), letters, values or {}) for one in paragraphs)
@@ -82,7 +82,7 @@ def _theorem(
         glossary = _with_gaps(glossary, gaps)
 
     def read(typed: str) -> Text:
-        return running_text(typed, glossary.roles if glossary else ARRAY_ROLES, values)
+        return running_text(typed, glossary.roles if glossary else ARRAY_ROLES)
 
     assumed = tuple(map(read, parts.get("for", ())))
     said, false, rule, why = (read(" ".join(parts.get(part, ()))) for part in ("says", "false", "rule", "why"))

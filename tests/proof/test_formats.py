@@ -16,8 +16,8 @@ from symattn.document.evidence import Grade
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.checker_bits import FORMATS
-from symattn.proof.same_bits import InFormats, Operations, RoundedTerm, SameBits
-from symattn.theorems.rounding_formats import merge_commutes
+from symattn.proof.same_bits import Operations, RoundedTerm, SameBits
+from symattn.theorems.rounding import merge_commutes
 
 KNOWN = {  # digits, largest, smallest
     "float32": (24, Fraction(2**24 - 1) * 2**104, Fraction(1, 2**149)),
@@ -52,25 +52,6 @@ def test_neighbours_are_on_both_sides(name: str):
         low, high = f.neighbours(x)
         assert low < x < high
         assert float(f.cast((low + high) / 2)) in (low, high)
-
-
-def test_what_holds_in_every_format_is_checked_there():
-    found = InFormats(NARROW, lambda f: f.digits <= 11, lambda f: f.digits <= 3, "every number of")
-    assert found.decide().evidence.grade is Grade.CHECKED
-    assert found.decide().evidence.where.startswith("every number of float16, bfloat16")
-    assert found.refute().counterexample == "in float16"
-    assert found.witness() == "in float16"
-
-
-def test_what_fails_in_one_format_is_refuted_there():
-    found = InFormats(NARROW, lambda f: [True, f.digits != 4], lambda f: True)
-    assert found.decide().evidence.grade is Grade.REFUTED
-    assert found.decide().evidence.where == "float8_e4m3fn"
-    assert not found.refute().refuted
-
-
-def test_no_format_shows_nothing():
-    assert InFormats((), lambda f: True, lambda f: True).decide().evidence.grade is Grade.UNDECIDED
 
 
 # -- the same bits -----------------------------------------------------------------------------------------------------

@@ -13,25 +13,23 @@ import pytest
 
 from symattn.arrays.formats import NARROW, Format
 from symattn.attention.softmax import softmax as soft
-from symattn.document.errors import Undecided
 from symattn.document.evidence import Grade
 from symattn.document.formulas import formula
 from symattn.document.model import Paragraph, Result, Text
-from symattn.document.notation import Decimal, Fence, Node, Relation, call, commas, equals, name, node, relation
+from symattn.document.notation import Fence, Node, Relation, call, commas, equals, name, node, relation
 from symattn.document.text import plain_text, text
 from symattn.proof.coq.coq_judges import CoqJudgement
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import RelationQuestion, judged, recorded
+from symattn.proof.relations.printed_roundings import overflow
 from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.as_printed import AsPrinted, read
 from symattn.theorems.coq import _why_not
 from symattn.theorems.documents import blocks
 from symattn.theorems.reading import Statement, _where
-from symattn.theorems.rounding import nearest, underflow
-from symattn.theorems.rounding_formats import overflow
 from symattn.theorems.runner import decide_one
 from symattn.theorems.texts import letters_of, theorems
 from tests.lanes import one_in
@@ -395,7 +393,7 @@ def test_dot_products_in_any_order_are_within_the_bound(name: str):
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_every_exponential_is_on_the_side_of_the_threshold_that_its_argument_is_on(name: str):
     f = Format(name)
-    high, low = overflow(f), underflow(f)
+    high, low = overflow(f), f.smallest / 2
     for x in f.numbers().astype(np.float64)[::17]:
         y = flint.arb(float(x)).exp()
         assert bool(y >= _ball(high)) == (x >= log(high))
@@ -460,15 +458,24 @@ def test_sums_products_and_maxima_commute(name: str):
             assert np.array_equal(x.astype(np.float64), y.astype(np.float64), equal_nan=True)
 
 
-# -- digits ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", NARROW)
+def test_scaling_by_a_power_of_two_commutes_with_rounding(name: str):
+    """power-of-two-scale-exact, on every pair of an 8-bit format and on many of a wider one."""
+    f = Format(name)
+    every = f.numbers()
+    x, y = every[:, None], every[None, :: 1 + every.size // 257]
+    for k in (1, 3):
+        c, least = f.cast(2.0**-k), float(f.smallest_normal) * 2**k
+        with np.errstate(all="ignore"):
+            normal = [abs(z.astype(np.float64)) >= least for z in (x, y)]
+            for scaled, result in (((x * c) * y, x * y), (x * (y * c), x * y), (x * c + y * c, x + y)):
+                size = abs(result.astype(np.float64))
+                told = normal[0] & normal[1] & (size >= least) & np.isfinite(size)
+                assert told.sum() > 100
+                assert (scaled == result * c)[told].all()
 
 
-def test_digits_are_rounded_correctly():
-    assert nearest(lambda: flint.arb(2).log(), 5) == Decimal("0.69315")
-    assert nearest(lambda: -(flint.arb(2).log()), 2) == Decimal("-0.69")
-    assert nearest(lambda: flint.arb(100) / 3, 1) == Decimal("33.3")
-
-
-def test_digits_that_cannot_be_told_are_not_invented():
-    with pytest.raises(Undecided):
-        nearest(lambda: flint.arb("0.15 +/- 0.001"), 1)
+def test_the_mask_constant_of_float16_is_infinite_beside_every_number_from_sixteen_on():
+    every = Format("float16").numbers()
+    with np.errstate(over="ignore"):
+        assert (np.isneginf(every - np.float16(65504)) == (every <= -16)).all()

@@ -229,7 +229,7 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
 
     def work(reader: Reader) -> None:
         reader.touched, reader.measured = letters, sorts
-        for side in (relation.first, *(side for _, side in relation.rest)):
+        for side in (relation.first, *(side for sign, side in relation.rest if sign != "≈")):
             reader.read(side)
 
     small = Numbers(dict.fromkeys(compiled.declared.sorts(), 2), balls=True)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from itertools import product
+from fractions import Fraction
+from itertools import islice, product
 
 from symattn.arrays.ball import precision
 from symattn.arrays.notes import assigned, listening, meeting
@@ -146,7 +147,7 @@ def judged(question: RelationQuestion, known: Mapping[Link, Evidence] | None = N
     g = question.glossary
     matrices = frozenset({*g.given, *g.defined})
     letters = tuple(g.index), tuple(g.sizes), matrices
-    exact = g.example or (bool(g.formats) and not any(mentions(question.relation, key, g) for key in g.given))
+    exact = g.example or (bool(g.formats) and not g.given)
     record(
         DecidedRelation(
             question.relation, question.of, *letters, exact=exact, equal=question.equal, number=question.number
@@ -172,7 +173,7 @@ def decided(question: RelationQuestion, known: Mapping[Link, Evidence] | None = 
 # -- for all sizes ----------------------------------------------------------------------------------------------------
 def _general(question: RelationQuestion) -> Evidence:
     compiled = Compiled(question.glossary, question.sized)
-    every = links(question.relation)
+    every = [bound for link in links(question.relation) for bound in _as_bounds(link)]
     for link in every:
         if link.sign != "=" and link.sign not in SMALLER:
             raise Unread(f"the sign {link.sign}")
@@ -189,6 +190,18 @@ def _general(question: RelationQuestion) -> Evidence:
     if question.glossary.laws:
         raise NotDecided(f"{text(question.relation)} is not proved under every law that was assumed")
     return _checked(compiled, every, drawn, question.sharp)
+
+
+def _as_bounds(link: Link) -> list[Link]:
+    """Return the bounds of the numbers that are rounded to the digits after ≈; other links as they are."""
+    negative = isinstance(link.right, nt.Neg)
+    digits = link.right.body if isinstance(link.right, nt.Neg) else link.right
+    if link.sign != "≈" or not isinstance(digits, nt.Decimal):
+        return [link]
+    half = Fraction(1, 2 * 10 ** len(digits.digits.partition(".")[2]))
+    printed, zero = Fraction(digits.digits) * (-1 if negative else 1), nt.node(0)
+    low, high = nt.Number(printed - half), nt.Number(printed + half)
+    return [Link(zero, "<", link.left - low), Link(zero, "<", high - link.left)]
 
 
 def _where(question: RelationQuestion, compiled: Compiled) -> str:
@@ -236,13 +249,14 @@ def all_of(proved: Iterable[Evidence]) -> Evidence:
 
 def _in_each_format(question: RelationQuestion, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
     """Check a relation about number formats in each format."""
-    g = question.glossary
+    g, constant = question.glossary, not where and not question.glossary.given
     places = []
     for name in g.formats or ("",):
         compiled = Compiled(replace(g, formats=(name,) if name else ()), question.sized)
-        drawn = list(_worlds(compiled))
+        drawn = list(islice(_worlds(compiled), _ENOUGH if constant else None))
         places.append(_checked(compiled, every, drawn, question.sharp, where, question.only).where)
-    return Evidence(Grade.CHECKED, f"{places[0]}, in {', '.join(g.formats)}" if g.formats else places[0])
+    names = ", ".join(g.formats)
+    return Evidence(Grade.CHECKED, names if constant else f"{places[0]}, in {names}" if g.formats else places[0])
 
 
 def _under_conditions(

@@ -24,7 +24,7 @@ from symattn.proof.relations.draws import Drawn, sizes
 from symattn.proof.relations.part_values import Found, Several, Unread, Value
 from symattn.proof.relations.reader import Reader
 
-_SEEDS = 12
+_SEEDS = 24
 _AROUND = ((0, 0), (1, 60), (-1, 60), (1, 8), (-1, 8))
 _BITS = 128  # of logarithms of the ends of a format
 _WIDER = 4096  # bits, if a ball does not decide what it is rounded to

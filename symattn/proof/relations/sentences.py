@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Any
 
 from symattn.document import notation as nt
@@ -22,17 +23,19 @@ _GIVEN = ("condition", "iff")
 _BETWEEN = frozenset(("some", "any", "all", "every", "a", "an", "the", "real"))
 _CONTINUING = frozenset(("", "and"))
 _SIGNS = {">": "positive", "≥": "nonnegative"}
+_IN_FORMAT = re.compile(r" in (b?float\w+)")
 
 
 @dataclass(frozen=True)
 class PrintedClaim:
     """A relation that a text claims under conditions; ``denied``: the text says that it does not hold; ``only``: it
-    holds under these conditions and no others."""
+    holds under these conditions and no others; ``format``: the number format in which it is claimed, "" for every."""
 
     relation: Relation
     conditions: tuple[Relation, ...] = ()
     denied: bool = False
     only: bool = False
+    format: str = ""
 
 
 def claims(words: Text) -> list[PrintedClaim]:
@@ -41,30 +44,34 @@ def claims(words: Text) -> list[PrintedClaim]:
     condition, and so are those that follow it after "and" or a comma."""
     result: list[PrintedClaim] = []
     for clause in _clauses(words):
-        conditions = tuple(r for kind, r in clause if kind in _GIVEN)
-        only = any(kind == "iff" for kind, _ in clause)
-        result += [PrintedClaim(r, conditions, kind == "denied", only) for kind, r in clause if kind not in _GIVEN]
+        conditions = tuple(r for kind, r, _ in clause if kind in _GIVEN)
+        only = any(kind == "iff" for kind, _, _ in clause)
+        result += [
+            PrintedClaim(r, conditions, kind == "denied", only, name) for kind, r, name in clause if kind not in _GIVEN
+        ]
     return result
 
 
 def conditions(words: Text) -> list[Relation]:
     """Return the conditions and definitions of a text."""
-    return [r for clause in _clauses(words) for kind, r in clause if kind in _GIVEN]
+    return [r for clause in _clauses(words) for kind, r, _ in clause if kind in _GIVEN]
 
 
-def _clauses(words: Text) -> Iterator[list[tuple[str, Relation]]]:
-    clause: list[tuple[str, Relation]] = []
+def _clauses(words: Text) -> Iterator[list[tuple[str, Relation, str]]]:
+    """Yield the relations of each clause, with their kind and, for "in float16" after one, the name of the format."""
+    clause: list[tuple[str, Relation, str]] = []
     kind = "claim"
-    for part in words:
+    for part, after in zip_longest(words, words[1:], fillvalue=""):
         if isinstance(part, str):
             if re.search("[;.:]", part):
-                if ":" not in part or any(k not in _GIVEN for k, _ in clause):
+                if ":" not in part or any(k not in _GIVEN for k, *_ in clause):
                     yield clause
                     clause = []
                 kind = "claim"
             kind = _kind(part, kind)
+        in_format = _IN_FORMAT.match(after) if isinstance(after, str) else None
         for relation in relations(part):
-            clause.append((kind, relation))
+            clause.append((kind, relation, in_format[1] if in_format else ""))
     yield clause
 
 

@@ -8,12 +8,15 @@ import pytest
 from symattn.arrays.ball import precision
 from symattn.arrays.formats import FORMATS, Format
 from symattn.document.evidence import Grade
-from symattn.document.formulas import formula
+from symattn.document.formulas import formula, running_text
 from symattn.document.notation import Relation
 from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import RelationQuestion, judged
 from symattn.proof.relations.printed_roundings import _near, fl
-from symattn.theorems.rounding_formats import FORMAT_LETTERS
+from symattn.proof.relations.sentences import claims
+from symattn.theorems.reading import Statement
+from symattn.theorems.rounding import FORMAT_LETTERS
 
 LETTERS = FORMAT_LETTERS.also({"y": ""}, formats=("float16", "bfloat16"))
 MODEL = LETTERS.also({"w": ""}, formats=(), families={"fl": fl}).where("u = 1/(2 + e^w)")
@@ -53,6 +56,33 @@ def test_what_is_so_in_every_format(claim: str, where: str) -> None:
 def test_what_is_not_so_in_some_format(claim: str, where: str) -> None:
     with pytest.raises(FalseStep):
         judged(asked(claim, where))
+
+
+@pytest.mark.parametrize(
+    ("digits", "right"), [("11.090111", True), ("11.090112", False), ("11.09", True), ("−11.09", False)]
+)
+def test_digits_are_those_of_the_rounded_number(digits: str, right: bool) -> None:
+    claim = RelationQuestion(
+        relation(f"log((2 − u) 2^{{e_max}}) ≈ {digits}"), FORMAT_LETTERS.also(formats=("float16",))
+    )
+    if right:
+        assert judged(claim).grade is Grade.CHECKED
+    else:
+        with pytest.raises(FalseStep):
+            judged(claim)
+
+
+def test_digits_of_a_number_of_no_format_are_proved() -> None:
+    assert judged(RelationQuestion(relation("log(2) ≈ 0.6931"), Glossary())).grade is Grade.PROVED
+
+
+def test_a_claim_in_a_format_is_read_there() -> None:
+    said = running_text("$fl(10^9) = ∞$ in float16, and $fl(10^9) = ∞$", FORMAT_LETTERS.roles)
+    within, everywhere = claims(said)
+    statement = Statement(FORMAT_LETTERS, (), said, ())
+    assert statement.decided(within).evidence
+    with pytest.raises(FalseStep):
+        statement.decided(everywhere)
 
 
 def test_the_model_of_rounding_errs_as_much_as_it_may() -> None:
