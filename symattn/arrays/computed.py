@@ -89,11 +89,8 @@ def _kind(rounding: Rounding, order: Random) -> type[Computed]:
     class RoundedResult(Computed):
         pass
 
-    RoundedResult.rounding, RoundedResult.order, RoundedResult.xp = (
-        staticmethod(rounding),
-        order,
-        Namespace(RoundedResult),
-    )
+    RoundedResult.rounding, RoundedResult.order = staticmethod(rounding), order
+    RoundedResult.xp = Namespace(RoundedResult)
     return RoundedResult
 
 

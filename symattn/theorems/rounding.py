@@ -70,7 +70,7 @@ THEOREMS = of_file(
         "low-precision-sum-stagnates": FORMAT_LETTERS.also(formats=NARROW),
         "masked-row-nan": FORMAT_LETTERS.also(
             {"x": "n_k"},
-            index={"j": "n_k", "l": "n_k"},
+            index={"j": "n_k"},
             defined={"s": lambda reader: 0 * reader.array("x") - reader.letter("∞").array},
         ),
         "fp16-mask-constant": FORMAT_LETTERS.also({"s": ""}, formats=("float16",)),

@@ -404,13 +404,6 @@ def _ball(x: Fraction) -> flint.arb:
     return flint.arb(flint.fmpq(x.numerator, x.denominator))
 
 
-def test_the_threshold_of_float16_is_not_its_largest_number():
-    assert overflow(Format("float16")) == 65520
-    assert np.isfinite(np.float16(65519.99))
-    with np.errstate(over="ignore"):
-        assert np.isinf(np.float16(65520.0))
-
-
 @pytest.mark.parametrize("keys", [2, 3, 100])
 def test_weights_saturate_from_the_gap_on_and_not_much_before(keys: int):
     gap = 25 * log(2) + log(keys - 1)

@@ -153,6 +153,7 @@ ENTRYWISE: Mapping[str, Callable[[Any, Any], Any]] = {
     "sign": lambda xp, a: xp.sign(a) if hasattr(xp, "sign") else xp.where(a == 0, a, a / xp.maximum(a, -a)),
     "exp": lambda xp, a: xp.exp(a),
     "tanh": lambda xp, a: xp.tanh(a),
+    "erf": lambda xp, a: xp.erf(a),
     "cos": lambda xp, a: xp.cos(a),
     "sin": lambda xp, a: xp.sin(a),
     "sigmoid": lambda xp, a: 1 / (1 + xp.exp(-a)),
