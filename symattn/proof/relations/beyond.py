@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from math import ceil, exp, prod
+from math import ceil, exp, isqrt, prod
 from random import Random
 
 from symattn.document import notation as nt
@@ -30,6 +30,9 @@ _NAMED = 4  # printed numbers that are tried as sizes
 _ENDS = 2  # sizes tried for each sort, from each end of those that the numbers suggest
 _LARGE = 1000
 _AROUND = 24  # draws of numbers, and around them
+_TOPS = (3, 8, 15, 40, 1000)  # exponents of ten
+_LITTLE = (0, 4, 9, 17, 40)  # exponents of a tenth
+_ROOTS = 10**20  # the denominator of rounded roots
 _POWER = 7  # of e, among sizes
 _POWERS = 50  # of e, among entries
 
@@ -63,7 +66,6 @@ class Neighbourhood(Drawn):
     """Draws of entries around one of the printed numbers, its multiples and parts: of both signs, or positive."""
 
     numbers: tuple[Fraction, ...] = ()
-    each = 2  # draws for a number
 
     def _entry(self, random: Random, low: int) -> Fraction:
         near = self.numbers[self.seed // 2 % len(self.numbers)] * Fraction(
@@ -74,27 +76,108 @@ class Neighbourhood(Drawn):
 
 
 class Exactly(Neighbourhood):
-    """Draws of entries that are a printed number, 1 or 0, if positive the number or 1; or all the number."""
-
-    each = 6
+    """Draws of entries that are a printed number; or one of them, 1 or 0, of both signs, if positive not 0."""
 
     def _entry(self, random: Random, low: int) -> Fraction:
-        every = (self.numbers[self.seed // self.each], Fraction(1), Fraction(0))
-        return random.choice(every[:2] if low > 0 else every) if self.seed % self.each else every[0]
+        turn, which = divmod(self.seed, len(self.numbers))
+        few = (self.numbers[which], Fraction(1), Fraction(0))[: 2 if low > 0 else 3]
+        every = (few[:1], few, few, (*self.numbers, *few))[min(turn, 3)]
+        return random.choice(every) * (-1 if turn == 2 and low < 0 and random.random() < 0.5 else 1)
+
+
+class _Wild(Drawn):
+    """Draws of numbers with which exact ones would take long."""
+
+    def __init__(self, sizes: dict[str, int], seed: int) -> None:
+        super().__init__(sizes, seed)
+        self.wild = True
+
+
+class Magnitude(_Wild):
+    """Draws of numbers of all magnitudes, 10^±1000 among them: one for all, for each array, or for each entry."""
+
+    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+        way, which = divmod(self.seed, len(_TOPS))
+        top, own = _TOPS[which], Random(f"{self.seed} {name}")
+        several = [-top, 0, top, own.randint(-top, top)]
+        self.exponents = ([top], [-top], [own.choice(several)], several)[way % 4]
+        self.signs = ((1,), (-1,) if way < 6 else (1, -1))[way // 4 if sign == "real" else 0]
+        return super()._entries(name, lengths, sign)
+
+    def _entry(self, random: Random, low: int) -> Fraction:
+        return random.randint(1, 9) * random.choice(self.signs) * Fraction(10) ** random.choice(self.exponents)
+
+
+class Related(_Wild):
+    """Draws in which arrays of one shape are equal, opposite or multiples, or nearly so; or all entries of one."""
+
+    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+        own, shared, low = (
+            Random(f"{self.seed} {name}"),
+            Random(f"{self.seed}"),
+            {"positive": 1, "real": -9}.get(sign, 0),
+        )
+        constant, little = shared.random() < 0.3, Fraction(1, 10 ** _LITTLE[self.seed % len(_LITTLE)])
+        times = own.choice((1, 1, 1, 2, Fraction(1, 3), *((-1, -2) if low < 0 else ())))
+        one = Fraction(shared.randint(max(low, 1), 9), 7)
+        every = [one if constant else Fraction(shared.randint(low, 9), 7) for _ in range(prod(lengths))]
+        return [times * x + little * own.choice((0, 1, own.randint(0, 9))) for x in every]
+
+
+class Diagonal(Drawn):
+    """Draws of matrices that are 0 but on a diagonal, the entries there being equal, or with orthogonal rows of ±1."""
+
+    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+        rows, columns = lengths[-2:] if len(lengths) > 1 else (0, 0)
+        if not rows:
+            return super()._entries(name, lengths, sign)
+        least, shift = int(sign == "positive"), Random(f"{self.seed} {name}").randrange(2)
+
+        def entry(i: int, j: int) -> int:
+            if self.seed % 2 and sign == "real":
+                return -1 if (i & j).bit_count() % 2 else 1
+            return (1, _LARGE)[self.seed // 2] if j == (i + shift) % columns else least
+
+        one = [Fraction(entry(i, j)) for i in range(rows) for j in range(columns)]
+        return one * (prod(lengths) // len(one))
 
 
 def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction, ...]:
-    """Return the numbers and fractions in formulas and in the definitions of their letters, and exponentials of these,
-    rounded; neither 0 nor 1."""
+    """Return what the parts without letters of formulas and of the definitions of their letters come to, and
+    exponentials of these, rounded; neither 0 nor 1."""
     bodies = [d.body for d in glossary.defined.values() if isinstance(d, LetterDefinition)]
     spoken = [meaning.body for meaning in glossary.spoken.values()]
-    numbers = (x for x in nt.within(*every, *bodies, *spoken) if isinstance(x, (nt.Number, nt.Decimal)))
-    result = {abs(Fraction(x.value if isinstance(x, nt.Number) else x.digits)) for x in numbers}
-    parts = ((x.numerator, x.denominator) for x in nt.within(*every, *bodies, *spoken) if isinstance(x, nt.Over))
-    result |= {abs(Fraction(a.value) / Fraction(b.value)) for a, b in parts
-               if isinstance(a, nt.Number) and isinstance(b, nt.Number) and b.value}  # fmt: skip
+    result = {abs(x) for x in map(_number, nt.within(*every, *bodies, *spoken)) if x is not None}
     powers = {Fraction(round(exp(x))) for x in result if 1 < x <= _POWERS}
     return tuple(sorted((result | powers) - {0, 1}))
+
+
+def _number(x: Node) -> Fraction | None:
+    """Return the value of a formula without letters, of a root rounded; None for others, and beyond 10^±1000."""
+    match x:
+        case nt.Number(value):
+            return value
+        case nt.Decimal(digits):
+            return Fraction(digits) if digits not in ("nan", "inf") else None
+        case nt.Sum(parts) | nt.Product(parts):
+            values = [*map(_number, parts)]
+            known = [y for y in values if y is not None]
+            work = sum if isinstance(x, nt.Sum) else prod
+            return Fraction(work(known)) if len(known) == len(values) else None
+        case nt.Neg(body) | nt.Fence("round", body, None):
+            inner = _number(body)
+            return -inner if inner and isinstance(x, nt.Neg) else inner
+        case nt.Over(a, b):
+            above, below = _number(a), _number(b)
+            return above / below if above is not None and below else None
+        case nt.Power(a, b):
+            base, power = _number(a), _number(b)
+            whole = base and power and power.denominator == 1 and abs(power) * (len(str(base)) - 1) <= _TOPS[-1]
+            return base ** int(power) if base and power and whole else None
+        case nt.Root(body):
+            square = _number(body)
+            return Fraction(isqrt(int(square * _ROOTS**2)), _ROOTS) if square and square > 0 else None
+    return None
 
 
 def worlds(
@@ -103,12 +186,14 @@ def worlds(
     """Yield draws of zeros, large entries and entries near the numbers, at two sizes; then each sort past the numbers,
     the others at 2: far past them if everything is ``flat``, with one axis at most."""
     sorts = declared.sorts()
-    turns = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in ((3, 2), (2, 3))]
-    for lengths in [x for x in begins if fits(declared, x)][:2] or turns:
+    turns = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in ((3, 2), (2, 3))[: 1 + bool(sorts)]]
+    turns = [x for x in begins if fits(declared, x)][:2] or turns
+    for turn, lengths in enumerate(turns):
         yield from (Zero(lengths, 0), OneRow(lengths, 0))
         yield from (Large(lengths, seed) for seed in range(4))
-        for kind, near in ((Exactly, (Fraction(1), *numbers)), (Neighbourhood, numbers)):
-            for seed in range(min(kind.each * len(near), _AROUND)):
+        yield from (kind(lengths, seed) for kind, count in _KINDS for seed in range(turn, count, len(turns)))
+        for kind, near, each in ((Exactly, (Fraction(1), *numbers), 5), (Neighbourhood, numbers, 2)):
+            for seed in range(min(each * len(near), max(_AROUND, 2 * len(near)))):
                 world = kind(lengths, seed)
                 world.numbers = near
                 yield world
@@ -119,6 +204,9 @@ def worlds(
             lengths = {s: n if s == sort else 2 for s in sorts}
             if fits(declared, lengths):
                 yield from (Drawn(lengths, 1), Drawn(lengths, 4), OneRow(lengths, 0), OneRow(lengths, 1))
+
+
+_KINDS = ((Magnitude, 8 * len(_TOPS)), (Related, 2 * len(_LITTLE)), (Diagonal, 4))
 
 
 def fits(declared: Declared, lengths: Mapping[str, int]) -> bool:

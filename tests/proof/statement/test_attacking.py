@@ -75,6 +75,19 @@ def test_what_fails_at_one_size_or_for_one_permutation_is_refuted(typed: str) ->
         judged(RelationQuestion(formula(typed), SHUFFLED, where=where))  # type: ignore[arg-type]
 
 
+MAGNITUDES = [
+    *("a ≤ 10^{30}", "a² + b² ≤ 10^{60}", "log(1 + a²) ≤ 500", "a/(1 + |a|) ≤ 1 − 10^{−60}", "tanh(a) ≤ 1 − 10^{−90}"),
+    *("KL(p, q) ≤ 10^{10}", "KL(p, q) ≥ 10^{−20} TV(p, q)", "‖x − y‖² ≥ 10^{−12} ‖x‖²", "TV(p, q) ≤ 1 − 10^{−40}"),
+    *("max(s) − min(s) ≤ 10^{12}", "lse(s) ≥ max(s) + 10^{−50}", "relu(a − 10^{9}) relu(10^{9} + 1 − a) = 0"),
+]
+
+
+@pytest.mark.parametrize("typed", MAGNITUDES)
+def test_what_fails_for_tiny_huge_or_nearly_equal_numbers_is_refuted(typed: str) -> None:
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula(typed), LETTERS))  # type: ignore[arg-type]
+
+
 def test_a_permutation_has_the_size_that_is_set() -> None:
     judged(RelationQuestion(formula("Π Π Π Π Π Π x = x"), SHUFFLED, {"n": 3}))  # type: ignore[arg-type]
     with pytest.raises(FalseStep, match="false at"):
