@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING
@@ -125,19 +126,19 @@ def tried_apart(
         return _not_tried(str(error))
 
     def tests() -> Iterator[IdentityResult]:
-        for sizes in stages:
-            yield (result := _quietly(lambda: test(sizes)))  # noqa: B023 - called at once
-            if not result.agrees:
-                break
+        for sizes in (*stages, None):
+            if sizes := program.kinds.further() if sizes is None else sizes:
+                yield (result := _quietly(lambda: test(sizes)))  # noqa: B023 - called at once
+                if not result.agrees:
+                    break
 
     try:
         results: list[IdentityResult] = apart(tests, seconds) if copied else list(tests())
     except NotDone as error:
         return _not_tried(str(error))
-    first, last = results[0], results[-1]
-    if last is first or last.agrees is None:
-        return first
-    return first.joined(last) if last.agrees else last
+    if results[-1].agrees is False:
+        return results[-1]
+    return reduce(lambda one, other: one.joined(other) if other.agrees else one, results)
 
 
 def _quietly(test: Callable[[], IdentityResult]) -> IdentityResult:

@@ -23,6 +23,7 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.notes import note
 from symattn.arrays.planes import Planes
 from symattn.arrays.residues.field import Work
+from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError, Refused, SymattnError
 from symattn.programs.frameworks import INTERPRETER, Tensor, import_torch
 from symattn.programs.graphs import torch_reader
@@ -32,36 +33,47 @@ from symattn.programs.names import Function
 from symattn.verification.semantics import OUTSIDE
 
 _APART = 40  # an address is the number of a storage times 2⁴⁰, plus the place in it, in bytes
+_USUAL = 32  # the longest tiles of which the usual sizes have several
 _LIGHTER = 16  # arrays of tiles that count as one
 _EMPTY = ("aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided")
 #: A handle of the interpreter: the data of a variable of a kernel, and their type.
 Handle = Any
 
 
-def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
-    """Return a converter of functions of tensors to functions of arrays of a kind.
+class Kernels:
+    """A converter of functions of tensors to functions of arrays of a kind.
 
     A function that launches no kernel is exported, as it is where Triton is not loaded.
     """
-    exported: list[Callable[[Function, type[Planes]], Function]] = []  # made if needed, since that takes seconds
 
-    def make(function: Function, kind: type[Planes]) -> Function:
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self._exported: Callable[[Function, type[Planes]], Function] | None = None  # made if needed: it takes seconds
+        self._tile = 0
+
+    def make(self, function: Function, kind: type[Planes]) -> Function:
+        """Return the function for arrays of a kind."""
+
         def called(*places: Value, **keywords: Value) -> Value:
-            if not exported:
-                run = _Run(kind, dtype)
+            if self._exported is None:
+                run = _Run(kind, self._dtype)
                 try:
                     result = run.called(function, places, keywords)
                 except Exception as error:  # a user's function may raise anything
                     if run.launches:
                         raise (run.refusal or _cause(error)) from error
                 if run.launches:
+                    self._tile = min(self._tile or run.longest, run.longest)
                     return result
-                exported.append(torch_reader.on_kinds(dtype))
-            return exported[0](function, kind)(*places, **keywords)
+                self._exported = torch_reader.on_kinds(self._dtype)
+            return self._exported(function, kind)(*places, **keywords)
 
         return called
 
-    return make
+    def further(self) -> Sequence[Sizes]:
+        """Return sizes of several tiles, if those of the kernels that ran are longer than the usual sizes."""
+        n = self._tile
+        return (Sizes(n + 2, 2 * n + 3, 4, 3, 6),) if n > _USUAL else ()
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -193,7 +205,7 @@ class _Run:
         self._kind, self._dtype = kind, getattr(self._torch, dtype)
         self._memory = _Memory(kind)
         self._context = Context(kind.lift(0))
-        self.launches = 0
+        self.launches = self.longest = 0  # the longest range in a kernel
         self.refusal: SymattnError | None = None  # of an operator of torch
 
     def called(self, function: Function, places: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
@@ -286,6 +298,7 @@ class _Run:
         """Put the operators of floats in the place of the interpreter's own, and the shadow in that of memory."""
         module: Any = sys.modules[INTERPRETER]
         operators = _Operators(module, self._memory)
+        ranges = module.InterpreterBuilder.create_make_range
         launch, pointer, patch_language = module.GridExecutor.__call__, module._implicit_cvt, module._patch_lang
         ready: set[int] = set()  # modules of the language that this launch has patched
 
@@ -299,6 +312,10 @@ class _Run:
                         if isinstance(leaf, self._torch.Tensor):
                             self._memory.block(leaf).name = name
                 return launch(executor, *places, **keywords)
+
+        def ranged(builder: Any, dtype: Any, start: int, stop: int) -> Handle:
+            self.longest = max(self.longest, stop - start)
+            return ranges(builder, dtype, start, stop)
 
         def converted(x: Value) -> Value:
             result = pointer(x)
@@ -320,6 +337,7 @@ class _Run:
                 (module.GridExecutor, "__call__", launched),
                 (module, "_implicit_cvt", converted),
                 (module, "_patch_lang", patched),
+                (module.InterpreterBuilder, "create_make_range", ranged),
                 *operators.patches(),
             ):
                 stack.enter_context(patch.object(target, name, new))

@@ -8,7 +8,7 @@ its jaxpr. A new language is one file with a ``Dialect``, and a row here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,7 @@ from symattn.programs.frameworks import INTERPRETER, Tensor, Tensors, is_of_jax
 from symattn.programs.names import Function
 
 if TYPE_CHECKING:
+    from symattn.bounds.inputs import Sizes
     from symattn.programs.graphs.running import Graph  # most programs are functions, which need no graphs
 
 
@@ -73,10 +74,14 @@ def read(source: object) -> Graph:
 
 
 class OnKinds(NamedTuple):
-    """A function on every kind of array: ``make`` returns it for one; ``copied``: it runs in a copied process, too."""
+    """A function on every kind of array: ``make`` returns it for one; ``copied``: it runs in a copied process, too.
+
+    ``further`` returns sizes at which a run at the usual ones shows that it should be tried as well.
+    """
 
     make: Callable[[Function, type[Planes]], Function]
     copied: bool = True
+    further: Callable[[], Sequence[Sizes]] = tuple
 
 
 def on_kinds(function: Function, how: Convention) -> OnKinds:
@@ -98,7 +103,8 @@ def on_kinds(function: Function, how: Convention) -> OnKinds:
         if INTERPRETER in sys.modules:  # it may launch kernels of Triton
             from symattn.programs import kernels
 
-            return OnKinds(kernels.on_kinds(how.dtype))
+            of_kernels = kernels.Kernels(how.dtype)
+            return OnKinds(of_kernels.make, further=of_kernels.further)
         from symattn.programs.graphs import torch_reader
 
         return OnKinds(torch_reader.on_kinds(how.dtype))

@@ -131,3 +131,12 @@ def test_a_mistake_is_named(functions: Any) -> None:
     module = functions("<= i[:, None] + n_k - n_q", "< i[:, None] + n_k - n_q")
     report = verify(module.output, Attention(causal=True, heads=2), layout="bhnd", framework="torch", budget=20)
     assert [fault.step for fault in report.faults] == ["mask"]
+
+
+def test_kernels_of_long_tiles_run_at_sizes_of_several(functions: Any) -> None:
+    module = functions("<= i[:, None] + n_k - n_q", "<= tl.arange(0, T)[:, None] + n_k - n_q")
+    module.T = 64
+    request = Request(spec=Attention(causal=True), framework="torch", layout="bhnd")
+    found = target(module.output, request).semantics(Attention(causal=True), 100.0)
+    assert found.difference is not None
+    assert found.difference.sizes.n_q > 64
