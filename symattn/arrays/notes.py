@@ -97,6 +97,12 @@ def meet_remainder(length: Polynomial, modulus: int, compared: int) -> int:
     return int(value_at(length, result.sizes) % modulus)
 
 
+def meet_quotient(length: Polynomial, divisor: int) -> int:
+    """Record where the quotient of a length, rounded down, changes; return it. Raises Refused if no sizes are set."""
+    remainder = meet_remainder(length, divisor, 0)
+    return int((value_at(length, _meeting.get().sizes) - remainder) / divisor)  # type: ignore[union-attr, arg-type]
+
+
 def any_way() -> bool:
     """Return whether only the sizes that the code asks for matter, not how its letters compare."""
     result = _meeting.get()

@@ -30,6 +30,7 @@ _APART = 1e-6  # a larger difference of floats, relative to the largest there, i
 EACH, SEVERAL = 64, 6  # every size up to EACH is tried in floats; products of at most SEVERAL named numbers
 EXACT = 9  # the largest size in exact numbers
 EXACTLY_AT, CONFIRMED = 64, 256  # the largest sizes at which differences are confirmed in exact numbers and in balls
+_LADDER = tuple(round(EACH * 2 ** (k / 3)) for k in range(1, 16))  # larger ones, as far as arrays may have them
 _LOOKED_AT = 12  # the most differences that are examined again
 _ENOUGH = 3  # exact points of a spot check at which both sides are equal
 _SILENT = 12  # points in a row that floats cannot run
@@ -202,13 +203,13 @@ def _fits(declared: Declared, sizes: Mapping[str, int]) -> bool:
 def _points(declared: Declared, brought: NamedNumbers, top: int, highest: int) -> Iterator[tuple[dict[str, int], int]]:
     """Yield sizes and seeds: many small ones, then large ones as long as arrays stay below ``ENTRIES``.
 
-    Each size runs through all small numbers, and through those that the statement names, their products and cubes, and
-    the neighbours of all these.
+    Each size runs through all small numbers, a ladder of larger ones, and through those that the statement names,
+    their products and cubes, and the neighbours of all these.
     """
     random, sorts = Random(1), declared.sorts()
     named_sizes = brought.sizes[:SEVERAL]
     result = {*brought.sizes, *(a * b for a in named_sizes for b in named_sizes), *(a**3 for a in named_sizes)}
-    lengths = sorted({*range(1, EACH + 1), *(n + k for n in result if n <= LARGEST for k in (-1, 0, 1))})
+    lengths = sorted({*range(1, EACH + 1), *_LADDER, *(n + k for n in result if n <= LARGEST for k in (-1, 0, 1))})
     alone = ({s: n if s == sort else 2 for s in sorts} for sort in sorts for n in lengths)
     for seed, sizes in enumerate([*map(dict, brought.branches), *alone]):
         if _fits(declared, sizes):

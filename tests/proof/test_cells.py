@@ -46,6 +46,18 @@ FALSE: dict[str, tuple[Declared, Sides]] = {
     "a remainder that is not 0": (VECTOR, lambda x, n: (x + 1 if n % 16 == 5 and n > 70 else x, x)),
     "small remainders": (VECTOR, lambda x, n: (x + 1 if n % 30 < 2 and n > 99 else x, x)),
     "a remainder of a product": (MATRIX, lambda x, n, m: (x + 1 if n * m % 64 == 0 and n > m > 1 else x, x)),
+    "a quotient of sizes that is rounded down": (VECTOR, lambda x, n: ((n + 110) // 111 * x, (n // 111 + 1) * x)),
+    "a sum of entries that a size allows": (
+        VECTOR,
+        lambda x, n: (
+            xp(x).where(xp(x).sum(x) == n * n + 3, n // 9 + 0 * xp(x).sum(x), 0 * xp(x).sum(x)),
+            0 * xp(x).sum(x),
+        ),
+    ),
+    "a window that grows with its size": (
+        VECTOR,
+        lambda x, n: (xp(x).where(xp(x).arange(n) < 70 + n // 3, x, 0 * x), x),
+    ),
     "a size that is too large to be tried": (MATRIX, lambda x, n, m: (x + 1 if n == 1900 and m == 1800 else x, x)),
     "a root of 2": (ONE, lambda x: (unless(x * x == 2, x), x)),
     "a circle": (TWO, lambda x, y: (unless(x * x + y * y == 3, x), x)),

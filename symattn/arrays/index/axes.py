@@ -18,7 +18,7 @@ from typing import Any
 
 from symattn.arrays.index.building import add, as_written, constant, multiply
 from symattn.arrays.index.expressions import Count, Expression
-from symattn.arrays.notes import any_way, meet_branch, meet_remainder
+from symattn.arrays.notes import any_way, meet_branch, meet_quotient, meet_remainder
 from symattn.document.errors import Meaningless, Refused, Undecided
 
 Factor = str | int
@@ -155,6 +155,18 @@ class Linear(Compared):
 
     __rmul__ = __mul__
 
+    def __floordiv__(self, other: object) -> int:
+        """Divide and round down, while sizes decide comparisons. Raises Refused otherwise."""
+        if any_way() and isinstance(other, int) and other > 0:
+            return meet_quotient(self.coefficients, other)
+        raise Refused(f"indexed: {self} // {other} is not known to be a whole number")
+
+    def __mod__(self, other: object) -> Remainder:
+        """Return what can be compared, while sizes decide comparisons. Raises Refused otherwise."""
+        if any_way() and isinstance(other, int) and other > 0:
+            return Remainder(self, other)
+        raise Refused(f"indexed: {self} % {other} is not known")
+
     def __abs__(self) -> Linear:
         raise Refused(f"indexed: {self} is a length in letters, and the code needs a number")
 
@@ -240,7 +252,14 @@ class Axis(Compared):
     def __rmul__(self, other: object) -> Any:
         return axis(other) * self if isinstance(other, int) else self.kind.lift(self) * other
 
-    def __floordiv__(self, other: object) -> Axis:
+    def __floordiv__(self, other: object) -> Axis | int:
+        """Divide exactly; else round down, while sizes decide comparisons. Raises Refused otherwise."""
+        try:
+            return self._divided(other)
+        except Refused:
+            return self.linear() // other
+
+    def _divided(self, other: object) -> Axis:
         """Divide exactly by a factor of a product, or k equal groups of blocks by k. Raises Refused for others."""
         by = axis(other)
         if len(self.blocks) == 1 and len(by.blocks) == 1:
@@ -261,11 +280,9 @@ class Axis(Compared):
     def __mod__(self, other: object) -> int | Remainder:
         """Return 0 if the length is a multiple. Raises Refused if not, unless sizes decide comparisons."""
         try:
-            self // other
+            self._divided(other)
         except Refused:
-            if not (any_way() and isinstance(other, int) and other > 0):
-                raise
-            return Remainder(self.linear(), other)
+            return self.linear() % other
         return 0
 
     def __int__(self) -> int:

@@ -153,7 +153,7 @@ def worlds(
         attack = Attack(compiled, bounds, where, lengths, seed)
         yield from attack.points()
         for strict in (True, False):
-            yield from attack.meetings(strict)
+            yield from filter(attack.is_declared, attack.meetings(strict))
         touched |= attack.touched
     if touched:
         first = text(bounds[0].left)
@@ -242,6 +242,15 @@ class Attack:
                 if unseen and not any(abs(self._room(bounds, one)[1]) < _EQUAL for one in simple):
                     unseen = False
                     yield self._nearer(rows[n], axes[n], bounds)
+
+    def is_declared(self, world: Placed) -> bool:
+        """Return whether entries that are declared positive or nonnegative are; rounding may have changed that."""
+        positive, nonnegative = self.compiled.declared.positive, self.compiled.declared.nonnegative
+        return all(
+            x > 0 or (x == 0 and name not in positive)
+            for name in (*positive, *nonnegative)
+            for x in world.given.get(name, ())
+        )
 
     def _touches(self, point: Any, axis: Any, bounds: Sequence[Link]) -> bool:
         """Return whether the sides, in balls, are 10⁹ times as near to each other here as on both sides along the axis,

@@ -55,6 +55,20 @@ def test_a_sharp_bound_is_not_refuted(typed: str) -> None:
     judged(RelationQuestion(formula(typed), LETTERS))  # type: ignore[arg-type]
 
 
+SIGNED = letters_of("new | a, b, x n | sizes n | positive a | nonnegative b", {})
+
+
+@pytest.mark.parametrize("typed", ["a + 1 > 1", "1/a ≥ 0", "a + b > 0", "a b ≥ 0", "a + b² + 1 > 1"])
+def test_entries_that_are_positive_stay_positive(typed: str) -> None:
+    judged(RelationQuestion(formula(typed), SIGNED))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("typed", ["b > 0", "a ≥ 1/10^9", "b + x_1² > 0"])
+def test_a_bound_of_signed_entries_is_refuted(typed: str) -> None:
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula(typed), SIGNED))  # type: ignore[arg-type]
+
+
 SHUFFLED = letters_of("new | x n, a | sizes n | permutations Π n", {})
 RARE = [
     "n² − 62 n + 961 > 0",
