@@ -27,6 +27,10 @@ Result = TypeVar("Result")
 _alone = threading.RLock()
 
 
+class OutsideDomain(Refused):
+    """Raised for the logarithm of 0, and for the root or the logarithm of a negative number."""
+
+
 class Ball(Entries):
     """Arrays of Arb balls."""
 
@@ -49,8 +53,8 @@ class Ball(Entries):
     def function(cls, name: str, x: Any) -> Any:
         if name not in FUNCTIONS:
             raise Refused(f"ball lacks {name}")
-        if x < 0 and name in ("log", "sqrt"):
-            raise Refused(f"ball: {name} of the negative number {x}")
+        if name in ("log", "sqrt") and (x < 0 or (x == 0 and name == "log")):
+            raise OutsideDomain(f"ball: {name} of {'the negative number ' if x < 0 else ''}{x}")
         result = getattr(x, name)()
         if not result.is_finite():
             raise Undecided(f"ball: {name} of {x} at {flint.ctx.prec} bits")

@@ -124,7 +124,7 @@ def thorough(
         return before
     result, doubt = _by_floats(sides, declared, brought, top, highest)
     if sorts and max(brought.sizes, default=0) > LARGEST:
-        doubt = doubt or f"sizes beyond {max(brought.sizes)}, which the statement names, were not tried"
+        doubt = doubt or f"{max(brought.sizes)}, which the statement names, and more were not tried as sizes"
     doubt = doubt or brought.doubt or _untried(declared, brought)
     return replace(before, counterexample=result, doubt=doubt)
 

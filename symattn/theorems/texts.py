@@ -34,7 +34,7 @@ from typing import Any
 from symattn.document.errors import InputError
 from symattn.document.formulas import ARRAY_ROLES, formula, running_text
 from symattn.document.model import Text
-from symattn.proof.expectation import law_with
+from symattn.proof.expectation import EntryLaw, law_with
 from symattn.proof.relations.glossary import Gap, Glossary, LetterDefinition
 from symattn.proof.theorem import Method, Theorem
 from symattn.proof.together import Together
@@ -87,7 +87,10 @@ def _theorem(
     assumed = tuple(map(read, parts.get("for", ())))
     said, false, rule, why = (read(" ".join(parts.get(part, ()))) for part in ("says", "false", "rule", "why"))
     if not said or not false or not (glossary or "by" in parts):
-        raise InputError(f"theorem {name}: what it says, its false variant, and letters or a method are needed")
+        raise InputError(
+            f"theorem {name}: what it says, its false variant, and letters or a method are needed; hint: it ends at an"
+            " empty line"
+        )
     if "by" in parts:
         methods: list[Method] = [values[parts["by"][0]]]
     else:
@@ -132,7 +135,7 @@ def letters_of(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
         elif word == "where":
             result = result.where(*APART.split(rest))
         elif word == "laws":
-            laws = _pairs(rest, lambda _, parameters: law_with(*parameters.split()))
+            laws = _pairs(rest, _law)
             parameters = {key: "" for law in laws.values() for key in law.parameters}
             result = result.also(parameters, laws=laws)
         elif word in _READ:
@@ -141,6 +144,13 @@ def letters_of(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
         else:
             result = result.also(_pairs(part, lambda _, shape: shape))
     return result
+
+
+def _law(key: str, typed: str) -> EntryLaw:
+    parameters = typed.split()
+    if len(parameters) not in (1, 2):
+        raise InputError(f"laws {key} {typed}: a letter, its deviation and, if not 0, its mean; hint: laws x σ")
+    return law_with(*parameters)
 
 
 def _with_gaps(glossary: Glossary, gaps: Sequence[str]) -> Glossary:

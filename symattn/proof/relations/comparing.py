@@ -12,10 +12,10 @@ import flint
 import numpy as np
 
 from symattn.arrays.array import Array
-from symattn.arrays.ball import Ball, precision
+from symattn.arrays.ball import Ball, OutsideDomain, precision
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.special import Undefined
-from symattn.document.errors import Refused, Undecided
+from symattn.document.errors import Refused, SymattnError, Undecided
 from symattn.document.text import equal_sizes, text
 from symattn.proof.relations.compiling import Compiled, Link
 from symattn.proof.relations.draws import KINDS
@@ -28,6 +28,7 @@ _SCALE = CLOSER // 16  # bits: of numbers beyond 2^±_SCALE a term may be lost i
 _SATURATED = ("tanh", "erf")  # these approach ±1
 _TELLING = 3  # numbers at which none is, for an equation to count as checked
 _FEW, _ENTRIES = 3, 8  # sizes, or entries of all arrays, up to which exact numbers are tried at once
+_LONG, _LINE = 9, 80  # characters of an exact entry, and of all
 _SMALL = 2.0**-80  # numbers below it may be rounding
 _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, decide nothing
 
@@ -135,7 +136,10 @@ def meets(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
 
 def _stated(compiled: Compiled, every: Sequence[Link], world: Numbers) -> Iterator[tuple[Link, list[Pair]]]:
     for link in every:
-        yield link, compiled.stated(link, world)
+        try:
+            yield link, compiled.stated(link, world)
+        except OutsideDomain as reason:
+            raise SideUndefined(f"a side of {text(link.left)} {link.sign} … is undefined") from reason
 
 
 def _near(compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair], closer: int) -> float:
@@ -144,10 +148,27 @@ def _near(compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair]
         if any(isinstance(x, Undefined) for side in (left, right) for x in side.entries.flat):
             raise SideUndefined(f"a side of {text(link.left)} {link.sign} {text(link.right)} is undefined")
         if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
-            at = equal_sizes(world.sizes) or "some numbers"
+            at = equal_sizes(world.sizes) or _entries(compiled, world) or "some numbers"
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
         least = min([least, *nearness(left, right)])
     return least
+
+
+def _entries(compiled: Compiled, world: Numbers) -> str:
+    """Return the entries of a few arrays of fixed size, long ones rounded; "" if there are many."""
+    exactly, shown = copy(world), list[str]()
+    exactly.balls = False
+    with suppress(SymattnError):
+        for key in compiled.glossary.given:
+            name = compiled.argument(key)
+            every = exactly.array(name, compiled.declared.arrays[name], compiled.declared).entries
+            digits = [*map(str, every.flat)]
+            if max(map(len, digits)) > _LONG:
+                digits = [f"{x.to_float():.6g}" for x in every.flat]
+            equal = "≈" if any("." in x or "e" in x for x in digits) else "="
+            shown.append(f"{key} {equal} {', '.join(digits) if not every.ndim else '(' + ', '.join(digits) + ')'}")
+    result = ", ".join(shown).replace("-", "−")
+    return result if len(shown) == len(compiled.glossary.given) and len(result) <= _LINE else ""
 
 
 def _holds_or_looks_closer(

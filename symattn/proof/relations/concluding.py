@@ -122,7 +122,7 @@ def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _N
     sides = compiled.sides([(left, right)])
     decision = _Proving(compiled.declared, sides, ()).decide()
     if decision.evidence.grade is Grade.REFUTED:
-        raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
+        raise FalseStep(f"{text(left)} = {text(right)}: false at {decision.evidence.where}")
     if decision.evidence.grade is Grade.PROVED:
         return ProvedRelation(_needed(decision.proofs, decision.hypotheses), (*decision.proofs, *decision.premises))
     a, b = nt.replaced(left, absolute.forms), nt.replaced(right, absolute.forms)
@@ -302,7 +302,7 @@ def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, str
     ).decide()
     grade = decision.evidence.grade
     if grade is Grade.REFUTED:
-        raise FalseStep(f"refuted: {decision.evidence.where}")
+        raise FalseStep(f"{text(smaller)} {'<' if strict else '≤'} {text(larger)}: false at {decision.evidence.where}")
     return ProvedRelation(_needed(decision.proofs), decision.premises) if grade is Grade.PROVED else None
 
 

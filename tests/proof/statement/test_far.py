@@ -2,9 +2,11 @@
 
 import pytest
 
+from symattn.document.errors import InputError
 from symattn.document.formulas import formula
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.judging import RelationQuestion, judged
+from symattn.proof.theorem import theorem
 from symattn.theorems.texts import letters_of
 
 LETTERS = letters_of(
@@ -63,3 +65,22 @@ def test_sizes_that_a_condition_asks_for_are_drawn(typed: str, where: str) -> No
 @pytest.mark.parametrize(("typed", "where"), MET)
 def test_what_holds_at_sizes_that_a_condition_asks_for_is_checked(typed: str, where: str) -> None:
     judged(RelationQuestion(formula(typed), LETTERS, where=(formula(where),)))  # type: ignore[arg-type]
+
+
+def test_a_root_or_a_logarithm_of_what_has_none_refutes_nothing() -> None:
+    letters = letters_of("new | a | sizes n", {})
+    for typed in ("log(a) ≤ a", "√a ≤ a² + 1"):
+        evidence = judged(RelationQuestion(formula(typed), letters))  # type: ignore[arg-type]
+        assert evidence.where.endswith("where both sides are defined")
+
+
+def test_a_counterexample_without_sizes_names_its_entries() -> None:
+    with pytest.raises(FalseStep, match=r"false at a = \S+$"):
+        judged(RelationQuestion(formula("a² ≥ a + 1"), letters_of("new | a", {})))  # type: ignore[arg-type]
+
+
+def test_mistakes_in_letters_are_said_by_name() -> None:
+    with pytest.raises(InputError, match="laws x : a letter, its deviation"):
+        letters_of("new | x n | laws x", {})
+    with pytest.raises(InputError, match="letters are a Glossary"):
+        theorem("t", "softmax", "says", arrays={}, false=(), false_says="", letters="new | x")
