@@ -190,3 +190,7 @@ def unmasked(q: Any, k: Any, v: Any) -> Any:
     o = torch.empty_like(q)
     rows[(len(q),)](q, k, v, o, len(k), q.shape[1] ** -0.5, D=q.shape[1], N=padded(len(k)))
     return o
+
+
+def without_kernels(q: Any, k: Any, v: Any) -> Any:
+    return torch.softmax(q @ k.mT * q.shape[-1] ** -0.5, -1) @ v

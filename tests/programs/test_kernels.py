@@ -27,6 +27,7 @@ RIGHT: dict[str, tuple[Attention, Any, Domain]] = {
     "square": (Attention(), "nd", WIDE),
     "split": (Attention(), "nd", Domain()),
     "merged_by_torch": (Attention(), "nd", Domain()),
+    "without_kernels": (Attention(), "nd", Domain()),
 }
 UNMASKED = (Attention(), "nd", Domain(square=True, same_width=True, min_width=16, width_powers_of_two=True))
 #: A function, a line in what it runs, and a mistake in it.
