@@ -177,7 +177,8 @@ def _general(question: RelationQuestion) -> Evidence:
     for link in every:
         if link.sign != "=" and link.sign not in SMALLER:
             raise Unread(f"the sign {link.sign}")
-    met = [x for relation in question.where for x in links(relation)]
+    given, met = question.glossary.given, [x for relation in question.where for x in links(relation)]
+    met.sort(key=lambda x: any(mentions(side, key, question.glossary) for side in (x.left, x.right) for key in given))
     if question.glossary.formats or question.only:
         return _in_each_format(question, every, met)
     drawn = list(_worlds(compiled, met))

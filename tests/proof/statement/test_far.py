@@ -67,6 +67,12 @@ def test_what_holds_at_sizes_that_a_condition_asks_for_is_checked(typed: str, wh
     judged(RelationQuestion(formula(typed), LETTERS, where=(formula(where),)))  # type: ignore[arg-type]
 
 
+def test_conditions_on_sizes_are_met_before_entries_are_compared() -> None:
+    where = (formula("x_1 ≥ x_2"), formula("n ≥ 2"))
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula("x_1 ≤ 1000 x_2"), LETTERS, where=where))  # type: ignore[arg-type]
+
+
 def test_a_root_or_a_logarithm_of_what_has_none_refutes_nothing() -> None:
     letters = letters_of("new | a | sizes n", {})
     for typed in ("log(a) ≤ a", "√a ≤ a² + 1"):
