@@ -38,6 +38,26 @@ def _plain_masked(q: Array, k: Array, v: Array, mask: Array) -> Array:
     return _softmax(np.where(mask, _scores(q, k), -np.inf)) @ v
 
 
+def _forbidden_only(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return _plain_masked(q, k, v, mask >= 0)
+
+
+def _added(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return _softmax(_scores(q, k) + mask) @ v
+
+
+def _with_sinks(times: Callable[[int], int]) -> Program:
+    """Attention with sinks that count several times, by the number of keys."""
+
+    def program(q: Array, k: Array, v: Array, sink: Array) -> Array:
+        s, z = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype), sink[:, None, None]
+        top = np.maximum(s.max(-1, keepdims=True), z)
+        e = np.exp(s - top)
+        return e / (e.sum(-1, keepdims=True) + times(k.shape[-2]) * np.exp(z - top)) @ v
+
+    return program
+
+
 def _padded(q: Array, k: Array, v: Array, keep: Array) -> Array:
     return _plain(q, k[keep], v[keep])
 
@@ -247,8 +267,8 @@ def _tiled_with_sink(output: bool, total: bool) -> Program:
     return program
 
 
-def _tiled(late: bool) -> Program:
-    """Tiles of 8; ``late``, the output so far is rescaled with the new tile."""
+def _tiled(late: bool, power: Callable[[Array], Array] = np.exp) -> Program:
+    """Tiles of 8, rescaled by ``power`` of a difference; ``late``, the output so far is rescaled with the new tile."""
 
     def program(q: Array, k: Array, v: Array) -> Array:
         s = _scores(q, k)
@@ -256,7 +276,7 @@ def _tiled(late: bool) -> Program:
         z, out = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
         for i in range(0, len(k), 8):
             new = np.maximum(m, s[:, i : i + 8].max(axis=1, keepdims=True))
-            a, p = np.exp(m - new), np.exp(s[:, i : i + 8] - new)
+            a, p = power(m - new), np.exp(s[:, i : i + 8] - new)
             out = (out + p @ v[i : i + 8]) * a if late else out * a + p @ v[i : i + 8]
             z, m = z * a + p.sum(axis=1, keepdims=True), new
         return out / z
@@ -541,8 +561,15 @@ _PAIRS = (
       for words, times, of_keys in (
           ("the angles are multiplied by 2π", lambda d, n: 2 * np.pi * _powers(d), lambda p: p),
           ("modulo 8; of the keys alone", lambda d, n: _powers(d), lambda p: p % 8),
+          ("rounded down to multiples of 4; of the keys alone", lambda d, n: _powers(d), lambda p: p // 4 * 4),
+          ("from the last token to the first; of the keys alone", lambda d, n: _powers(d), lambda p: p[::-1]),
+          ("the frequencies are in the opposite order", lambda d, n: _powers(d)[::-1], lambda p: p),
           ("positions of keys are those of the tile before", lambda d, n: _powers(d),
            lambda p: np.where(p < 5, p, p - 5)))),
+    _Pair(_tiled(False, np.exp2), _tiled(False), "merge", "rescaled by powers of 2 of natural maxima"),
+    _Pair(_forbidden_only, _added, "mask", "only forbids, where it is below 0", Attention(mask="additive")),
+    _Pair(_with_sinks(lambda n: -(-n // 16)), _with_sinks(lambda n: 1), "sink", "once in each tile (tiles of 16)",
+          Attention(heads=2, sink="given")),
     *(_Pair(_in_windows(keep), _in_windows(lambda j: j >= 0), "mask", words, Attention(causal=True, window=4))
       for words, keep in (("they are zeros", lambda j: j == j),)),
 )  # fmt: skip

@@ -113,8 +113,7 @@ class InDefinition(Search[DefinitionMistake]):
 
     def rules_out(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
         """Rule out a mistake only if it leaves much of the error: it may lose more digits than the definition does."""
-        wrong = judged.finding is not None and super().rules_out(judged, mistake)
-        return wrong and screening.left(self, [judged], mistake) > screening.LITTLE
+        return super().rules_out(judged, mistake) and screening.left(self, [judged], mistake) > screening.LITTLE
 
     def explains(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         """See ``judging``."""

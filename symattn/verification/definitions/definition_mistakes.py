@@ -6,7 +6,7 @@ from collections import UserList
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
-from itertools import combinations
+from itertools import combinations, permutations
 from operator import neg
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -174,12 +174,20 @@ def changes(subject: Definition) -> Iterator[DefinitionMistake]:
     for one, other in combinations(drawn, 2):
         if one.shape == other.shape and len(one.shape.split()) > 1:
             words = f"the inputs {one.name} and {other.name} are exchanged"
-            yield mistake(words, lambda run, a=one.name, b=other.name: partial(_given, run, a, b), one.step)  # type: ignore[misc]
+            of = {one.name: other.name, other.name: one.name}
+            yield mistake(words, lambda run, of=of: partial(_given, run, of), one.step)  # type: ignore[misc]
 
 
 def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
-    """Yield every operator of the grammar on every numeric input, and on every output, with the axes of the first."""
+    """Yield every operator of the grammar on every numeric input, and on every output, with the axes of the first; and
+    inputs that are read in place of others."""
     way = subject.ways[0]
+    drawn = [i for i in subject.inputs if i.made is None and i.shape]
+    for one, other in permutations(drawn, 2):
+        if one.shape == other.shape:
+            read: Callable[[Compute], Compute] = lambda run, of={one.name: other.name}: partial(_given, run, of)  # type: ignore[misc] # noqa: E731
+            words = f"the input {other.name} is read in place of {one.name}, too"
+            yield DefinitionMistake(one.step or subject.step, words, read(way), change=read, reads=one.name)
     tokens = tuple(_AXES.get(axis, "column") for axis in reversed(subject.inputs[0].shape.split()))
     for k, name in enumerate(subject.outputs):
         for operator in operators(tokens):
@@ -218,10 +226,9 @@ def _exchanged(run: Compute, i: int, j: int, /, **keywords: Any) -> tuple[Any, .
     return tuple(result)
 
 
-def _given(run: Compute, one: str, other: str, /, **keywords: Any) -> Any:
-    if one not in keywords or other not in keywords:
-        raise KeyError(one)
-    return run(**{**keywords, one: keywords[other], other: keywords[one]})
+def _given(run: Compute, of: dict[str, str], /, **keywords: Any) -> Any:
+    """Read inputs in place of others. Raises ``KeyError`` if one of them is missing."""
+    return run(**{**keywords, **{name: (keywords[name], keywords[other])[1] for name, other in of.items()}})
 
 
 def both(

@@ -89,7 +89,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         step="backward",
         inputs=(*attending.inputs(attention, layout), do, *remaining),
         outputs=("dq", "dk", "dv"),
-        costs=3,
+        costs=8,  # a derivative takes as long as so many forward passes
         ways=tuple(map(laid, _ways(spec))),
         recorded=tuple(map(laid, _recorded(attention))),
         mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from symattn.document import codec, errors
 from symattn.verification.definitions.attending import check_layout, in_front, ordered, placed, tokens_axis
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake
 from symattn.verification.definitions.definition_subject import Definition, Input
-from symattn.verification.rules.rotating import Change, Right, Tables, of_pairs, of_tables, tables_of
+from symattn.verification.rules.rotating import Right, Tables, of_pairs, of_tables, tables_of
 from symattn.verification.subject import Array, Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))
@@ -156,10 +155,6 @@ def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) ->
                 yield DefinitionMistake("position", result, partial(_in_one, run, wide, name, turn))
     for cause, change in of_tables(spec):
         yield DefinitionMistake("position", cause, partial(_other_tables, run, wide, change))
-    if spec.scaling is not None:
-        bare: Change = lambda spec, p, x, right: right(replace(spec, scaling=None), p, x)  # noqa: E731
-        cause = "the frequencies are not scaled"
-        yield DefinitionMistake("position", cause, partial(_other_tables, run, wide, bare))
 
 
 def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **keywords: Any) -> Any:

@@ -27,18 +27,25 @@ M = TypeVar("M", bound="Known")
 
 @dataclass
 class ComputedValues(Generic[T]):
-    """Values computed from objects, by their ``id``; the objects are stored too, so that their ``id`` stays unique."""
+    """Values computed from objects, by their ``id``; the objects are stored too, so that their ``id`` stays unique.
+
+    One value that is not to be kept is, until the next one: it is often needed twice in a row.
+    """
 
     results: dict[tuple[int, ...], tuple[tuple[object, ...], T]] = field(default_factory=dict)
+    latest: dict[tuple[int, ...], tuple[tuple[object, ...], T]] = field(default_factory=dict)
 
     def once(self, of: tuple[object, ...], compute: Callable[[], T], keep: bool = True) -> T:
         """Return the value for these objects, computed unless it was stored."""
         key = tuple(map(id, of))
-        if key in self.results:
-            return self.results[key][1]
+        for stored in (self.results, self.latest):
+            if key in stored:
+                return stored[key][1]
         result = compute()
         if keep:
             self.results[key] = of, result
+        else:
+            self.latest = {key: (of, result)}
         return result
 
 

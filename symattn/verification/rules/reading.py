@@ -30,6 +30,9 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         if name in names:
             mistake = in_inputs(step, words, **{name: change})
             yield leaving_some_keys(mistake) if name == "keep" else mistake
+    if spec.mask == "additive":
+        words = "the mask given only forbids, where it is below 0: its numbers are not added"
+        yield in_inputs("mask", words, mask=lambda a: np.where(a < 0, -np.inf, 0 * np.maximum(a, 0)))
     if spec.mask == "boolean" and (spec.causal or spec.padding or spec.window is not None or spec.documents):
         yield in_inputs("mask", "the mask given is inverted", mask=np.invert)
 

@@ -142,6 +142,9 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
             yield words, lambda a, p, x, right, base=base: right(replace(a, base=base), p, x)  # type: ignore[misc]
     for words, other in _STRETCHED.items() if not isinstance(spec.scaling, LinearScaling | None) else ():
         yield words, lambda a, p, x, right, other=other: tables_of(a, p, x, other=other)  # type: ignore[misc]
+    if spec.scaling is not None:
+        words = "the frequencies are not scaled"
+        yield words, lambda a, p, x, right: right(replace(a, scaling=None), p, x)
     for words, times in _UNITS.items():
         yield words, lambda a, p, x, right, times=times: tables_of(a, p, x, times=times)  # type: ignore[misc]
     if isinstance(spec.scaling, YarnScaling | NTKScaling) and spec.scaling.length:
@@ -165,6 +168,8 @@ _EXPONENTS: dict[str, Callable[[int, int, int], Fraction]] = {
         lambda pair, r, d: Fraction(-2 * pair, max(r - 2, 1)),
     "the frequencies grow with the column: the sign of their exponents is changed":
         lambda pair, r, d: Fraction(2 * pair, r),
+    "the frequencies are in the opposite order: the last pair turns fastest":
+        lambda pair, r, d: Fraction(2 * pair + 2, r) - 1,
     "all pairs have the frequency 1": lambda pair, r, d: Fraction(0),
     "the frequencies are those of all columns, not of the ones that are rotated":
         lambda pair, r, d: Fraction(-2 * pair, d),
@@ -241,9 +246,12 @@ def _places() -> dict[str, Callable[[Any], Any]]:
     }
     for name in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
         result[f"positions are rounded to {name}"] = partial(_rounded, Format(name))
-    for n in (8, 16, 32, 64, 128):
+    result["positions are counted from the last token to the first"] = lambda p: p[..., ::-1]
+    for n in (2, 4, 8, 16, 32, 64, 128):
         result[f"positions are counted modulo {n}"] = lambda p, n=n: p % n  # type: ignore[misc]
         result[f"positions end at {n - 1}: later tokens get this position too"] = lambda p, n=n: np.minimum(p, n - 1)  # type: ignore[misc]
+        result[f"positions are rounded down to multiples of {n}"] = lambda p, n=n: p // n * n  # type: ignore[misc]
+        result[f"positions are divided by {n}, without the remainder"] = lambda p, n=n: p // n  # type: ignore[misc]
     return result
 
 

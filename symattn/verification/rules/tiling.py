@@ -7,6 +7,7 @@ normalised by themselves are merged by masses, which must be e^L with L the loga
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,12 @@ def _so_far_at(maximum: str, words: str, both: tuple[str, str]) -> dict[tuple[st
 _WHEN = "rescaled when the maximum grows"
 _LAST = f"{_WHEN}, in the last tile alone"
 _ROUND = "rescaled the wrong way round, by e^(new − old maximum)"
+#: The power of the right factor by which is rescaled, and words for it.
+_POWERS = {
+    "inverse": (-1.0, _ROUND),
+    "of 2": (math.log(2), "rescaled by powers of 2 of natural maxima, not of e"),
+    "of e": (1 / math.log(2), "rescaled by powers of e of maxima in base 2"),
+}
 _LATE = "rescaled after the new tile is added to {}, not before"
 #: Maxima, other than the largest score so far, at which both r and r' are left.
 _OTHER_MAXIMA = {
@@ -56,7 +63,11 @@ _ALONE = _OTHER_MAXIMA | {
 _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     **_so_far_at("so far", f"not {_WHEN}", ("normalize", f"neither output nor sum so far is {_WHEN}")),
     **_so_far_at("last", f"not {_LAST}", ("normalize", f"neither output nor sum so far is {_LAST}")),
-    **_so_far_at("inverse", _ROUND, ("merge", f"output and sum so far are {_ROUND}")),
+    **{
+        k: v
+        for m, (_, words) in _POWERS.items()
+        for k, v in _so_far_at(m, words, ("merge", f"output and sum so far are {words}")).items()
+    },
     **_so_far_at("late", _LATE.format("it"), ("merge", f"output and sum so far are {_LATE.format('them')}")),
     ("own", "own"): ("normalize", "each tile subtracts its own maximum, and nothing is rescaled"),
     **{(maximum, maximum): ("max", words) for maximum, words in _OTHER_MAXIMA.items()},
@@ -79,6 +90,10 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
                 for first in (True, False) if {above, below} <= {"all", "so far"} else ():
                     wrong = partial(_beside_sink, edges, above, below, first)
                     yield in_steps(step, f"{result} ({words})", weights=wrong)
+                if (above, below) == ("own", "own"):
+                    yield in_steps(
+                        "sink", f"the sink counts once in each tile ({words})", weights=partial(_each_sink, edges)
+                    )
             # of two parts, the tile before has the largest score so far, and both are rescaled to the second's own
             elif not (single and {above, below} & {*_OF_TILES}) and not (
                 words == "2 parts" and {above, below} & {"before", "tile", "last", "first"}
@@ -207,6 +222,12 @@ def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> A
     return powers(above) / (at.sum(powers(below)) + sink)
 
 
+def _each_sink(edges: Edges, at: At) -> Any:
+    """Return the weights beside a sink that counts once in each tile."""
+    tiles, e = Tiles.of(edges, at), at.power(at.first - at.m)
+    return e / (at.sum(e) + at.number(len(tiles.cut) - 1) * at.power(at.z - at.m))
+
+
 def _from(at: At, tiles: Tiles, maximum: str) -> Any:
     """Return e^{s − m}, with m the maximum of all keys, of those so far, of the tile, …, as ``maximum`` says."""
     own = tiles.once("maxima", lambda: [softmax.row_max(t) for t in tiles])
@@ -219,15 +240,15 @@ def _from(at: At, tiles: Tiles, maximum: str) -> Any:
         "tile": lambda: _rescaled(own, _grown(at, tiles, own)),
         "apart": lambda: [r - m + at.top for r, m in zip(own, _so_far(at, tiles), strict=True)],
         "stale": lambda: _rescaled(_so_far(at, tiles), _grown(at, tiles, own)),
-        "inverse": lambda: [
-            2 * m - at.top for m in _so_far(at, tiles)
-        ],  # the product of all e^(new − old) is e^(top − m)
         "final": lambda: [*[at.top - _LOWEST for _ in own[1:]], at.top],
         "first": lambda: [at.top, *[at.top - _LOWEST for _ in own[1:]]],
         "but final": lambda: [*[at.top for _ in own[1:]], at.top - _LOWEST],
         "later": lambda: [at.top, *[at.top + m - r for r, m in pairwise(_so_far(at, tiles))]],
         "late": lambda: [at.top + m - r for r, m in pairwise([_LOWEST, *_so_far(at, tiles)])],
     }
+    if maximum in _POWERS:  # the product of all right factors is e^(m − top)
+        power = at.number(_POWERS[maximum][0])
+        tops[maximum] = lambda: [m + power * (at.top - m) for m in _so_far(at, tiles)]
     return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops[maximum](), strict=True)], axis=-1)
 
 
