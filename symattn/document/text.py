@@ -21,6 +21,7 @@ ANSI: dict[nt.Role, str] = {
 }  # fmt: skip
 """Role → its terminal colour under ``colours``."""
 
+_OPERATORS = ("⊙", "⊗", "∘")  # names that stand between factors
 _BIG = {"sum": "Σ", "prod": "Π", "max": "max", "min": "min"}
 _BIG_ASCII = {"sum": "sum", "prod": "prod", "max": "max", "min": "min"}
 
@@ -92,6 +93,8 @@ class _Printer(Printer):
         return f"_{joined}" if joined.isalnum() or len(joined) == 1 else f"_{{{joined}}}"
 
     def between(self, sign: str, before: tuple[nt.Node, str], after: tuple[nt.Node, str]) -> str:
+        if not sign and any(isinstance(x, nt.Name) and x.base in _OPERATORS for x, _ in (before, after)):
+            return " "
         if self.ascii:
             return " x " if sign == "×" else "*"
         if sign:

@@ -203,4 +203,6 @@ def _ground(report: Report) -> md.Paragraph:
 def _tried(report: Report) -> str:
     """Return the number of judged calls; if there are none, that of pairs of primes on which semantics was tested."""
     pairs = sum(check.cases for check in report.checks if check.epsilon is not None)
-    return f"{pairs} pairs of primes" if pairs and not report.cases else f"{report.cases} cases"
+    return (
+        f"{pairs} pairs of primes" if pairs and not report.cases else f"{report.cases} case{'s' * (report.cases != 1)}"
+    )

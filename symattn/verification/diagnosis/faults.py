@@ -91,7 +91,9 @@ def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple
         step, seen = session.subject.blamed(session, smallest, cause.records)
     known = f"no known mistake {'that was tried ' * cause.search.cut}explains it"
     if cause.mistakes:
-        known = f"the first failures are consistent with “{cause.mistakes[0].cause}”, other inputs are not"
+        first, alone = f"“{cause.mistakes[0].cause}”", len(session.records) == 1
+        known = f"the first failures are consistent with {first}, other inputs are not"
+        known = f"this case alone is consistent with {first}, and others were not tried" if alone else known
     return step, None, f"{words}; {known}" + (f"; {seen}" if seen else "")
 
 
