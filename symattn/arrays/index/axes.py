@@ -165,7 +165,7 @@ class Linear(Compared):
         """Return what can be compared, while sizes decide comparisons. Raises Refused otherwise."""
         if any_way() and isinstance(other, int) and other > 0:
             return Remainder(self, other)
-        raise Refused(f"indexed: {self} % {other} is not known")
+        raise Refused(f"indexed: the remainder of {self}, a letter, divided by {other}")
 
     def __abs__(self) -> Linear:
         raise Refused(f"indexed: {self} is a length in letters, and the code needs a number")
@@ -257,6 +257,8 @@ class Axis(Compared):
         try:
             return self._divided(other)
         except Refused:
+            if not any_way():
+                raise
             return self.linear() // other
 
     def _divided(self, other: object) -> Axis:
@@ -282,6 +284,8 @@ class Axis(Compared):
         try:
             self._divided(other)
         except Refused:
+            if not any_way():
+                raise
             return self.linear() % other
         return 0
 
