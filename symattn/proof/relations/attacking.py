@@ -25,7 +25,7 @@ from symattn.arrays.namespace import Namespace
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.text import text
 from symattn.proof.relations.comparing import NotDecided
-from symattn.proof.relations.compiling import Compiled, Link
+from symattn.proof.relations.compiling import Compiled, Link, has_waves
 from symattn.proof.relations.far import peaks
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
@@ -35,6 +35,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64)  # of one sort, between which its sides may co
 _MANY = 400  # entries at sizes that conditions ask for
 _ORDERS = 6  # permutations that are tried at each sizes: all of three
 _POINTS, _KEPT, _ROUNDS = 256, 16, 14  # points of a round, those moved on by each measure, and rounds at each sizes
+_SCANNED, _FAR_WAVES = 2**15, 1000.0  # points, and how far out, where sines or cosines of entries are taken
 _READS = 24  # of the sides for the points of a round, which are as many as there are cells with some of them
 _YIELDED = 3  # points at each sizes that are to be confirmed, at most
 _BEYOND = 1e-9  # rounding explains a smaller failure of a bound, relative to its sides
@@ -199,6 +200,8 @@ class Attack:
     def points(self) -> Iterator[Placed]:
         """Yield numbers at which a bound is false in floats, the worst of a round first."""
         points, left = self._first(), _YIELDED
+        if has_waves(self.bounds):
+            points = np.concatenate([points, self.random.uniform(-_FAR_WAVES, _FAR_WAVES, (_SCANNED, self.count))])
         failures = self.failures(points)
         for _ in range(_ROUNDS if self.count else 0):
             worst = int(np.argmax(failures[0]))

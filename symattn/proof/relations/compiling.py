@@ -43,6 +43,12 @@ def links(relation: Relation) -> list[Link]:
     return [Link(a, sign, b) for (_, a), (sign, b) in pairwise(sides)]
 
 
+def has_waves(every: Sequence[Link]) -> bool:
+    """Return whether a sine or cosine is taken: sides may then come near to each other at any number of places."""
+    nodes = nt.within(*(side for link in every for side in (link.left, link.right)))
+    return any(isinstance(x, Name) and x.base in ("cos", "sin") for x in nodes)
+
+
 @dataclass(frozen=True, eq=False)
 class Compiled:
     """A compiler of the formulas of a section; ``sized`` holds the sizes for which a formula is written out."""
@@ -232,8 +238,8 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
         for side in (relation.first, *(side for sign, side in relation.rest if sign != "≈")):
             reader.read(side)
 
-    small = Numbers(dict.fromkeys(compiled.declared.sorts(), 2), balls=True)
-    for world in (Letters(), small):  # letters lack some functions of numbers
+    numbers = (Numbers(dict.fromkeys(compiled.declared.sorts(), n), balls=True) for n in (2, 50))
+    for world in (Letters(), *numbers):  # letters lack some functions of numbers, small sizes some entries
         with suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError):
             run(compiled.function(work), compiled.declared, world)
             break

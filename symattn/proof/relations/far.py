@@ -24,11 +24,10 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.namespace import Lacking, Namespace
 from symattn.arrays.planes import Size
 from symattn.document.errors import Refused, Undecided
-from symattn.document.notation import Name, within
 from symattn.proof.drawing import Sign
 from symattn.proof.relations import beyond
 from symattn.proof.relations.comparing import Closer
-from symattn.proof.relations.compiling import Compiled, Link
+from symattn.proof.relations.compiling import Compiled, Link, has_waves
 from symattn.proof.relations.draws import KINDS, Drawn, sizes
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
@@ -260,8 +259,7 @@ def peaks(near: Callable[[int], float], every: Sequence[int]) -> Iterator[int]:
 def turning(compiled: Compiled, bounds: Sequence[Link], base: Mapping[str, int]) -> Iterator[Far]:
     """Yield sizes, which alone a bound is about, at which its sides come nearest to each other; a search between
     doubled sizes needs few turning points, so that with sines or cosines each size is tried."""
-    nodes = within(*(side for x in bounds for side in (x.left, x.right)))
-    waves = any(isinstance(x, Name) and x.base in ("cos", "sin") for x in nodes)
+    waves = has_waves(bounds)
     for sort in compiled.declared.sorts():
 
         @cache
