@@ -178,7 +178,7 @@ class _Memory:
             value = value if isinstance(value, ArrayBase) else np.asarray(value, np.float64)
             self.block(tensor).write(_places(tensor), np.broadcast_to(value, tuple(tensor.shape)).reshape(-1))
 
-    def found(self, addresses: np.ndarray, bits: int) -> tuple[_Block | None, np.ndarray, np.ndarray]:
+    def locate(self, addresses: np.ndarray, bits: int) -> tuple[_Block | None, np.ndarray, np.ndarray]:
         """Return the block that addresses are in, or are nearest to; their places in bytes; and which are within it."""
         number = int((addresses[0] + (1 << _APART - 1)) >> _APART)
         if not 0 < number <= len(self.blocks):
@@ -371,7 +371,7 @@ class _Operators:
         self._module, self._memory, self._kind = module, memory, memory.kind
         self._handle, self._builder = module.TensorHandle, module.interpreter_builder
         self.kernel = ""
-        self._told = False  # whether an access out of bounds was noted
+        self._noted = False  # whether an access out of bounds was noted
 
     def patches(self) -> Iterator[tuple[Any, str, Any]]:
         """Yield what is replaced in the interpreter: where, by which name, and by what."""
@@ -384,11 +384,8 @@ class _Operators:
             yield builder, f"create_{name}", lambda _, x, name=name: self._unary(name, x)
         for name, function in {"maxnumf": np.maximum, "minnumf": np.minimum, "fabs": np.abs}.items():
             yield builder, f"create_{name}", lambda _, x, *y, f=function: self._made(f(x.data, *(z.data for z in y)), x)
-        yield (
-            self._builder,
-            "options",
-            replace(self._builder.options, sanitize_overflow=False),
-        )  # slow, and in floats too
+        # checks of overflow are slow, and there in floats as well
+        yield self._builder, "options", replace(self._builder.options, sanitize_overflow=False)
         yield module, "_validate_np_data_size", self._fits(module._validate_np_data_size)
         yield module, "_get_np_dtype", self._dtype(module._get_np_dtype)
         yield from self._reductions(module.ReduceOps, module.ReduceScanOpInterface)
@@ -490,24 +487,24 @@ class _Operators:
             return None, np.zeros(0, np.int64), seen
         element = pointers.get_element_ty()
         addresses = pointers.data.astype(np.int64).reshape(-1)[seen]
-        block, at, within = self._memory.found(addresses, element.primitive_bitwidth)
+        block, at, within = self._memory.locate(addresses, element.primitive_bitwidth)
         if not within.all():
             side = "before the first" if at.min() < 0 else "after the last"
             of = f"{side} element of {block.name or 'a tensor'}" if block else "in no tensor"
             program = ", ".join(map(str, self._builder.grid_idx))
-            self._tell(f"the kernel {self.kernel} {act} {OUTSIDE}, {of}, in its program ({program})", element)
+            self._report(f"the kernel {self.kernel} {act} {OUTSIDE}, {of}, in its program ({program})", element)
             seen[seen] = within
         if block and bool(block.pieces) is not element.is_floating():
             raise Refused(f"the kernel {self.kernel} takes memory of floats for whole numbers, or the other way round")
         return block, at[within], seen
 
-    def _tell(self, words: str, element: Any) -> None:
+    def _report(self, words: str, element: Any) -> None:
         """Note an access out of bounds; it gives undefined floats, while whole numbers are not known."""
         if not element.is_floating():
             raise InputError(words)
-        if not self._told:
+        if not self._noted:
             note(words)
-        self._told = True
+        self._noted = True
 
     def _real(self, pointers: Handle, met: tuple[_Block | None, np.ndarray, np.ndarray]) -> Handle:
         """Return pointers to whole numbers in real memory."""
