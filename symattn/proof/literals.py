@@ -6,12 +6,13 @@ text, is no literal in the code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
+from typing import Any
 
-from symattn.arrays.notes import Met, Polynomial, listening, meeting, value_at
+from symattn.arrays.notes import Met, Polynomial, listening, meet_place, meeting, value_at
 from symattn.document.errors import SymattnError
 from symattn.proof.code import reached
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs
@@ -34,12 +35,34 @@ class NamedNumbers:
     doubt: str = ""
 
 
+def _recording(name: str) -> Callable[[int, object], Any]:
+    def compared(self: int, other: object) -> Any:
+        if isinstance(other, int):
+            meet_place(int(other))
+        return getattr(int, name)(self, other)
+
+    return compared
+
+
+class _Length(int):
+    """A length that records the whole numbers with which it is compared, where code needs it as a number."""
+
+    __lt__, __le__, __gt__ = _recording("__lt__"), _recording("__le__"), _recording("__gt__")
+    __ge__, __eq__, __ne__ = _recording("__ge__"), _recording("__eq__"), _recording("__ne__")
+    __hash__ = int.__hash__
+
+
+class _Numbers(Numbers):
+    def length(self, sort: str) -> int:
+        return _Length(super().length(sort))
+
+
 def named(sides: Sides, declared: Declared) -> NamedNumbers:
     """Return the numbers in the code of a statement, and those recorded when it runs on letters and on numbers."""
     written = literals(sides)
     in_letters = _met(sides, declared, Letters())
-    in_numbers = _met(sides, declared, Numbers(dict.fromkeys(declared.sorts(), _RUN_AT)))
-    sizes = {*written, *(abs(n) for n in in_letters.places)}
+    in_numbers = _met(sides, declared, _Numbers(dict.fromkeys(declared.sorts(), _RUN_AT)))
+    sizes = {*written, *(abs(n) for n in in_letters.places | in_numbers.places)}
     met = in_letters.numbers | in_numbers.numbers | {Fraction(n) for n in written}
     numbers = {abs(x) for x in met} - {0, 1}
     return NamedNumbers(tuple(sorted(n for n in sizes if n > 1)), tuple(sorted(numbers)), *_branches(sides, declared))

@@ -23,6 +23,10 @@ def unless(condition: Any, x: Any) -> Any:
     return xp(x).where(condition, x + 1, x)
 
 
+def added(x: Any, first: int, end: int) -> Any:
+    return sum(x[k] for k in range(first, end))
+
+
 def strictly(x: Any) -> Any:
     """1 where x > 0, else 0."""
     return xp(x).where(x > 0, 0 * x + 1, 0 * x)
@@ -46,6 +50,10 @@ FALSE: dict[str, tuple[Declared, Sides]] = {
     "a remainder that is not 0": (VECTOR, lambda x, n: (x + 1 if n % 16 == 5 and n > 70 else x, x)),
     "small remainders": (VECTOR, lambda x, n: (x + 1 if n % 30 < 2 and n > 99 else x, x)),
     "a remainder of a product": (MATRIX, lambda x, n, m: (x + 1 if n * m % 64 == 0 and n > m > 1 else x, x)),
+    "parts that end at a size out of reach": (
+        VECTOR,
+        lambda x, n: (sum(added(x, 64 * t, min(n, 64 * t + 64)) for t in range(40)), added(x, 0, n)),
+    ),
     "a quotient of sizes that is rounded down": (VECTOR, lambda x, n: ((n + 110) // 111 * x, (n // 111 + 1) * x)),
     "a sum of entries that a size allows": (
         VECTOR,

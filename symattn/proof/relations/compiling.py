@@ -4,7 +4,6 @@ functions of theorems."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from inspect import Parameter, Signature
@@ -238,11 +237,17 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
         for side in (relation.first, *(side for sign, side in relation.rest if sign != "≈")):
             reader.read(side)
 
-    numbers = (Numbers(dict.fromkeys(compiled.declared.sorts(), n), balls=True) for n in (2, 50))
-    for world in (Letters(), *numbers):  # letters lack some functions of numbers, small sizes some entries
-        with suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError):
+    numbers = [Numbers(dict.fromkeys(compiled.declared.sorts(), n), balls=True) for n in (2, 50)]
+    worlds: list[Letters | Numbers] = [Letters(), *numbers]
+    for world in worlds:
+        try:
             run(compiled.function(work), compiled.declared, world)
             break
+        except IndexError:
+            continue  # these sizes lack an entry that larger ones have
+        except (Unread, Refused, Undecided, InputError, ZeroDivisionError, ValueError):
+            if world in numbers:  # letters lack some functions of numbers
+                return glossary
     else:
         return glossary
     pairs_ = tuple(pair for pair in glossary.units if letters & {*pair})

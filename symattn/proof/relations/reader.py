@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
+from itertools import islice
 from operator import add, mul, neg, sub, truediv
 from typing import Any
 
@@ -13,7 +14,7 @@ from symattn.document.errors import Refused
 from symattn.document.notation import Name, Node
 from symattn.document.text import text
 from symattn.proof.relations import part_values as v
-from symattn.proof.relations.functions import FUNCTIONS
+from symattn.proof.relations.functions import ENTRYWISE, FUNCTIONS
 from symattn.proof.relations.glossary import LetterDefinition, Spoken
 from symattn.proof.relations.named import COMPARED, LetterMeanings
 from symattn.proof.relations.part_values import Found, Several, Unread, Value
@@ -87,7 +88,7 @@ class Reader(LetterMeanings):
         return replace(v.both(replace(matrix, even=False), v.summed(x), mul), even=True)
 
     def _factors(self, factors: tuple[Node, ...]) -> Iterator[Value]:
-        """Yield the factors of a product; ∇ is joined with the factor after it."""
+        """Yield the factors of a product; ∇, and a function as in log n, are joined with the factor after them."""
         every = iter(factors)
         for x in every:
             if isinstance(x, Name) and x.base == "∇" and len(x.sub) < 2:
@@ -95,6 +96,8 @@ class Reader(LetterMeanings):
                 if of is None:
                     raise Unread("the gradient of nothing")
                 yield self.derivative(of, text(x.sub[0])) if x.sub else self._nabla(of)
+            elif isinstance(x, Name) and x.base in ENTRYWISE and not self.glossary.knows(text(x)):
+                yield self.one(nt.Call(x, tuple(islice(every, 1))))
             elif rest := self._without_identity(x):
                 yield from self._identity_and(rest, x, next(every, None))
             else:

@@ -13,9 +13,12 @@ from symattn.proof.refuting import suspected
 from symattn.proof.relations import attacking, beyond, far
 from symattn.proof.relations.comparing import compared_if_finite, meets
 from symattn.proof.relations.compiling import Compiled, Link, pruned
+from symattn.proof.relations.draws import Drawn
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.random_arrays import mentions
 from symattn.proof.statement import Numbers
+
+_LONG = 20_000  # the length of an axis whose places are taken one by one, in statements without entries
 
 
 def lengths_asked(compiled: Compiled, where: Sequence[Link]) -> list[dict[str, int]]:
@@ -64,7 +67,8 @@ def _far(
     entries = any(mentions(side, key, g) for side in sides for key in g.given)
     numbers = beyond.printed_numbers(sides, g)
     yield from far.worlds(declared, numbers, flat, entries, base)
-    if not entries:
+    if not entries:  # one by one, as groups of a sum over an index are too wide to show a small gap
+        yield from (Drawn({**base, sort: _LONG}, 0) for sort in declared.sorts())
         yield from far.turning(compiled, [x for x in every if x.sign != "="], base)
 
 
