@@ -28,7 +28,7 @@ from symattn.attention.scores import (
     scale_by_root,
     softcap,
 )
-from symattn.attention.softmax import sigmoid_weights, sink_weights
+from symattn.attention.softmax import exponentials, powers, row_max, sigmoid_weights, sink_weights
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import merge_partial, partial_output
@@ -212,6 +212,10 @@ def _of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_q: Ar
 
 
 DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
+    "exponentials less the maximum": (
+        {"s": "n m"},
+        lambda s: (exponentials(s) * powers(row_max(s)), powers(s)),
+    ),
     "linear": (
         {"q": "n f", "k": "m f", "v": "m d"},
         lambda q, k, v: ((q @ k.mT @ v) / (q @ k.mT).sum(axis=-1, keepdims=True), linear_attention(q, k, v)),

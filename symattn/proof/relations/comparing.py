@@ -158,7 +158,7 @@ def _entries(compiled: Compiled, world: Numbers) -> str:
     """Return the entries of a few arrays of fixed size, long ones rounded; "" if there are many."""
     exactly, shown = copy(world), list[str]()
     exactly.balls = False
-    with suppress(SymattnError):
+    with suppress(SymattnError, ArithmeticError):  # a number too large for a float is not shown
         for key in compiled.glossary.given:
             name = compiled.argument(key)
             every = exactly.array(name, compiled.declared.arrays[name], compiled.declared).entries

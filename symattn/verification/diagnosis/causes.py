@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from symattn.verification.semantics import Witness
 
 _SEEN = 60  # right cases that are compared in float64
-_SMALL, _SMALLER = 8, 8  # right cases that are compared first, and how many times smaller they are than wrong ones
 _FEW = 20  # cases of either kind, if many numbers are tried
 _MOST = 8  # mistakes that are judged by balls
 _ALIKE = 10  # cases of either kind by which mistakes that explain everything are compared
@@ -351,9 +350,7 @@ class Search(ABC, Generic[M]):
         """Return the mistakes that float64 does not rule out."""
         survivors = mistakes
         cases = sorted(self.wrong, key=lambda r: abs(r.case.size - _TELLING))
-        smaller = [r for r in self.right[:_SMALL] if r.case.size * _SMALLER < cases[0].case.size]
-        # case by case, so that the first cases leave few mistakes, and small ones first if all wrong ones are large
-        for judged in (*smaller, *cases, *self.right[:_SEEN]):
+        for judged in (*cases, *self.right[:_SEEN]):  # case by case, so that the first cases leave few mistakes
             if self.over or not survivors:
                 break
             survivors = [m for m in survivors if not self.rules_out(judged, m)]
