@@ -218,20 +218,19 @@ class Normaliser(NamedTuple):
         return self._replace(**{name: getattr(self, name).replace(" − log(n_k)", "") for name in texts})
 
 
+_SPARSE = "The weights are positive with sum 1, and 0 for keys with low scores: softmax gives each key something."
 NORMALISERS = {
     "sparsemax": Normaliser(
         "sparsemax", lambda s, bias, stabilised, fully_masked: sparsemax(s, fully_masked),
         "sparsemax(@0)", "",
         "with the threshold for which a row sums to one: $a_ij = max(s_ij − τ_i, 0)$",
-        "The weights are positive with sum 1, and 0 for keys with low scores: softmax gives each key something.",
-        sums_to_one=True,
+        _SPARSE, sums_to_one=True,
     ),
     "entmax": Normaliser(
         "entmax (1.5)", lambda s, bias, stabilised, fully_masked: entmax15(s, fully_masked),
         "entmax_{3/2}(@0)", "",
         "with the threshold for which a row sums to one: $a_ij = max(s_ij/2 − τ_i, 0)²$",
-        "The weights are positive with sum 1, and 0 for keys with low scores: softmax gives each key something.",
-        sums_to_one=True,
+        _SPARSE, sums_to_one=True,
     ),
     "relu": Normaliser(
         "ReLU", lambda s, bias, stabilised, fully_masked: relu_weights(s),

@@ -58,7 +58,7 @@ class Kernels:
             if self._exported is None:
                 run = _Run(kind, self._dtype)
                 try:
-                    result = run.called(function, places, keywords)
+                    result = run.call(function, places, keywords)
                 except Exception as error:  # a user's function may raise anything
                     if run.launches:
                         raise (run.refusal or _cause(error)) from error
@@ -208,7 +208,7 @@ class _Run:
         self.launches = self.longest = 0  # the longest range in a kernel
         self.refusal: SymattnError | None = None  # of an operator of torch
 
-    def called(self, function: Function, places: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
+    def call(self, function: Function, places: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
         """Return what the function returns, with arrays for its tensors."""
         self._torch.set_num_threads(1)  # threads do not survive copying the process
         given = [self._tensor(x) for x in places]

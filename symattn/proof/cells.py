@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, partial
 from itertools import islice, pairwise, product
-from math import prod
 from random import Random
 from typing import Any
 
@@ -198,10 +197,10 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
             worlds += more
             defined = defined and differences is not None and not any(path.may_be(*d) for d in path.demands)
             if doubt or len(begun) == (CELLS if equal or not declared.sorts() else _OF_BOUNDS):
-                doubt = doubt or f"there are more than {len(begun)} cells" * equal
+                doubt = doubt or (f"there are more than {len(begun)} cells" if equal else "")
                 break
     except (Refused, Undecided, InputError, TooMany, sympy.PolynomialError) as reason:
-        doubt, defined = f"its cells were not walked: {reason}" * equal, False
+        doubt, defined = f"its cells were not walked: {reason}" if equal else "", False
     return Cells(tuple(worlds), doubt, defined, any(path.constraints for path in begun))
 
 
@@ -212,8 +211,7 @@ def _sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, i
     every = product((1, 2, 3)[: 4 - len(sorts)], repeat=len(sorts)) if len(sorts) < 3 else alike
     yield from (dict(zip(sorts, sizes, strict=True)) for sizes in every)
     for sizes in brought.branches:
-        world = Numbers(sizes)
-        if sum(prod(world.axis(a) for a in shape.split()) for shape in declared.arrays.values()) > _ENTRIES:
+        if sum(Numbers(sizes).entry_counts(declared)) > _ENTRIES:
             raise Undecided(
                 f"{', '.join(f'{s} = {n}' for s, n in sizes.items())}, at which the code branches, is too large"
             )

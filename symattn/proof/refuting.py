@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from math import prod
 from random import Random
 
 import numpy as np
@@ -196,8 +195,7 @@ def _untried(declared: Declared, brought: NamedNumbers) -> str:
 
 
 def _fits(declared: Declared, sizes: Mapping[str, int]) -> bool:
-    world = Numbers(sizes)
-    return all(prod(world.axis(a) for a in shape.split()) <= ENTRIES for shape in declared.arrays.values())
+    return max(Numbers(sizes).entry_counts(declared), default=0) <= ENTRIES
 
 
 def _points(declared: Declared, brought: NamedNumbers, top: int, highest: int) -> Iterator[tuple[dict[str, int], int]]:

@@ -200,6 +200,10 @@ class Numbers:
     def axis(self, text: str) -> int:
         return sum(prod(int(f) if f.isdigit() else self.sizes[f] for f in b.split("*")) for b in text.split("+"))
 
+    def entry_counts(self, declared: Declared) -> list[int]:
+        """Return the number of entries of each array."""
+        return [prod(map(self.axis, shape.split())) for shape in declared.arrays.values()]
+
     def length(self, sort: str) -> int:
         return self.sizes[sort]
 

@@ -281,6 +281,14 @@ def test_recurrences_agree_at_sizes_that_models_have() -> None:
     assert all(of.compared(by_tape[n], by_hand[n])[0].all() for n in given)
 
 
+@pytest.mark.parametrize("name", ["sparsemax", "entmax"])
+def test_weights_without_a_rule_take_a_tape(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(backward_pass._FROM_WEIGHTS, name)
+    monkeypatch.setitem(backward_pass.RULES, "weights", lambda *_: pytest.fail("a rule was asked for"))
+    with precision(2 * PRECISE):
+        assert near(*both(CASES[name], kind("ball")))
+
+
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_a_backward_pass_is_seen(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,11 +142,7 @@ def worlds(
     """Yield numbers at which, in floats, the conditions hold and a bound is false."""
     bounds, sorts, touched = [x for x in every if x.sign != "="], compiled.declared.sorts(), False
     usual = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in _TURNS]
-    few = [
-        x
-        for x in begins
-        if sum(prod(map(Numbers(x).axis, s.split())) for s in compiled.declared.arrays.values()) <= _MANY
-    ]
+    few = [x for x in begins if sum(Numbers(x).entry_counts(compiled.declared)) <= _MANY]
     sizes = [one for one in few[:2] or usual if bounds]
     sizes += [one for sort in sorts if bounds for one in _nearest(compiled, bounds, where, sort)]
     seeds = range(_ORDERS if compiled.declared.permutations else 1)

@@ -211,7 +211,7 @@ _KINDS = ((Magnitude, 8 * len(_TOPS)), (Related, 2 * len(_LITTLE)), (Diagonal, 4
 
 def fits(declared: Declared, lengths: Mapping[str, int]) -> bool:
     """Return whether each array has few enough entries to draw them all."""
-    return all(prod(map(Numbers(lengths).axis, shape.split())) <= _ENTRIES for shape in declared.arrays.values())
+    return max(Numbers(lengths).entry_counts(declared), default=0) <= _ENTRIES
 
 
 def bits(world: Numbers) -> int:

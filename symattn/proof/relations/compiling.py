@@ -226,6 +226,23 @@ def _flat(x: Value, other: Value, side: Node) -> Value:
     return x
 
 
+def _readable_in(compiled: Compiled, work: Callable[[Reader], None]) -> Letters | Numbers | None:
+    """Return the first world in which ``work`` can be done: letters, which lack some functions of numbers, small sizes,
+    which lack some entries, or larger ones; None if there is none."""
+    numbers = [Numbers(dict.fromkeys(compiled.declared.sorts(), n), balls=True) for n in (2, 50)]
+    worlds: list[Letters | Numbers] = [Letters(), *numbers]
+    for world in worlds:
+        try:
+            run(compiled.function(work), compiled.declared, world)
+            return world
+        except IndexError:
+            continue
+        except (Unread, Refused, Undecided, InputError, ZeroDivisionError, ValueError):
+            if isinstance(world, Numbers):
+                return None
+    return None
+
+
 def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> Glossary:
     """Return the glossary with only the given arrays that the relation is about, so that no other size is searched."""
     compiled = Compiled(glossary, sized)
@@ -237,20 +254,9 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
         for side in (relation.first, *(side for sign, side in relation.rest if sign != "≈")):
             reader.read(side)
 
-    numbers = [Numbers(dict.fromkeys(compiled.declared.sorts(), n), balls=True) for n in (2, 50)]
-    worlds: list[Letters | Numbers] = [Letters(), *numbers]
-    for world in worlds:
-        try:
-            run(compiled.function(work), compiled.declared, world)
-            if world in numbers and any(callable(glossary.defined.get(key)) for key in letters):
-                return glossary  # code may read any array
-            break
-        except IndexError:
-            continue  # these sizes lack an entry that larger ones have
-        except (Unread, Refused, Undecided, InputError, ZeroDivisionError, ValueError):
-            if world in numbers:  # letters lack some functions of numbers
-                return glossary
-    else:
+    world = _readable_in(compiled, work)
+    by_code = any(callable(glossary.defined.get(key)) for key in letters)  # code may read any array
+    if world is None or (isinstance(world, Numbers) and by_code):
         return glossary
     pairs_ = tuple(pair for pair in glossary.units if letters & {*pair})
     letters |= {name for pair in pairs_ for name in pair}

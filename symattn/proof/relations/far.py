@@ -43,37 +43,13 @@ _NAMED = 24  # sizes at and around the printed numbers, if no entries are drawn;
 _FEW = 6
 _TRIED = (16, 20, 30, 32, 50, 64, 100, 128, 200, 300, 500, 1000, 3000, 10**4, 10**6)  # for sizes asked for
 _TUPLES = 1500  # of such sizes
-_OFFERED = (
-    *("add", "subtract", "multiply", "divide", "negative", "maximum", "minimum", "abs", "pow", "exp", "log", "sqrt"),
-    *("tanh", "erf", "cos", "sin", "exp2", "log2", "less", "less_equal", "greater", "greater_equal", "equal", "sum"),
-    *(
-        "not_equal",
-        "isfinite",
-        "isinf",
-        "isnan",
-        "where",
-        "max",
-        "min",
-        "any",
-        "all",
-        "mean",
-        "matmul",
-        "ndim",
-        "shape",
-    ),
-    *(
-        "permute_dims",
-        "matrix_transpose",
-        "moveaxis",
-        "expand_dims",
-        "squeeze",
-        "stack",
-        "broadcast_to",
-        "full",
-        "kind",
-    ),
-    *("asarray", "astype", "arange", "inf", "pi", "bool", "int64", "float32", "float64"),
-)
+_OFFERED = {
+    "add", "subtract", "multiply", "divide", "negative", "maximum", "minimum", "abs", "pow", "exp", "log", "sqrt",
+    "tanh", "erf", "cos", "sin", "exp2", "log2", "less", "less_equal", "greater", "greater_equal", "equal",
+    "not_equal", "isfinite", "isinf", "isnan", "where", "sum", "max", "min", "any", "all", "mean", "matmul", "ndim",
+    "shape", "permute_dims", "matrix_transpose", "moveaxis", "expand_dims", "squeeze", "stack", "broadcast_to",
+    "full", "kind", "asarray", "astype", "arange", "inf", "pi", "bool", "int64", "float32", "float64",
+}  # fmt: skip
 
 
 class _Groups:
@@ -190,8 +166,8 @@ class Far(Numbers):
         long = dict(zip(sorted({n for n in lengths.values() if n >= numbers[0]}), numbers, strict=False))
         self.counts = {a: long.get(n, n) for a, n in lengths.items()}
         groups = {count: _Groups(length, count) for length, count in long.items()}
-        made: Any = type("Grouped", (_Grouped,), {"groups": groups})
-        made.xp, self.grouped = _Namespace(made), made
+        grouped: Any = type("Grouped", (_Grouped,), {"groups": groups})
+        grouped.xp, self.grouped = _Namespace(grouped), grouped
 
     @property
     def kind(self) -> Any:

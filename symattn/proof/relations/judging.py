@@ -37,7 +37,7 @@ from symattn.proof.relations.examples import decide
 from symattn.proof.relations.glossary import Gap, Glossary
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.random_arrays import averages, mentions
-from symattn.proof.relations.searching import concerned, lengths_asked, look_beyond
+from symattn.proof.relations.searching import lengths_asked, look_beyond, restrict
 from symattn.proof.statement import Numbers, run
 
 _BITS, _EXACT = 128, 3
@@ -369,7 +369,7 @@ def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link
     """Compare numbers from every cell, in which all comparisons of entries have the same result, for equations or for
     bounds; return whether a side is undefined in one. Raises FalseStep, and Undecided if a cell leaves a doubt."""
     undefined, equal = False, links_[0].sign == "="
-    compiled = concerned(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
+    compiled = restrict(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
     declared = compiled.declared
     from symattn.proof.cells import cells
 

@@ -28,7 +28,7 @@ def lengths_asked(compiled: Compiled, where: Sequence[Link]) -> list[dict[str, i
     sides = [side for link in alone for side in (link.left, link.right)]
     if not sides or g.formats or g.laws or not compiled.declared.sorts():
         return []
-    about = concerned(compiled, sides)
+    about = restrict(compiled, sides)
     found = far.lengths(lambda world: meets(about, alone, world), about.declared, beyond.printed_numbers(sides, g))
     return [{**dict.fromkeys(compiled.declared.sorts(), 2), **one} for one in found]
 
@@ -39,7 +39,7 @@ def look_beyond(
     """Compare numbers and sizes beyond those that are printed, and numbers at which bounds are likely to fail; skip any
     at which balls are too wide or a side is undefined. ``lengths``: sizes to begin with. Raises FalseStep."""
     sides = [side for link in (*every, *where) for side in (link.left, link.right)]
-    compiled = concerned(compiled, sides)
+    compiled = restrict(compiled, sides)
     used = compiled.glossary
     numbers = beyond.printed_numbers(sides, used)
     flat = beyond.is_flat(sides, used) and beyond.is_printed(sides, used)
@@ -72,7 +72,7 @@ def _far(
         yield from far.turning(compiled, [x for x in every if x.sign != "="], base)
 
 
-def concerned(compiled: Compiled, sides: Sequence[Node]) -> Compiled:
+def restrict(compiled: Compiled, sides: Sequence[Node]) -> Compiled:
     """Keep only the letters that the sides are about."""
     relation = Relation(sides[0], tuple(("=", side) for side in sides[1:]))
     return Compiled(pruned(compiled.glossary, relation, compiled.sized), compiled.sized)
