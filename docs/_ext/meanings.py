@@ -54,7 +54,7 @@ MEANINGS = {
     "like.name": "Name of a model: llama, gpt2, gemma2, …",
     "like.fields": "Fields of ``Attention`` that replace those of the model.",
     "summation.kind": "``sum`` or ``product``.",
-    "summation.framework": "Arrays to call it with: ``numpy`` or ``torch``.",
+    "summation.framework": "Arrays to call it with: ``numpy``, ``torch`` or ``jax``.",
     "theorem.name": "Name of the theorem.",
     "theorem.topic": "Topic under which it is listed.",
     "theorem.says": "The statement as it is printed; its formulas are read and decided.",

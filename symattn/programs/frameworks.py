@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from operator import matmul
 from types import CellType
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class TorchArrays:
 
 
 class JaxArrays(NumpyArrays):
-    """JAX, for functions that fail on NumPy's arrays, such as those that take an element at a traced index."""
+    """JAX, whose arrays have no memory layout, and do not change."""
 
     def __init__(self) -> None:
         self.of = import_jax().numpy.asarray
@@ -122,11 +122,14 @@ class JaxArrays(NumpyArrays):
         return array
 
 
+_FRAMEWORKS: Mapping[Framework, Callable[[], Arrays]] = {"numpy": NumpyArrays, "torch": TorchArrays, "jax": JaxArrays}
+
+
 def arrays(framework: Framework) -> Arrays:
     """Return the framework of that name. Raises ``InputError`` if it is unknown, ``MissingExtra`` if not installed."""
-    if framework not in get_args(Framework):
-        raise InputError(f"framework is {framework!r}; hint: {' or '.join(get_args(Framework))}")
-    return TorchArrays() if framework == "torch" else JaxArrays() if framework == "jax" else NumpyArrays()
+    if framework not in _FRAMEWORKS:
+        raise InputError(f"framework is {framework!r}; hint: {' or '.join(_FRAMEWORKS)}")
+    return _FRAMEWORKS[framework]()
 
 
 def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarray, str, tuple[int, ...]]:
@@ -297,7 +300,7 @@ def _by_triton(a: Tensor, b: Tensor) -> Tensor:
 
 
 #: For each runtime, by its module, a product of two of its arrays of 16 × 16 numbers.
-PRODUCTS = {"numpy": matmul, "torch": matmul, "triton": _by_triton}
+PRODUCTS = {"numpy": matmul, "torch": matmul, "jax": matmul, "triton": _by_triton}
 
 
 @cache
@@ -314,7 +317,7 @@ def wrong_product(runtime: str, dtype: str) -> str:
     a[0], b[:, 0] = 0, 0
     a[0, :2], b[:2, 0] = (_LARGE[dtype][0], 1), (_LARGE[dtype][1], 1.5)
     try:
-        make = arrays("numpy" if runtime == "numpy" else "torch").make
+        make = arrays("torch" if runtime == "triton" else runtime).make  # type: ignore[arg-type]
         with np.errstate(all="ignore"):
             both = read(PRODUCTS[runtime](make(a, dtype), make(b, dtype)))[0], a @ b
             got, right = (x.astype(numpy_dtype(dtype)).astype(float).ravel() for x in both)

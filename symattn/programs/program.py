@@ -94,7 +94,7 @@ def on_kinds(function: Function, how: Convention) -> OnKinds:
 
         graph = language.graph(function)
         return OnKinds(lambda function, kind: as_function(graph))
-    if is_of_jax(function):
+    if how.framework == "jax" or is_of_jax(function):
         from symattn.programs.graphs import jax_reader
 
         # traced once for each choice of sizes; JAX does not survive copying the process

@@ -171,7 +171,8 @@ def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path,
         )
     torch = first.convention.framework == "torch"
     path, result = _import(target, folder)
-    libraries = "import torch\n" if torch else "import ml_dtypes\n" if _strange(first.convention.dtype) else ""
+    libraries = {"torch": "import torch\n", "jax": "import jax.numpy as jnp\n"}.get(first.convention.framework, "")
+    libraries = libraries or ("import ml_dtypes\n" if _strange(first.convention.dtype) else "")
     head = _HEAD.format(
         title=f"Faults of {target}, found by symattn.",
         precision=first.report.precision,
@@ -282,6 +283,8 @@ def _array(values: np.ndarray, convention: Convention) -> str:
     whole = {"b": "bool", "i": "int64", "u": "int64"}.get(values.dtype.kind)
     if convention.framework == "torch":
         return f"torch.tensor({_nested(values, 'torch.')}, dtype=torch.{whole or convention.dtype})"
+    if convention.framework == "jax":  # whose whole numbers are as wide as it is set to have them
+        return f"jnp.asarray({_nested(values)}, dtype={'None' if whole else f'jnp.{convention.dtype}'})"
     if whole:
         return f"np.array({_nested(values)}, dtype={'bool' if whole == 'bool' else 'np.int64'})"
     if _strange(convention.dtype):
@@ -292,7 +295,7 @@ def _array(values: np.ndarray, convention: Convention) -> str:
 def _placed(array: str, memory: str, convention: Convention) -> str:
     """Return the code of an array in a memory layout: contiguous, with gaps, or as a transposed view."""
     torch = convention.framework == "torch"
-    if array.isdecimal() or memory == "contiguous":
+    if array.isdecimal() or memory == "contiguous" or convention.framework == "jax":  # JAX chooses its own layout
         return array
     if memory == "transposed":
         turned = f"{array}.swapaxes(-1, -2)"

@@ -318,11 +318,11 @@ def preferred(function: Function, request: Request, attempt: Callable[[Request],
     unclear = request.likely is None and frameworks.has_torch(function)
     if not others or one.right or (one.right is False and not unclear):
         return one, () if request.framework or request.likely else (_NUMPY,)
+    given, other = _GIVEN[first], _GIVEN[others[0]]
     try:
         two = attempt(replace(request, framework=others[0]))
     except MissingExtra:
-        return one, ("NumPy arrays are passed; tensors could not be tried, since torch is not installed",)
-    given, other = _GIVEN[first], _GIVEN[others[0]]
+        return one, (f"{given} are passed; {other} could not be tried, since {others[0]} is not installed",)
     if two.right or (one.right is None and two.right is not None):
         failed = one.error if one.right is None else "an output that is not right"
         return two, (f"{other} are passed, since {given} gave {failed}",)

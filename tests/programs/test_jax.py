@@ -1,6 +1,7 @@
 """Functions of JAX and modules of equinox, called and traced."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.bounds.domain import Domain
+from symattn.programs.repeat import repeat_target, written
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
 from tests.refusals import refuses
@@ -110,6 +112,29 @@ def test_arrays_of_jax_are_passed_where_those_of_numpy_do_not_do(function: Any, 
         outcome = runner.run(given, memory)  # type: ignore[arg-type]
         assert (outcome.error, outcome.mutated, outcome.views) == (None, (), ())
         assert np.allclose(outcome.output, exact, atol=1e-5) is right
+
+
+def test_code_that_names_no_framework_gets_arrays_of_jax_and_is_traced() -> None:
+    request = requested(Attention(), dtype="float32", framework="jax")
+    made = target(lambda q, k, v: np.array(q) @ np.array(k).T @ np.array(v), request)
+    assert made.convention.framework == "jax"
+    assert "TracerArrayConversionError" in made.semantics(Attention(), 60).reason
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("dtype", ["bfloat16"])
+def test_a_test_that_is_written_makes_arrays_of_jax(dtype: str, tmp_path: Path) -> None:
+    source = "def f(q, k, v):\n    return v.at[0].set(2)\n"
+    (tmp_path / "f.py").write_text(source, encoding="utf-8")
+    found = repeat_target(
+        f"{tmp_path / 'f.py'}:f", Attention(), dict.fromkeys("qkv", np.ones((1, 1))), framework="jax", dtype=dtype
+    )
+    text = written(f"{tmp_path / 'f.py'}:f", [("w", found)], tmp_path, "symattn")
+    assert f"q = jnp.asarray([[1.0]], dtype=jnp.{dtype})" in text
+    space: dict[str, Any] = {"__file__": str(tmp_path / "test_f.py")}
+    exec(text, space)
+    with pytest.raises(AssertionError, match="entries are wrong"):
+        space["test_f_w"]()
 
 
 def test_a_module_is_called_with_other_weights() -> None:

@@ -1,6 +1,7 @@
 """A function called in this process: everything that a call does to its inputs and outputs is seen."""
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -369,8 +370,13 @@ def test_numpy_is_seen_or_else_tried_and_that_is_told() -> None:
 
 
 def test_another_framework_is_refused() -> None:
-    with pytest.raises(InputError, match="framework is 'foo'; hint: numpy or torch"):
+    with pytest.raises(InputError, match="framework is 'foo'; hint: numpy or torch or jax"):
         target(reference, Request(framework="foo"))  # type: ignore[arg-type]
+
+
+def test_without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    refuses(target, reference, Request(framework="jax"), kind=MissingExtra, says="symattn[jax]")
 
 
 @pytest.mark.usefixtures("no_torch")

@@ -203,7 +203,7 @@ def test_what_cannot_be_asked() -> None:
     for told, words in (
         ({"kind": "mean"}, "hint: sum or product"),
         ({"terms": 3}, "from 4 to 4096"),
-        ({"framework": "foo"}, "framework is 'foo'; hint: numpy or torch"),
+        ({"framework": "foo"}, "framework is 'foo'; hint: numpy or torch or jax"),
         ({"dtype": "float8_e4m3fn"}, "hint: bfloat16 or float16 or float32 or float64"),
         ({"dtype": None}, "dtype is None"),
     ):
