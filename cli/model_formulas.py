@@ -12,7 +12,7 @@ from symattn.attention.presets import few_heads
 from symattn.attention.spec import Attention
 from symattn.derivations.attention import FLAGS, SIZES
 from symattn.derivations.attention.attention_document import derivation
-from symattn.derivations.sheets.schema import overridden
+from symattn.derivations.sheets.sheet import overridden
 from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Note

@@ -47,7 +47,7 @@ def test_every_file_and_folder_that_a_page_names_is_there(name: str) -> None:
     ("file", "line"),
     [
         ("symattn/bounds/rule.py", "import symattn.proof.prover"),
-        ("symattn/derivations/lookup.py", "import symattn.models.auditing"),
+        ("symattn/derivations/implemented.py", "import symattn.models.auditing"),
         ("symattn/attention/scores.py", "import symattn.bounds.judge"),
         ("symattn/bounds/judge.py", "import symattn.verification.engine"),
     ],

@@ -1,7 +1,8 @@
 """Derivations: why a fact about attention holds, step by step, each step checked when the document is made.
 
 A derivation is a text in ``texts``, see ``derivation_texts``, and one line in ``_ENTRIES``. One that takes parameters,
-or whose letters stand for what code computes, is a module with a function that returns its ``Document``.
+or whose letters stand for what code computes, is a function that returns its ``Document``: in ``implemented``, or in a
+module of its own.
 """
 
 from __future__ import annotations
@@ -114,13 +115,15 @@ def derive(name: str = "scaling", **parameters: object) -> Document:
 
 
 def _derivation(name: str) -> Callable[..., Document]:
-    """Return the function that makes a derivation: that of its module, or one that reads its text."""
+    """Return the function that makes a derivation: that of its module or of ``implemented``, or one that reads its
+    text."""
     module = f"symattn.derivations.{name.replace('-', '_')}"
     if find_spec(module):
         return cast(Callable[..., Document], import_module(module).derivation)
     from symattn.derivations.derivation_texts import DerivationText
+    from symattn.derivations.implemented import DERIVATIONS
 
-    return lambda: DerivationText().document(name)
+    return DERIVATIONS.get(name) or (lambda: DerivationText().document(name))
 
 
 def _numbered(document: Document) -> Document:

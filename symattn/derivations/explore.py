@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
@@ -71,7 +71,13 @@ def explore(source: str | PathLike[str] | Mapping[str, object] = "eight-step", *
     """
     command = "" if fields or isinstance(source, Mapping) else command_of("explore", source)
     if source == "scaling":
-        return Exploration(command, {"d_k": "64"}, replace(_scaling(), command=command))
+        blocks = (
+            Heading(("Scores",), lede=("The sum of more products spreads wider.",)),
+            Heading(("Weights of one row",), lede=("The larger the scores of a row, the more one key takes.",)),
+        )
+        title: Text = ("Why attention divides by ", Root(D_K))
+        document = Document("derivation", "scaling", title, blocks, ("explore",), command)
+        return Exploration(command, {"d_k": "64"}, document)
     sheet = sheet_of(source)
     sheet = with_fields(sheet, fields) if fields else sheet
     return Exploration(command, _state(sheet), _page(sheet, command))
@@ -127,11 +133,3 @@ _NOTES: tuple[Text, ...] = (
      "the last. A library's exponential and order may differ in the last place.",),
     ("The address of the page holds what you have chosen; a link to it opens the same page.",),
 )  # fmt: skip
-
-
-def _scaling() -> Document:
-    blocks = (
-        Heading(("Scores",), lede=("The sum of more products spreads wider.",)),
-        Heading(("Weights of one row",), lede=("The larger the scores of a row, the more one key takes.",)),
-    )
-    return Document("derivation", "scaling", ("Why attention divides by ", Root(D_K)), blocks, ("explore",))

@@ -16,9 +16,8 @@ from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.theorems.letters import identity
+from symattn.theorems.letters import identity, positions, turn
 from symattn.theorems.positions import ROTARY
-from symattn.theorems.rotations import positions, turn
 
 ANGLE = (Fraction(3, 5), Fraction(4, 5))  # cosine and sine of the angle of one position in the example
 POSITIONS, QUERY, KEY = 3, (1, 0), (2, 1)

@@ -167,22 +167,11 @@ def closing(decisions: Sequence[Decided]) -> Block:
     """Return a paragraph on how many theorems have each grade, and how many false variants are refuted."""
     refuted = sum(d.finding.false_grade is Grade.REFUTED for d in decisions)
     accepted = sum(d.finding.false_grade is Grade.PROVED for d in decisions)
-    return md.Paragraph(
-        (
-            *counts(decisions),
-            f". Of {len(decisions)} false variants, {refuted} are refuted and {accepted} accepted.",
-            _read_so_far(decisions),
-        )
-    )
-
-
-def _read_so_far(results: Sequence[Decided]) -> str:
-    """Say how many formulas of the statements are read as printed."""
-    every = [r for d in results if d.finding.reading for r in d.finding.reading.claims]
-    if not every:
-        return ""
+    variants = f". Of {len(decisions)} false variants, {refuted} are refuted and {accepted} accepted."
+    every = [r for d in decisions if d.finding.reading for r in d.finding.reading.claims]
     read = sum(r.evidence is not None for r in every)
-    return f" Of {len(every)} formulas in the statements, {read} are read as printed, {len(every) - read} are words."
+    said = f" Of {len(every)} formulas in the statements, {read} are read as printed, {len(every) - read} are words."
+    return md.Paragraph((*counts(decisions), variants, said if every else ""))
 
 
 def _whole(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from symattn.attention.gradients.attention import Gradients, backward
+from symattn.attention.gradients.scores import Gradients, backward
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.theorems.letters import ATTENDING, CAUSAL, eye, scaled_scores
+from symattn.theorems.letters import ATTENDING, CAUSAL, eye, positions, rotation_matrix, scaled_scores
 from symattn.theorems.letters import weights as weights_of
-from symattn.theorems.rotations import positions, rotation_matrix
 from symattn.theorems.texts import of_file
 
 _ROW = Glossary(

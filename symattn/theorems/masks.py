@@ -14,7 +14,7 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.together import Together, above_zero, identity
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, rows, scaled_scores, side_by_side
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, of_tokens, rows, scaled_scores, side_by_side
 from symattn.theorems.texts import of_file
 
 MASKED = Attention(mask="boolean", fully_masked="nan")
@@ -65,12 +65,6 @@ two_masked_heads = identity(
 
 
 # -- causal masks -----------------------------------------------------------------------------------------------------
-def _attended(reader: Reader) -> Any:
-    """Return causal self-attention."""
-    w_q, w_k, w_v = map(reader.array, ("W_Q", "W_K", "W_V"))
-    return CAUSAL(x=reader.array("X"), w_q=w_q, w_k=w_k, w_v=w_v)
-
-
 def _over_tokens(x: Array) -> Any:
     """Return causal self-attention of tokens that are normalised along the sequence."""
     y = layer_norm(x.mT, 1).mT
@@ -157,7 +151,7 @@ THEOREMS = of_file(
         "forbidden": Glossary(defined={"f": lambda reader: forbid(reader.array("s"), reader.xp.arange(1) < 0)}),
         "causal": Glossary(
             defined={
-                "O": _attended,
+                "O": lambda reader: of_tokens(CAUSAL)(reader, Value(reader.array("X"))),
                 "H": lambda reader: CAUSAL(*map(reader.array, "QKV")),
                 "A": lambda reader: _over_tokens(reader.array("X")),
                 "B": lambda reader: _one_too_far(reader.array("X")),

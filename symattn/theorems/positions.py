@@ -13,8 +13,7 @@ from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value, spread
 from symattn.proof.relations.reader import Reader
-from symattn.theorems.letters import CAUSAL, add_up, rows
-from symattn.theorems.rotations import positions, rotation_matrix, turn, unit_vectors
+from symattn.theorems.letters import CAUSAL, add_up, positions, rotation_matrix, rows, turn, unit_vectors
 from symattn.theorems.texts import of_file
 
 LETTERS = positions(

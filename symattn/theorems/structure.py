@@ -15,7 +15,7 @@ from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Substitution
 from symattn.proof.statement import Declared
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, identity_like, rows
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, identity_like, of_tokens, rows
 from symattn.theorems.texts import of_file
 
 
@@ -31,21 +31,11 @@ def _any_norm(_: Reader, x: Value) -> Value:
     return Value(norms, x.letters)
 
 
-def _attended(attention: Attention) -> Any:
-    """Return self-attention as a function of formulas."""
-
-    def attended(reader: Any, x: Value) -> Value:
-        weights = {word.lower(): reader.array(word) for word in ("W_Q", "W_K", "W_V")}
-        return Value(attention(x=x.array, **weights), (), 2)
-
-    return attended
-
-
 def _layer(attention: Attention) -> Any:
     """Return self-attention followed by a network on each row, both with residuals, as a function of formulas."""
 
     def layer(reader: Any, x: Value) -> Value:
-        y = x.array + _attended(attention)(reader, x).array
+        y = x.array + of_tokens(attention)(reader, x).array
         return Value(y + reader.xp.maximum(y @ reader.array("W"), 0) @ reader.array("U"), (), 2)
 
     return layer
@@ -83,7 +73,7 @@ THEOREMS = of_file(
             defined={"O": _of_matrices(ATTENTION), "T": _of_matrices(Attention(scale=3))}
         ),
         "layers": Glossary(
-            functions={"a": _attended(ATTENTION), "f": _layer(ATTENTION), "c": _layer(CAUSAL)},
+            functions={"a": of_tokens(ATTENTION), "f": _layer(ATTENTION), "c": _layer(CAUSAL)},
         ),
         "dropped": Glossary(laws={"B": KEPT}),
         "inverse": ATTENDING.also(

@@ -16,19 +16,11 @@ from symattn.attention.spec import Attention
 from symattn.derivations import (
     derivation_texts,
     derive,
-    equivariance,
-    gqa,
-    initialisation,
-    kv_cache,
-    lookup,
-    matrix_form,
-    mla,
-    online_softmax,
+    implemented,
     rope,
     scaling,
     scaling_numpy,
     scaling_typical,
-    sinks,
 )
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import DerivationRequest, read_request
@@ -89,21 +81,21 @@ def test_a_false_line_of_a_text_is_refused(name: str, right: str, wrong: str, mo
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "right", "wrong"),
+    ("derivation", "module", "name", "right", "wrong"),
     [
-        (scaling, "_VARIANCE", "Var(q_i k_i)", "Var(q_i)"),
-        (scaling, "_DIVISORS", "main→ Var(s/d_k)", "main→ Var(s/√d_k)"),
-        (lookup, "_LIMITS", "p_max → 1/t", "p_max → 1"),
+        ("scaling", scaling, "_VARIANCE", "Var(q_i k_i)", "Var(q_i)"),
+        ("scaling", scaling, "_DIVISORS", "main→ Var(s/d_k)", "main→ Var(s/√d_k)"),
+        ("lookup", implemented, "_LIMITS", "p_max → 1/t", "p_max → 1"),
     ],
 )
 def test_a_false_line_of_a_part_of_a_text_is_refused(
-    module: Any, name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch
+    derivation: str, module: Any, name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     typed = getattr(module, name)
     assert right in typed
     monkeypatch.setattr(module, name, typed.replace(right, wrong))
     with pytest.raises(FalseStep):
-        derive(module.__name__.rpartition(".")[2])
+        derive(derivation)
 
 
 def test_a_mean_is_not_zero_unless_assumed() -> None:
@@ -160,23 +152,23 @@ SPOILT: list[tuple[str, Any, str, Callable[[Any], Any]]] = [
         for name in ("jacobian", "scaling", "shift", "backward", "matrix-form")
         for spoil in (squared_scores, without_the_divisor)
     ),
-    ("matrix-form", matrix_form, "Attention", set_to(lambda **_: Attention(scale=1))),
-    ("matrix-form", matrix_form, "Attention", set_to(lambda **_: MASKED)),
-    ("equivariance", equivariance, "Attention", set_to(lambda **_: MASKED)),
+    ("matrix-form", implemented, "ATTENTION", set_to(Attention(scale=1))),
+    ("matrix-form", implemented, "ATTENTION", set_to(MASKED)),
+    ("equivariance", implemented, "ATTENTION", set_to(MASKED)),
     ("scaling", scaling_numpy, "cube", set_to(lambda *a: np.zeros((a[1], 4), dtype=np.int64))),
     ("scaling", scaling, "variance_formula", set_to(lambda setting, size: setting.formula(size + "σ²"))),
 ]
 SLOW: list[tuple[str, Any, str, Callable[[Any], Any]]] = [
-    ("online-softmax", online_softmax, "finish", doubled),
-    ("online-softmax", online_softmax, "softmax", squared_scores),
-    ("lookup", lookup, "softmax", squared_scores),
-    ("lookup", lookup, "softmax", without_the_divisor),
-    ("initialisation", initialisation, "softmax", without_the_divisor),
+    ("online-softmax", implemented, "finish", doubled),
+    ("online-softmax", implemented, "softmax", squared_scores),
+    ("lookup", implemented, "softmax", squared_scores),
+    ("lookup", implemented, "softmax", without_the_divisor),
+    ("initialisation", implemented, "softmax", without_the_divisor),
     ("rope", rope, "rotate_interleaved", rotated_back),
-    ("sinks", sinks, "sink_weights", doubled),
-    ("gqa", gqa, "grouped_attention", doubled),
-    ("mla", mla, "Attention", set_to(lambda: Attention(scale=2))),
-    ("kv-cache", kv_cache, "_CAUSAL", set_to(Attention(causal=True, scale=2))),
+    ("sinks", implemented, "sink_weights", doubled),
+    ("gqa", implemented, "grouped_attention", doubled),
+    ("mla", implemented, "ATTENTION", set_to(Attention(scale=2))),
+    ("kv-cache", implemented, "_CAUSAL", set_to(Attention(causal=True, scale=2))),
 ]
 
 

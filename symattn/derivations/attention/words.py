@@ -38,7 +38,14 @@ def call(reader: StepReader, x: nt.Call) -> Value | None:
         return work(reader, parts)
     if word in ENTRYWISE or not isinstance(formula, nt.Call) or formula.function != x.function:
         return None
-    return _own(reader, formula, parts)
+    # Apply the step itself, which the formula names: mask(S), rotate(Q, cos Θ, sin Θ).
+    step, written = reader.step, reader.parts(formula)
+    if len(written) != len(parts) or any(a != b for a, b in zip(written, parts, strict=True) if _plain(a) or _plain(b)):
+        raise Unread("other numbers than the function's")
+    arguments = [_argument(reader, reader.one(p), name) for p, name in
+             zip([p for p in parts if not _plain(p)], step.of, strict=False)]  # fmt: skip
+    rest = [reader.given.get(name, reader.here[name]) for name in step.of[len(arguments) :]]  # booleans as they are
+    return _shaped(reader, Value(step.run(*arguments, *rest)))
 
 
 def _turned(word: str, times: Value, triples: tuple[tuple[int, int, int], ...]) -> Value:
@@ -55,17 +62,6 @@ def _turned(word: str, times: Value, triples: tuple[tuple[int, int, int], ...]) 
     for index, n in np.ndenumerate(times.array.entries):
         result[index] = turned(int(str(n)), *triples[index[letters.index("l")]])
     return Value(kind.lift(result), letters)
-
-
-def _own(reader: StepReader, formula: nt.Call, parts: list[nt.Node]) -> Value:
-    """Apply the step itself, which the formula names: mask(S), rotate(Q, cos Θ, sin Θ)."""
-    step, written = reader.step, reader.parts(formula)
-    if len(written) != len(parts) or any(a != b for a, b in zip(written, parts, strict=True) if _plain(a) or _plain(b)):
-        raise Unread("other numbers than the function's")
-    arguments = [_argument(reader, reader.one(p), name) for p, name in
-             zip([p for p in parts if not _plain(p)], step.of, strict=False)]  # fmt: skip
-    rest = [reader.given.get(name, reader.here[name]) for name in step.of[len(arguments) :]]  # booleans as they are
-    return _shaped(reader, Value(step.run(*arguments, *rest)))
 
 
 def _plain(x: nt.Node) -> bool:

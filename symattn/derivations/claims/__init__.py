@@ -9,8 +9,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.plain import real
 from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.codec.json_text import short
-from symattn.derivations.claims.equality import Equality, compare
-from symattn.derivations.claims.expressions import is_vector, vector_entries
+from symattn.derivations.claims.expressions import Equality, compare, is_vector, vector_entries
 from symattn.derivations.claims.measures import (
     MEASURES,
     SYMBOLS,

@@ -11,6 +11,7 @@ import ast
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +19,8 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.functions import FUNCTIONS as OF_ONE_NUMBER
 from symattn.attention.codec.json_text import short
 from symattn.derivations.claims.reading import brackets
-from symattn.document.errors import InputError, Refused, near
+from symattn.document.errors import InputError, Refused, Undecided, near
+from symattn.document.evidence import Evidence, Grade
 
 FUNCTIONS = (*OF_ONE_NUMBER, "abs")
 _LENGTH, _DEPTH, _EXPONENT, _SIZE = 1000, 150, 64, 4000
@@ -37,7 +39,16 @@ class ClaimExpression:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tree = _parsed(text)
+        if len(text) > _LENGTH:
+            raise InputError(f"an expression of {len(text)} characters: at most {_LENGTH} are read")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.tree = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+            what = getattr(error, "msg", None) or "it cannot be read"
+            raise InputError(f"{short(text)!r} is not an expression: {what}") from None
+        _check(self.tree, text, 0)
         self.letters = sorted({x.id for x in ast.walk(self.tree) if isinstance(x, ast.Name)} - set(FUNCTIONS))
         if _size(self.tree, self.wrong) > _SIZE:
             raise self.wrong("it is too large")
@@ -129,20 +140,6 @@ def _exact_call(name: str, x: Quotient) -> Any:
     if method is None:
         raise Refused(f"exact lacks {name}")
     return method()
-
-
-def _parsed(text: str) -> ast.expr:
-    if len(text) > _LENGTH:
-        raise InputError(f"an expression of {len(text)} characters: at most {_LENGTH} are read")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        what = getattr(error, "msg", None) or "it cannot be read"
-        raise InputError(f"{short(text)!r} is not an expression: {what}") from None
-    _check(tree, text, 0)
-    return tree
 
 
 def _check(x: ast.expr, text: str, depth: int) -> None:
@@ -243,3 +240,101 @@ def _entries(text: str) -> list[str]:
         return list(result)
     total = "+".join(f"exp({x})" for x in result)
     return [f"exp({x})/({total})" for x in result]
+
+
+# -- equality ----------------------------------------------------------------------------------------------------------
+_PRECISIONS = (64, 256, 1024)
+_VALUES = tuple(Fraction(*x) for x in ((1, 2), (2, 1), (-1, 3), (3, 1), (5, 7), (-2, 1), (7, 5), (-3, 4)))
+_POINTS = 6
+
+
+@dataclass(frozen=True)
+class Equality:
+    """The answer: equal, not equal, or None for undecided; with values (at ``point``) if they differ."""
+
+    holds: bool | None
+    evidence: Evidence
+    a: Quotient | None = None
+    b: Quotient | None = None
+    point: dict[str, Fraction] = field(default_factory=dict)
+    near: tuple[str, str] | None = None  # digits of values that are known by balls only
+
+    @property
+    def difference(self) -> Quotient | None:
+        """The difference a − b if both are exact, else None."""
+        return None if self.a is None or self.b is None else self.a - self.b
+
+
+def compare(left: str, right: str) -> Equality:
+    """Return whether two expressions are equal. Raises InputError for a text that is not an expression."""
+    x, y = _exact_number(left), _exact_number(right)
+    if x is not None and y is not None:
+        return _numbers(x, y, {})
+    a, b = ClaimExpression(left), ClaimExpression(right)
+    letters = sorted({*a.letters, *b.letters})
+    exactly = 0
+    for point in _points(letters):
+        equality = _at(a, b, point)
+        if equality is None:
+            continue
+        if equality.holds is False:
+            return equality
+        exactly += equality.holds is True
+    if not letters and exactly:
+        return _numbers(a.exact({}), b.exact({}), {})
+    if _sympy_says_zero(a, b):
+        where = f"; equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}" if exactly else ""
+        return Equality(True, Evidence(Grade.CHECKED, f"SymPy reduces the difference to 0{where}"))
+    why = "no point that was tried refutes it, and SymPy does not reduce the difference to 0"
+    return Equality(None, Evidence(Grade.UNDECIDED, why))
+
+
+def _exact_number(text: str) -> Quotient | None:
+    try:
+        return Quotient.of(text.strip())
+    except InputError:
+        return None  # perhaps an expression with letters; if not, that is said there
+
+
+def _numbers(a: Quotient, b: Quotient, point: dict[str, Fraction]) -> Equality:
+    if a == b:
+        return Equality(True, Evidence(Grade.CHECKED, "exact numbers"), a, b, point)
+    return Equality(False, Evidence(Grade.REFUTED, "exact numbers"), a, b, point)
+
+
+def _points(letters: list[str]) -> list[dict[str, Fraction]]:
+    if not letters:
+        return [{}]
+    count = len(_VALUES)
+    return [{x: _VALUES[(i + j * (1 + i)) % count] for j, x in enumerate(letters)} for i in range(_POINTS)]
+
+
+def _at(a: ClaimExpression, b: ClaimExpression, point: dict[str, Fraction]) -> Equality | None:
+    """Compare both sides at a point; return None if a side has no value there, or balls cannot decide."""
+    try:
+        return _numbers(a.exact(point), b.exact(point), point)
+    except ZeroDivisionError:
+        return None
+    except (Refused, Undecided, InputError):
+        import flint
+
+        for precision in _PRECISIONS:
+            with flint.ctx.workprec(precision):
+                x, y = a.ball(point), b.ball(point)
+                if not (x.is_finite() and y.is_finite()):
+                    continue
+                if not x.overlaps(y):
+                    where = f"disjoint balls at {precision} bits"
+                    shown = tuple(z.str(9, radius=False) for z in (x, y))
+                    return Equality(False, Evidence(Grade.REFUTED, where), None, None, point, (shown[0], shown[1]))
+        return None
+
+
+def _sympy_says_zero(a: ClaimExpression, b: ClaimExpression) -> bool:
+    import sympy
+
+    try:
+        gap: Any = a.sympy() - b.sympy()
+        return any(sympy.simplify(x) == 0 for x in (gap, gap.rewrite(sympy.exp)))
+    except (RecursionError, ArithmeticError, TypeError, ValueError, NotImplementedError):
+        return False

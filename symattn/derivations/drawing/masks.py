@@ -8,7 +8,7 @@ import numpy as np
 
 from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
-from symattn.derivations.sheets.schema import overridden
+from symattn.derivations.sheets.sheet import overridden
 from symattn.document.drawing.scene import SMALL, Box, Label, Scene, small, wrapped
 
 _USUAL: tuple[tuple[str, Attention], ...] = (

@@ -14,7 +14,7 @@ from symattn.attention.letters_of_attention import ARRAYS, SIZES
 from symattn.attention.spec import Attention
 from symattn.attention.variants import SIZES as LENGTHS
 from symattn.derivations.drawing.weights import walked
-from symattn.derivations.sheets.schema import overridden
+from symattn.derivations.sheets.sheet import overridden
 from symattn.document.drawing.scene import SMALL, Box, Label, Role, Scene, plain, small, wrapped
 from symattn.document.notation import Name, Node, replaced
 from symattn.document.text import text

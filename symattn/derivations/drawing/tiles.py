@@ -17,7 +17,7 @@ from symattn.derivations.drawing import digits, words
 from symattn.derivations.drawing.weights import walked
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.exactly import exact, same
-from symattn.derivations.online_softmax import SCORES, VALUES
+from symattn.derivations.implemented import SCORES, VALUES
 from symattn.derivations.steps import FalseStep
 from symattn.document.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
 from symattn.document.drawing.svg import SHADE

@@ -18,8 +18,7 @@ from symattn.attention.letters_of_attention import ARRAYS, SIZES
 from symattn.attention.spec_fields import descriptions
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
-from symattn.derivations.sheets.schema import overridden
-from symattn.derivations.sheets.sheet import Sheet, truncated
+from symattn.derivations.sheets.sheet import Sheet, overridden, truncated
 from symattn.derivations.walks import blank as blanks
 from symattn.derivations.walks.page import page
 from symattn.derivations.walks.printed import ROUNDINGS, check_shapes

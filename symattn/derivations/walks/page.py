@@ -64,7 +64,14 @@ def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
     i, weights = first_query(walk), walk.arrays["weights"]
     whole = bool(weights.ndim == 2 and weights.size <= _MOST)  # a page has room for every entry
     if number == 8 and whole and walk.queries > 1:
-        yield from _every_query(walk)
+        names = ["scores", *(n for n in arrays_of(walk, 4) if n != "scores"), walk.mixing.name]
+        for array in names:
+            if array == "scaled" and walk.sheet.attention.scale == 1:
+                continue
+            yield from (_heat(walk, range(1, walk.queries + 1)),) if array == walk.mixing.name else ()
+            yield walk.values(array, evidence=walk.evidence(array))
+        if rounded_of(walk) is not None:
+            yield _differences(walk, range(1, walk.queries + 1))
         return
     shown = blocks(walk, number, every or (not whole and walk.queries <= _FEW))
     yield from _before(walk, number, shown) if whole else ()
@@ -100,18 +107,6 @@ def _of_weights(walk: Walk) -> str:
 def _products(walk: Walk, i: int) -> Node:
     weights, values = walk.mixing.of[:2]
     return row_symbol(weights, i, "j") * row_symbol(values, "j")
-
-
-def _every_query(walk: Walk) -> Iterator[Block]:
-    """Yield scores, weights and outputs of all queries, and their differences from the text's."""
-    names = ["scores", *(n for n in arrays_of(walk, 4) if n != "scores"), walk.mixing.name]
-    for array in names:
-        if array == "scaled" and walk.sheet.attention.scale == 1:
-            continue
-        yield from (_heat(walk, range(1, walk.queries + 1)),) if array == walk.mixing.name else ()
-        yield walk.values(array, evidence=walk.evidence(array))
-    if rounded_of(walk) is not None:
-        yield _differences(walk, range(1, walk.queries + 1))
 
 
 def _heat(walk: Walk, queries: Iterable[int]) -> Heat:

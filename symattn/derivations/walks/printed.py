@@ -6,7 +6,6 @@ Every sentence follows from comparing numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -31,26 +30,21 @@ _CALLED = {
 }
 
 
-@dataclass(frozen=True)
-class RoundedPrint:
-    """The last arrays of a walk with rounded weights, as nested lists of exact numbers."""
-
-    weights: Any
-    weighted: Any
-    output: Any
-
-
 def places(walk: Walk) -> int:
     """Return the decimals to which weights are rounded: those of the text, else one."""
     return walk.sheet.printed.places if walk.sheet.printed else 1
 
 
-def with_rounding(walk: Walk, how: str) -> RoundedPrint:
-    """Return the walk's weights rounded as ``how`` says, with the weighted values and outputs that follow."""
+def with_rounding(walk: Walk, how: str) -> dict[str, Any]:
+    """Return the walk's weights rounded as ``how`` says, with the weighted values and outputs that follow, by name."""
     weights = rounded(walk.arrays[walk.mixing.of[0]].tolist(), how, places(walk))
+    return {"weights": weights, **_following(walk, weights)}
+
+
+def _following(walk: Walk, weights: object) -> dict[str, Any]:
+    """Return the weighted values and outputs that follow from weights, as nested lists of exact numbers."""
     products = weighted(objects(weights), walk.arrays[walk.mixing.of[1]])
-    sums = np.add.reduce(products, axis=-2)
-    return RoundedPrint(weights, products.tolist(), sums.tolist())
+    return {"weighted": products.tolist(), "output": np.add.reduce(products, axis=-2).tolist()}
 
 
 def difference(walk: Walk, name: str, entries: object) -> Any:
@@ -64,16 +58,15 @@ def reproduced_by(walk: Walk) -> list[str]:
     printed = walk.sheet.printed
     if printed is None or "weights" not in printed.rounded:
         return []
-    return [how for how in ROUNDINGS if _equal(with_rounding(walk, how).weights, printed.rounded["weights"])]
+    return [how for how in ROUNDINGS if _equal(with_rounding(walk, how)["weights"], printed.rounded["weights"])]
 
 
 def follows(walk: Walk) -> bool:
     """Return whether the text's further arrays follow exactly from its rounded weights."""
     assert walk.sheet.printed is not None
     text_arrays = walk.sheet.printed.rounded
-    products = weighted(objects(text_arrays["weights"]), walk.arrays[walk.mixing.of[1]])
-    result = {"weighted": products.tolist(), "output": np.add.reduce(products, axis=-2).tolist()}
-    return all(_equal(result[name], text_arrays[name]) for name in ("weighted", "output") if name in text_arrays)
+    result = _following(walk, text_arrays["weights"])
+    return all(_equal(x, text_arrays[name]) for name, x in result.items() if name in text_arrays)
 
 
 def check_shapes(walk: Walk) -> None:
@@ -128,7 +121,7 @@ def rounding_sentence(walk: Walk) -> Iterator[Text]:
 
 
 def _against_nearest(walk: Walk, printed: object) -> Iterator[Text]:
-    near = objects(with_rounding(walk, "nearest").weights)
+    near = objects(with_rounding(walk, "nearest")["weights"])
     exact, shown = walk.arrays["weights"], objects(printed)
     for index in np.ndindex(exact.shape):
         if near[index] == shown[index]:

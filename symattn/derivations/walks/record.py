@@ -83,8 +83,8 @@ def _roundings(walk: Walk) -> Iterator[tuple[str, Record]]:
 
 def _rounding(walk: Walk, how: str) -> Record:
     result = printed.with_rounding(walk, how)
-    entries = {"weights": result.weights, "output": result.output}
-    entries |= {} if too_many(walk) else {"weighted": result.weighted}
+    wanted = ("weights", "output") if too_many(walk) else ("weights", "output", "weighted")
+    entries = {name: result[name] for name in wanted}
     gaps = {name: printed.difference(walk, name, entries[name]) for name in ("weights", "output")}
     return {
         "places": printed.places(walk),

@@ -13,7 +13,8 @@ would fill pages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -167,7 +168,12 @@ def trace(spec: Attention, inputs: Mapping[str, object]) -> Arrays:
     best: Arrays | None = None
     for bits in _BALLS:
         try:
-            best, sharp = _at(spec, inputs, bits)
+            results = dict(inputs)
+            for step in spec.pipeline(inputs):
+                results[step.name] = _run(step, results, fills_pages(spec, step, results), bits)
+            arrays = {name: _elements(x, bits) for name, x in results.items()}
+            proven = least_proven(x for array in arrays.values() for x in array.flat)
+            best, sharp = arrays, proven is None or proven >= _DIGITS
         except Undecided as undecided:
             doubt = undecided
             continue
@@ -176,16 +182,6 @@ def trace(spec: Attention, inputs: Mapping[str, object]) -> Arrays:
     if best is None:
         raise Undecided(f"still undecided at {_BALLS[-1]} bits: {doubt}")
     return best  # a number that is 0 has no digits that a ball could prove
-
-
-def _at(spec: Attention, inputs: Mapping[str, object], bits: int) -> tuple[Arrays, bool]:
-    """Return the arrays at one precision, and whether every ball proves enough digits."""
-    run = _Run(dict(inputs), bits)
-    for step in spec.pipeline(inputs):
-        run.take(step, fills_pages(spec, step, run.found))
-    arrays = dict(run.arrays())
-    proven = least_proven(x for array in arrays.values() for x in array.flat)
-    return arrays, proven is None or proven >= _DIGITS
 
 
 def fills_pages(spec: Attention, step: Step, arrays: Mapping[str, Any]) -> bool:
@@ -203,29 +199,18 @@ def fills_pages(spec: Attention, step: Step, arrays: Mapping[str, Any]) -> bool:
     return mixes and spec.normaliser == "sigmoid" and bool(2 ** first.shape[-1] > _TERMS)
 
 
-class _Run:
-    """The arrays computed so far, by name, exact or as balls, in order."""
+def _run(step: Step, arrays: Arrays, long: bool, bits: int) -> Any:
+    """Run a step on ``exact`` arrays or, if they refuse or the result is too ``long``, on balls."""
+    operands = [arrays[name] for name in step.of]
+    if not long and not any(isinstance(x, Ball) for x in operands):
+        with suppress(Refused):
+            return step.run(*operands)
+    with precision(bits):
+        return step.run(*[Ball.lift(x.entries) if isinstance(x, Exact) else x for x in operands])
 
-    def __init__(self, inputs: Arrays, bits: int) -> None:
-        self.found = inputs
-        self.bits = bits
 
-    def take(self, step: Step, long: bool) -> None:
-        """Run a step on ``exact`` arrays or, if they refuse or the result is too ``long``, on balls."""
-        operands = [self.found[name] for name in step.of]
-        if not long and not any(isinstance(x, Ball) for x in operands):
-            try:
-                self.found[step.name] = step.run(*operands)
-                return
-            except Refused:
-                pass
-        with precision(self.bits):
-            self.found[step.name] = step.run(*[Ball.lift(x.entries) if isinstance(x, Exact) else x for x in operands])
-
-    def arrays(self) -> Iterator[tuple[str, Any]]:
-        """Yield the arrays as NumPy arrays of elements."""
-        for name, x in self.found.items():
-            if isinstance(x, Ball):
-                yield name, Ball.each(lambda e: taken(e, self.bits), x)
-            else:
-                yield name, x.entries if isinstance(x, Exact) else np.asarray(x).astype(object)
+def _elements(x: Any, bits: int) -> np.ndarray:
+    """Return an array as a NumPy array of elements."""
+    if isinstance(x, Ball):
+        return Ball.each(lambda e: taken(e, bits), x)
+    return x.entries if isinstance(x, Exact) else np.asarray(x).astype(object)

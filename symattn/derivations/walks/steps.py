@@ -14,7 +14,7 @@ from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.flow import Step
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
 from symattn.derivations.attention.entry_formulas import head_symbol, row_symbol
-from symattn.derivations.attention.reading import Read, ReadingRun, run
+from symattn.derivations.attention.reading import Read, run
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.printed_elements import digits, is_number, nested
 from symattn.derivations.steps import FalseStep
@@ -238,8 +238,7 @@ def rounded_of(walk: Walk) -> tuple[str, dict[str, Any]] | None:
     if walk.rounding == "exact":
         return None
     if walk.rounding:
-        result = printed.with_rounding(walk, walk.rounding)
-        return walk.rounding, {"weights": result.weights, "weighted": result.weighted, "output": result.output}
+        return walk.rounding, printed.with_rounding(walk, walk.rounding)
     given = walk.sheet.printed
     return ("printed", given.rounded) if given and "output" in given.rounded else None
 
@@ -293,21 +292,16 @@ def _the_other_way(walk: Walk) -> Iterator[Block]:
 
 def decided(walk: Walk, step: Step, formula: Node) -> Node | None:
     """Return the formula if it equals what the step computes, None if it cannot be read. Raises FalseStep if false."""
-    read = Read(step, _runs(walk))
-    if not read.runs or not read.reads(formula):
-        return None
-    read.check(formula, _SOME_NUMBERS)
-    return formula
-
-
-def _runs(walk: Walk) -> tuple[ReadingRun, ...]:
-    """Return runs of the walk's attention on pseudorandom numbers; () if its inputs cannot be drawn."""
     if walk.runs is None:
         try:
             walk.runs = tuple(run(walk.request, seed) for seed in (0, 1))
         except (SymattnError, KeyError):
             walk.runs = ()
-    return walk.runs
+    read = Read(step, walk.runs)
+    if not read.runs or not read.reads(formula):
+        return None
+    read.check(formula, _SOME_NUMBERS)
+    return formula
 
 
 def _row(i: int) -> tuple[Any, ...]:

@@ -89,22 +89,6 @@ def _scores(walk: Walk) -> Iterator[Text]:
         yield ("A forbidden score is −∞: its exponential, and so its weight, is 0.",)
 
 
-def _weighed(walk: Walk) -> Iterator[Text]:
-    """Explain the step from scores to weights."""
-    spec = walk.sheet.attention
-    if spec.is_softmax:
-        makes = "Softmax makes a row of scores positive" + ("" if spec.sink else " with sum 1")
-        result = decided(walk, walk.pipeline["weights"], _softmax_formula(walk))
-        yield makes, *((": ", result) if result else ()), "."
-    else:
-        yield (NORMALISERS[spec.normaliser].why,)
-    if spec.sink:
-        yield ("The sink takes weight and has no value: a query that finds nothing need not attend to anything "
-               "(symattn derive sinks).",)  # fmt: skip
-    if spec.dropout:
-        yield ("Some weights are dropped while a model learns; the others grow, so that the mean is what it was.",)
-
-
 def _softmax_formula(walk: Walk) -> Node:
     """Return a_ij = e^{s_ij} / Σ_l e^{s_il}, with powers of two and the sink if the specification has them."""
     spec, scores = walk.sheet.attention, walk.pipeline["weights"].of[0]
@@ -117,7 +101,18 @@ def _softmax_formula(walk: Walk) -> Node:
 
 
 def _softmax(walk: Walk) -> Iterator[Text]:
-    yield from _weighed(walk)
+    spec = walk.sheet.attention
+    if spec.is_softmax:
+        makes = "Softmax makes a row of scores positive" + ("" if spec.sink else " with sum 1")
+        result = decided(walk, walk.pipeline["weights"], _softmax_formula(walk))
+        yield makes, *((": ", result) if result else ()), "."
+    else:
+        yield (NORMALISERS[spec.normaliser].why,)
+    if spec.sink:
+        yield ("The sink takes weight and has no value: a query that finds nothing need not attend to anything "
+               "(symattn derive sinks).",)  # fmt: skip
+    if spec.dropout:
+        yield ("Some weights are dropped while a model learns; the others grow, so that the mean is what it was.",)
     if any(isinstance(x, Enclosed) for x in walk.arrays["weights"].flat):
         yield ("exact: a letter, for the number has no closed form whose equality with another could be decided. "
                f"decimal: its digits, proven by balls. {walk.dtype}: what this arithmetic computes, and how far off it "
