@@ -230,7 +230,11 @@ def offered(
                 return getattr(np, name)(*operands, **keywords)
             operands = (self.kind.of(operands[0]), *operands[1:])
         for key in () if known.issuperset(keywords) else keywords.keys() - known:
-            _check_keyword(self.kind, name, key, keywords.pop(key))
+            value = keywords.pop(key)
+            if value is not None and key not in _IGNORED:
+                raise Refused(f"{self.kind.name}: {name}({key}=…) is not offered")
+            if value is not None and key == "dtype":
+                note(f"{name}(dtype={getattr(value, '__name__', value)}) kept {self.kind.name}")
         return function(self, *operands, **keywords)
 
     return run
@@ -241,10 +245,3 @@ def offer_all(chapter: type) -> None:
     for name, function in list(vars(chapter).items()):
         if callable(function) and not name.startswith("_"):
             setattr(chapter, name, offered(name, function))
-
-
-def _check_keyword(kind: type[ArrayBase], name: str, key: str, value: object) -> None:
-    if value is not None and key not in _IGNORED:
-        raise Refused(f"{kind.name}: {name}({key}=…) is not offered")
-    if value is not None and key == "dtype":
-        note(f"{name}(dtype={getattr(value, '__name__', value)}) kept {kind.name}")

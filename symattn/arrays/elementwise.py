@@ -56,7 +56,9 @@ class Composed:
 
     def pow(self, a: object, b: object) -> Any:
         """Return a**b for a multiple b of 1/2, by products and a root."""
-        exponent = _number(b)
+        if isinstance(b, np.generic) or (isinstance(b, np.ndarray) and not b.ndim):
+            b = b.item()
+        exponent = b if isinstance(b, (int, float, Fraction)) and math.isfinite(b) else None
         if exponent is None:
             raise Refused(f"{self.kind.name}: a power with an array in the exponent")
         twice = 2 * Fraction(exponent)
@@ -204,10 +206,3 @@ for _name in FUNCTIONS:
 offer_all(Elementwise)
 for _name in _PLAIN:
     setattr(Elementwise, _name, _plain_between_literals(_name, getattr(Elementwise, _name)))
-
-
-def _number(b: object) -> int | float | Fraction | None:
-    """Return ``b`` as a plain finite number, or None."""
-    if isinstance(b, np.generic) or (isinstance(b, np.ndarray) and not b.ndim):
-        b = b.item()
-    return b if isinstance(b, (int, float, Fraction)) and math.isfinite(b) else None

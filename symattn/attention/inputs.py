@@ -234,7 +234,13 @@ def _check_names_of_x(spec: Attention, names: Collection[str]) -> None:
         raise InputError("give q, k, v or x, not both")
     weights = [n for n in ("w_q", "w_k", "w_v") if n in names]
     if spec.packed or spec.latent:
-        _check_names_instead(spec, weights)
+        wanted = ["w_q"] if spec.latent and not spec.latent.queries else []
+        for name in weights:
+            if name not in wanted:
+                raise InputError(f"{name} is made of {'w_in' if spec.packed else 'a latent'}; leave it out")
+        for name in wanted:
+            if name not in weights:
+                raise InputError(f"the specification needs input {name!r}")
     elif weights and len(weights) < 3:
         raise InputError(f"of w_q, w_k, w_v only {', '.join(weights)} given; give all three or none")
     elif not weights and spec.heads > 1:
@@ -242,14 +248,3 @@ def _check_names_of_x(spec: Attention, names: Collection[str]) -> None:
     for bias, weight in zip(_BIASES, WEIGHTS, strict=True):
         if bias in names and weight not in names:
             raise InputError(f"{bias} belongs to {weight}, which is not given")
-
-
-def _check_names_instead(spec: Attention, weights: list[str]) -> None:
-    """Refuse w_q, w_k, w_v together with a packed matrix, and all but w_q with a latent."""
-    wanted = ["w_q"] if spec.latent and not spec.latent.queries else []
-    for name in weights:
-        if name not in wanted:
-            raise InputError(f"{name} is made of {'w_in' if spec.packed else 'a latent'}; leave it out")
-    for name in wanted:
-        if name not in weights:
-            raise InputError(f"the specification needs input {name!r}")

@@ -225,20 +225,15 @@ def grids(numerator: Expression, free: Iterable[Index]) -> Iterator[tuple[CutOff
     counted = cut_off(numerator, indices).counted
     for sizes in product(*[range(counted[r] + 1) for r in sorted(rows)]):
         row_sizes = dict(zip(sorted(rows), sizes, strict=True))
-        limits = cut_off(numerator, indices, _more(forms, row_sizes), [f.divisor for f in forms])
+        more: Counter[str] = Counter()
+        for form in forms:
+            places = prod(row_sizes[i.sort] for i in form.divisor.free)
+            for sort, bound in most_bound(form.divisor).items():
+                more[sort] += form.times * places * bound
+        limits = cut_off(numerator, indices, more, [f.divisor for f in forms])
         others = sorted(limits.top.keys() - rows)
         corners = [range(1, max(limits.stable[s], 1) + limits.counted[s] + 1) for s in others]
         yield limits, tuple({**row_sizes, **dict(zip(others, ns, strict=True))} for ns in product(*corners))
-
-
-def _more(forms: Iterable[RowForm], rows: Sizes) -> Counter[str]:
-    """Return the bound indices that multiplication by all Z^A adds."""
-    more: Counter[str] = Counter()
-    for form in forms:
-        places = prod(rows[i.sort] for i in form.divisor.free)
-        for sort, bound in most_bound(form.divisor).items():
-            more[sort] += form.times * places * bound
-    return more
 
 
 def _key(x: Expression) -> Canonical:

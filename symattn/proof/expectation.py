@@ -74,7 +74,12 @@ class Expectation:
         names = list(dict.fromkeys(chain.from_iterable(named)))
         if all(isinstance(self.given[name], Indexed) for name in names):
             return [self._formal(x, own) for x, own in zip(f(self.given), named, strict=True)]
-        return self._enumerated(f, names)
+        concrete = {name: self.laws[name].outcomes for name in names}
+        mean = self._mean(f, concrete)
+        finer = {name: law for name in names if (law := self.laws[name].finer)}
+        if finer and not all(bool((a == b).all()) for a, b in zip(mean, self._mean(f, concrete | finer), strict=True)):
+            raise Undecided("moments: the numbers that stand for the law lack moments that this mean needs")
+        return mean
 
     def _formal(self, x: Indexed, names: Sequence[str]) -> Indexed:
         def at(places: Any) -> ex.Expression:
@@ -132,15 +137,6 @@ class Expectation:
             values = law.cumulants(*[self.given[p] for p in law.parameters])
             self.cumulants[name] = tuple(None if k is None else Indexed.lift(k).at(()) for k in values)
         return self.cumulants[name]
-
-    def _enumerated(self, f: Drawn, names: list[str]) -> list[Any]:
-        """Return Σ over all outcomes of probability · f(outcome)."""
-        concrete = {name: self.laws[name].outcomes for name in names}
-        mean = self._mean(f, concrete)
-        finer = {name: law for name in names if (law := self.laws[name].finer)}
-        if finer and not all(bool((a == b).all()) for a, b in zip(mean, self._mean(f, concrete | finer), strict=True)):
-            raise Undecided("moments: the numbers that stand for the law lack moments that this mean needs")
-        return mean
 
     def _mean(self, f: Drawn, laws: Mapping[str, Outcomes]) -> list[Any]:
         from symattn.arrays.exact import Exact

@@ -161,7 +161,9 @@ def _case(indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules
     numerator, divisors = difference.numerator, tuple(difference.denominators.values())
     limits = cut_off(numerator, indices)
     one_size = None if rules else limits.one_size
-    sizes = (one_size,) if one_size is not None else tuple(_box(limits.top))
+    sorts = sorted(limits.top)
+    box = (dict(zip(sorts, ns, strict=True)) for ns in product(*[range(limits.top[s] + 1) for s in sorts]))
+    sizes = (one_size,) if one_size is not None else tuple(box)
     open_at = next((there for there in sizes if not vanishes_at(numerator, indices, there, rules)), None)
     if open_at is None:
         return ElementEquation(indices, a, b, "one size" if one_size else "box", numerator, divisors, limits, sizes)
@@ -186,12 +188,6 @@ def _failing(numerator: Expression, at: Sizes) -> str:
 def _is_free(x: Expression) -> bool:
     """Return whether ``x`` is neither a function nor a letter for a fixed number."""
     return not isinstance(x, Opaque) and not (isinstance(x, Letter) and (x.name == PI or x.name.startswith(PLACE)))
-
-
-def _box(top: Sizes) -> Iterator[Sizes]:
-    sorts = sorted(top)
-    for sizes in product(*[range(top[s] + 1) for s in sorts]):
-        yield dict(zip(sorts, sizes, strict=True))
 
 
 def _by_rows(numerator: Expression, indices: tuple[Index, ...], rules: Rules) -> tuple[CutOff, tuple[Sizes, ...]]:

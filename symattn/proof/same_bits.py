@@ -121,7 +121,12 @@ class SameBits:
         if not result:
             return Decision(Evidence(Grade.UNDECIDED, "no numbers were found for which the bits differ"))
         words = "both do the same operations on the same numbers, but for the order of the operands of +, × and max"
-        premise = self._alike(result)
+        table: dict[tuple[Any, ...], int] = {}
+        both = [
+            [[_placed(x, table) for x in side] for side in f(*self._terms(False))] for f in (self.same, self.different)
+        ]
+        (a, b), (c, d) = (map(tuple, pair) for pair in both)
+        premise = Alike(tuple(table), (a, b), (c, d), result.format, result.inputs)
         evidence = accepted(Evidence(Grade.PROVED, "every format"), (), (premise,))
         return Decision(evidence, ((words,), (f"the others differ {result}",)), premises=(premise,))
 
@@ -135,15 +140,6 @@ class SameBits:
 
     def _terms(self, ordered: bool = True) -> list[RoundedTerm]:
         return [RoundedTerm("input", (i,), ordered) for i in range(self.inputs)]
-
-    def _alike(self, differing_results: DifferingResults) -> Alike:
-        """Return the premise, with operands in the order of the computations."""
-        table: dict[tuple[Any, ...], int] = {}
-        both = [
-            [[_placed(x, table) for x in side] for side in f(*self._terms(False))] for f in (self.same, self.different)
-        ]
-        (a, b), (c, d) = (map(tuple, pair) for pair in both)
-        return Alike(tuple(table), (a, b), (c, d), differing_results.format, differing_results.inputs)
 
     def _first(self, alike: bool) -> DifferingResults | None:
         """Return the first inputs at which ``same`` agree (``alike``), or at which ``different`` do not."""

@@ -174,18 +174,13 @@ def _product(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...], left: tu
         for start in range(0, shape[-2], lines):
             rows = (*i, slice(start, start + lines))
             c, r, _ = x.read(rows)
-            _midpoints(c, right.mid[i], mid[rows])
+            first, *others = runs(c.shape[-1]) if c.shape[-1] > 2 * RUN else [slice(None)]
+            np.matmul(c[:, first], right.mid[i][first], out=mid[rows])
+            for run in others:
+                mid[rows] += c[:, run] @ right.mid[i][run]
             _radii(c, r, right, i, g, rad[rows])
             bounded = bounded and bool(rad[rows].max(initial=0) < 2.0**900)
     return Parts(mid, rad, True), bounded
-
-
-def _midpoints(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-    """Write C_a C_b, summed in runs, to ``out``."""
-    first, *others = runs(a.shape[-1]) if a.shape[-1] > 2 * RUN else [slice(None)]
-    np.matmul(a[:, first], b[first], out=out)
-    for run in others:
-        out += a[:, run] @ b[run]
 
 
 def _radii(c: np.ndarray, r: np.ndarray, right: _Right, i: tuple[int, ...], g: float, out: np.ndarray) -> None:

@@ -248,15 +248,11 @@ class Field:
             return None
         for a, form, other, axis in ((x, x.form, y.form, -1), (y, y.form, x.form, -2)):
             if form.degree == 0 and form.size < self.q.m // 2 - 8 and a.exponent is not None:
-                reach = self._reach(a.exponent.value, form, axis)
+                unit = form.divisor * pow(self._ln2[self.q], -form.power, self.q.m)
+                whole = np.abs(self.q.multiply(a.exponent.value, self.q.constants([unit])))
+                reach = int(whole.sum(axis=axis).max(initial=0))
                 return replace(form * other, size=reach * other.size)
         return (x.form * y.form).terms(x.shape[-1])
-
-    def _reach(self, elements: Floats, form: ExponentForm, axis: int) -> int:
-        """Return the largest Σ|numerators| along an axis, for numerators below q/2, which the residues determine."""
-        unit = form.divisor * pow(self._ln2[self.q], -form.power, self.q.m)
-        whole = np.abs(self.q.multiply(elements, self.q.constants([unit])))
-        return int(whole.sum(axis=axis).max(initial=0))
 
 
 def _lifted(function: Callable[..., Any], *operands: Any) -> Any:

@@ -250,7 +250,9 @@ class Plane:
         plane._compute, plane._depth = (function, sources), 1
         for source in sources:
             plane._depth = max(plane._depth, source._depth + 1)
-            source._read_by(plane)
+            if len(source._readers) > 32:
+                source._readers = [r for r in source._readers if r() is not None]
+            source._readers.append(ref(plane))
         if plane._depth > _DEPTH:
             _ = plane.value
         return plane
@@ -264,11 +266,6 @@ class Plane:
             self._compute, self._depth = None, 0
         assert self._value is not None
         return self._value
-
-    def _read_by(self, plane: Plane) -> None:
-        if len(self._readers) > 32:
-            self._readers = [r for r in self._readers if r() is not None]
-        self._readers.append(ref(plane))
 
     def _still_read(self) -> bool:
         """Return whether some other plane waits for this one, or may share its memory."""

@@ -79,9 +79,10 @@ class Stream:
         keys = [n for n in ("gain", "bias") if f"{norm}.{n}" in self.names]
         run = partial(_by_keyword, partial(_NORMS[kind], eps=eps), keys)
         parameters = [f"{norm}.{n}" for n in keys]
-        self.add(
-            result, run, [self.now, *parameters], letter, _norm_formula(kind, keys), f"{TITLES[kind]} of each token"
-        )
+        # g ⊙ (x − mean(x)) / √(var(x) + ε) + b, or g ⊙ x / √(mean(x²) + ε) + b
+        written = "{@0 − mean(@0)}/√{var(@0) + ε}" if kind == "layer" else "@0/√{mean(@0²) + ε}"
+        written = (f"@1 ⊙ {{{written}}}" if "gain" in keys else written) + f" + @{len(keys)}" * ("bias" in keys)
+        self.add(result, run, [self.now, *parameters], letter, written, f"{TITLES[kind]} of each token")
 
 
 def _sublayer(block: Block, stream: Stream, part: str, source: str, result: str, letter: Node) -> None:
@@ -110,12 +111,6 @@ def _added(part: str, x: Array, y: Array) -> Array:
 
 def _by_keyword(function: Callable[..., object], keywords: Sequence[str], x: object, *arguments: object) -> Any:
     return function(x, **dict(zip(keywords, arguments, strict=True)))
-
-
-def _norm_formula(norm: str, keys: Sequence[str]) -> str:
-    """g ⊙ (x − mean(x)) / √(var(x) + ε) + b, or g ⊙ x / √(mean(x²) + ε) + b."""
-    formula = "{@0 − mean(@0)}/√{var(@0) + ε}" if norm == "layer" else "@0/√{mean(@0²) + ε}"
-    return (f"@1 ⊙ {{{formula}}}" if "gain" in keys else formula) + f" + @{len(keys)}" * ("bias" in keys)
 
 
 def _attention(block: Block, stream: Stream, part: str) -> None:

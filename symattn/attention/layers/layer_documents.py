@@ -144,6 +144,12 @@ def transformer_document(model: Transformer) -> Document:
     """Return the document of ``model``, for all weights, gains, and biases of LayerNorm."""
     names = _names(model)
     parts = model.pipeline(names)
+    result: list[Text] = []
+    if model.norm or model.embedding_norm:
+        result.append(norm_convention(model.norm or str(model.embedding_norm), model.eps))
+    for stack in stacks(model):
+        for _, block, _ in _distinct(model, stack):
+            result += [text for text in block_conventions(block) if text not in result]
     blocks: tuple[Piece, ...] = (
         Heading(("Inputs",)),
         table(_rows(model, names)),
@@ -151,7 +157,7 @@ def transformer_document(model: Transformer) -> Document:
         Heading(("Steps",)),
         *_sections(model, parts),
         Heading(("Conventions",)),
-        Items(tuple(_conventions(model))),
+        Items(tuple(result)),
     )
     return Document("derivation", "transformer", ("Transformer",), blocks, parameters=parameters(model))
 
@@ -229,13 +235,3 @@ def _blocks(model: Transformer, stack: str, parts: Sequence[Part]) -> Iterator[P
 
 def _steps(parts: Sequence[Part], size: str) -> Steps:
     return Steps(tuple(step(p, lengths(size)) for p in parts))
-
-
-def _conventions(model: Transformer) -> list[Text]:
-    result: list[Text] = []
-    if model.norm or model.embedding_norm:
-        result.append(norm_convention(model.norm or str(model.embedding_norm), model.eps))
-    for stack in stacks(model):
-        for _, block, _ in _distinct(model, stack):
-            result += [text for text in block_conventions(block) if text not in result]
-    return result

@@ -151,19 +151,15 @@ def _embedded(model: Transformer, stream: Stream, stack: str) -> None:
     written = "√d_model " * model.scaled + ("E'_{@1}" if table == "source_embedding" else "E_{@1}")
     stream.add(f"{stack}.embedded", run, [table, ids], _E, written, "one row of the table for each token")
     if model.positions:
-        _positioned(model, stream, stack)
+        result, letter = f"{stack}.positioned", _X if not model.embedding_norm else name("X'", role="input")
+        if model.positions == "sinusoidal":
+            reason = "sinusoidal positions: sines and cosines of the place, at falling frequencies"
+            stream.add(result, _add_sinusoidal, [stream.now], letter, "@0 + P", reason)
+        else:
+            of = [stream.now, positions_of(stream.names, ids_of(model, stack))]
+            stream.add(result, learned, of, letter, "@0 + @1", "one row of positions for each place")
     if model.embedding_norm:
         stream.norm(model.embedding_norm, model.eps, "embedding_norm", f"{stack}.embedding_norm.output", _X)
-
-
-def _positioned(model: Transformer, stream: Stream, stack: str) -> None:
-    result, letter = f"{stack}.positioned", _X if not model.embedding_norm else name("X'", role="input")
-    if model.positions == "sinusoidal":
-        reason = "sinusoidal positions: sines and cosines of the place, at falling frequencies"
-        stream.add(result, _add_sinusoidal, [stream.now], letter, "@0 + P", reason)
-    else:
-        of = [stream.now, positions_of(stream.names, ids_of(model, stack))]
-        stream.add(result, learned, of, letter, "@0 + @1", "one row of positions for each place")
 
 
 def sinusoids(positions: object, width: int, like: Array) -> Array:

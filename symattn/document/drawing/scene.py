@@ -102,7 +102,11 @@ class Label:
         for match in BRACES.finditer(self.words):
             if match.start() > at:
                 yield LetterRun(self.words[at : match.start()], self.role)
-            yield from _letters(match, self.role)
+            raised, base, index = match.groups()
+            own = self.role if raised else _ROLES.get(base, self.role)
+            yield LetterRun(base, own, italic=not raised, level=1 if raised else 0)
+            if index and not raised:
+                yield LetterRun(index, own, italic=index in _INDICES, level=-1)
             at = match.end()
         if at < len(self.words):
             yield LetterRun(self.words[at:], self.role)
@@ -187,17 +191,6 @@ def apart(wanted: Sequence[float], gap: float, least: float = float("-inf")) -> 
     moved = [y + min(shift, 0) for y in placed] if placed and placed[0] + min(shift, 0) >= least else placed
     result = dict(zip(order, moved, strict=True))
     return [result[i] for i in range(len(wanted))]
-
-
-def _letters(match: re.Match[str], role: Role) -> Iterator[LetterRun]:
-    raised, base, index = match.groups()
-    if raised:
-        yield LetterRun(base, role, level=1)
-        return
-    own = _ROLES.get(base, role)
-    yield LetterRun(base, own, italic=True)
-    if index:
-        yield LetterRun(index, own, italic=index in _INDICES, level=-1)
 
 
 def powered(digits: str) -> str:

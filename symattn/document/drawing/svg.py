@@ -68,7 +68,10 @@ def _item(item: Item, fragment: bool) -> str:
     if isinstance(item, Line):
         return "".join(_line(item, fragment))
     if isinstance(item, Label):
-        return _label(item, fragment)
+        anchor = f' text-anchor="{item.anchor}"' if item.anchor != "start" else ""
+        turned = f' transform="rotate(-90 {_n(item.x)} {_n(item.y)})"' if item.upwards else ""
+        place = f' x="{_n(item.x)}" y="{_n(item.y)}" font-size="{_n(item.size)}"'
+        return f"<text{place}{_fill(item.role, fragment)}{anchor}{turned}>{''.join(_runs(item, fragment))}</text>"
     note = f"<title>{escape(item.note)}</title>" if item.note else ""
     if isinstance(item, Box):
         fill = _fill(item.fill, fragment) if item.fill else ' fill="none"'
@@ -104,13 +107,6 @@ def _line(line: Line, fragment: bool) -> Iterator[str]:
 
 def _path(points: tuple[Point, ...]) -> str:
     return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
-
-
-def _label(label: Label, fragment: bool) -> str:
-    anchor = f' text-anchor="{label.anchor}"' if label.anchor != "start" else ""
-    turned = f' transform="rotate(-90 {_n(label.x)} {_n(label.y)})"' if label.upwards else ""
-    place = f' x="{_n(label.x)}" y="{_n(label.y)}" font-size="{_n(label.size)}"'
-    return f"<text{place}{_fill(label.role, fragment)}{anchor}{turned}>{''.join(_runs(label, fragment))}</text>"
 
 
 def _runs(label: Label, fragment: bool) -> Iterator[str]:

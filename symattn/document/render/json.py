@@ -17,6 +17,11 @@ SCHEMA = 1
 
 def render(document: md.Document) -> str:
     """Render the document as JSON. ``document.record`` adds keys and overrides those made from the blocks."""
+    result: dict[str, list[Any]] = {key: [] for key in _PROMISED.get(document.kind, ())}
+    for block in document.blocks:
+        key, entries = _entries(block)
+        if key and entries:
+            result.setdefault(key, []).extend(entries)
     whole = {
         "schema": SCHEMA,
         "kind": document.kind,
@@ -25,7 +30,7 @@ def render(document: md.Document) -> str:
         "command": document.command,
         "verdict": document.verdict_word,
         "parameters": document.parameters,
-        **_from_blocks(document),
+        **result,
         **document.record,
     }
     return json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False, default=_formula) + "\n"
@@ -33,16 +38,6 @@ def render(document: md.Document) -> str:
 
 def _formula(x: nt.Node) -> Record:
     return {"text": text(x), "tex": tex(x)}
-
-
-def _from_blocks(document: md.Document) -> Record:
-    """Return the keys that a kind of document always has, perhaps with empty lists, and those of its blocks."""
-    result: dict[str, list[Any]] = {key: [] for key in _PROMISED.get(document.kind, ())}
-    for block in document.blocks:
-        key, entries = _entries(block)
-        if key and entries:
-            result.setdefault(key, []).extend(entries)
-    return result
 
 
 _PROMISED: dict[str, tuple[str, ...]] = {

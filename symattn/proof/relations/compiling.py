@@ -134,10 +134,14 @@ class Compiled:
         declared = self.declared
 
         def function(**keywords: object) -> Any:
-            arrays = {key: keywords[self.argument(key)] for key in self._given}
+            arrays: dict[str, Any] = {key: keywords[self.argument(key)] for key in self._given}
             lengths = {sort: keywords[sort] for sort in declared.sorts()} | dict(self.sized)
             for key, sort in self.glossary.permutations.items():
-                arrays[key] = _as_matrix(arrays, keywords[self.argument(key)], lengths[sort])
+                # the matrix P with P x = x[order]
+                xp = next(iter(arrays.values())).__array_namespace__()
+                places = xp.arange(lengths[sort])
+                unit = xp.where(places[:, None] == places[None, :], xp.asarray(1), xp.asarray(0))
+                arrays[key] = unit[keywords[self.argument(key)]]
             return work(Reader(self.glossary, arrays, lengths))
 
         function.__signature__ = self._signature  # type: ignore[attr-defined]
@@ -156,13 +160,6 @@ class Compiled:
         if reader is None:
             reader = world.readers[key] = run(self.function(lambda fresh: fresh), self.declared, world)
         return list(fitting(world, lambda: list(sides_of(reader, link.left, link.right, link.sign != "="))))
-
-
-def _as_matrix(arrays: Mapping[str, Any], order: object, length: object) -> Any:
-    """Return the matrix P with P x = x[order]."""
-    xp = next(iter(arrays.values())).__array_namespace__()
-    places = xp.arange(length)
-    return xp.where(places[:, None] == places[None, :], xp.asarray(1), xp.asarray(0))[order]
 
 
 def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> Iterator[tuple[Any, Any]]:

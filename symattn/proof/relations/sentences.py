@@ -102,7 +102,13 @@ def defined(glossary: Glossary, relation: Relation) -> Glossary | None:
     if steps and steps[0] not in glossary.families:
         return replace(glossary, families={**glossary.families, steps[0]: steps[1]})
     if isinstance(left, nt.Call):
-        return _with_function(glossary, left, right)
+        known = {*FUNCTIONS, *glossary.functions, *glossary.spoken}
+        if not isinstance(left.function, Name) or left.function.base in known:
+            return None
+        if not all(isinstance(x, Name) for x in left.arguments):
+            return None
+        spoken = {**glossary.spoken, left.function.base: Spoken(left.arguments, right)}
+        return replace(glossary, spoken=spoken)
     if isinstance(left, nt.Power) and left.exponent == nt.Number(Fraction(2)) and _unknown(glossary, left.base):
         return glossary.with_definition(nt.equals(left.base, nt.Root(right)))
     return glossary.with_definition(relation) if _unknown(glossary, left) else None
@@ -133,16 +139,6 @@ def _given(glossary: Glossary, x: Node) -> bool:
 
 def _unknown(glossary: Glossary, x: Node) -> bool:
     return isinstance(x, Name) and text(x) not in glossary.index and not glossary.knows(glossary.stem(x)[0])
-
-
-def _with_function(glossary: Glossary, call: nt.Call, body: Node) -> Glossary | None:
-    known = {*FUNCTIONS, *glossary.functions, *glossary.spoken}
-    if not isinstance(call.function, Name) or call.function.base in known:
-        return None
-    if not all(isinstance(x, Name) for x in call.arguments):
-        return None
-    spoken = {**glossary.spoken, call.function.base: Spoken(call.arguments, body)}
-    return replace(glossary, spoken=spoken)
 
 
 def is_mask(glossary: Glossary, relation: Relation) -> bool:
