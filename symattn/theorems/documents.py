@@ -135,8 +135,13 @@ def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
     """Return a table for each topic: name, statement, grade; then how many have each grade."""
     parts: list[Block] = []
     for topic in dict.fromkeys(d.theorem.topic for d in decisions):
-        rows = [d for d in decisions if d.theorem.topic == topic]
-        parts += [md.Heading((titled(topic),)), _table(rows)]
+        cells = []
+        for d in (d for d in decisions if d.theorem.topic == topic):
+            where = d.finding.evidence.where
+            where = where if len(where) <= 80 else where[:77].rstrip(" ,;") + " …"
+            cells.append(((Code(d.theorem.name),), (d.grade.value,), (d.finding.false_grade.value,), (where,)))
+        columns = md.headers("theorem", "grade", "false variant", "where")
+        parts += [md.Heading((titled(topic),)), md.Table(columns, tuple(cells))]
     left_out = tuple(((Code(d.theorem.name),), (d.not_by_coq,)) for d in decisions if d.not_by_coq)
     if left_out:
         columns = md.headers("theorem", "why Coq has not shown it")
@@ -144,16 +149,6 @@ def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
     return _whole(
         decisions, ("Theorems about attention",), counts(decisions), (*parts, closing(decisions)), command, name
     )
-
-
-def _table(rows: Sequence[Decided]) -> Block:
-    columns = md.headers("theorem", "grade", "false variant", "where")
-    cells = []
-    for d in rows:
-        where = d.finding.evidence.where
-        where = where if len(where) <= 80 else where[:77].rstrip(" ,;") + " …"
-        cells.append(((Code(d.theorem.name),), (d.grade.value,), (d.finding.false_grade.value,), (where,)))
-    return md.Table(columns, tuple(cells))
 
 
 def counts(decisions: Sequence[Decided]) -> Text:

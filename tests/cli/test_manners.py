@@ -9,7 +9,7 @@ import click
 import pytest
 
 from symattn.attention.spec import Attention
-from symattn.document.render.layout import width
+from symattn.document.render.text import width
 from symattn.theorems import catalogue, known, matching, meant, select
 from symattn_cli import choices, progress, stream
 from symattn_cli.fields import NAMES

@@ -135,7 +135,7 @@ def _differences(walk: Walk, queries: Iterable[int]) -> Table:
     rows: list[tuple[Text, ...]] = []
     for i in queries:
         for c, gap in enumerate(gaps[i - 1]):
-            exact = walk.shortened([walk.arrays[name][i - 1][c], gap], "the difference")
+            exact = walk.shortened([walk.arrays[name][i - 1][c], gap])
             shown = [Decimal(digits(x, 6)) for x in (given[i - 1][c], gap)]
             rows.append(((row_symbol(name, i, c + 1),), (exact[0],), (shown[0],), (exact[1],), (shown[1],)))
     columns = headers("", ">exact", f">{label}", ">difference", ">decimal")

@@ -224,7 +224,7 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
     label, entries = rest
     gaps = _at(printed.difference(walk, "output", entries["output"]), "output", i)
     if any(is_number(x) and not x.is_zero() for x in flat(gaps)):
-        shown = walk.shortened(gaps, "the difference")
+        shown = walk.shortened(gaps)
         of = "printed" if label == "printed" else "rounded"
         symbol = row_symbol("output", i) - Words(of)
         yield Values(f"exact − {of}", symbol, shown, nested(lambda x: digits(x, 6), gaps), evidence=EXACTLY)

@@ -200,9 +200,9 @@ class Walk:
             return self._remembered(self.lettered, name, self._letter(name, places))
         return self._remembered(self.long, name, Words("…"))
 
-    def shortened(self, entries: object, name: str) -> Any:
-        """Return formulas of entries outside the walk's arrays, without those that are too long for a line."""
-        return self.shown(entries, name, nested(lambda _: (), entries), _LONGEST)
+    def shortened(self, entries: object) -> Any:
+        """Return formulas of differences, which are no arrays of the walk, without those too long for a line."""
+        return self.shown(entries, "the difference", nested(lambda _: (), entries), _LONGEST)
 
     def _letter(self, name: str, index: tuple[int, ...]) -> Node:
         if name not in SYMBOLS and name != "weighted":

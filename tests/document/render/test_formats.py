@@ -15,7 +15,7 @@ from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.document.files import MARK
 from symattn.document.render import FORMATS, format_of, render
 from symattn.document.render.common import ledger, ranges
-from symattn.document.render.layout import width, wrap
+from symattn.document.render.text import width, wrap
 from symattn.document.text import plain
 from tests.document.render import samples
 from tests.refusals import refuses
