@@ -122,6 +122,13 @@ class Modular(Planes):
         state = cls._numbers(np.where(forbidden, 0, plain))
         return cls.holding(replace(state, forbidden=np.asarray(forbidden), number=None, multiple=None, sign=0))
 
+    @classmethod
+    def undefined(cls) -> Self:
+        """Return 0/0 for all letters: it weighs nothing, and what is computed from it is undefined as well."""
+        value, exponent = Plane(np.full((), np.nan)), Plane(np.full((), np.nan))
+        zero = replace(cls._numbers(np.zeros(())), value=value, exponent=exponent, number=None, sign=0)
+        return cls.holding(replace(zero, defined=False))
+
     # -- reading --------------------------------------------------------------------------------------------------
     @property
     def plain_shape(self) -> tuple[int, ...]:

@@ -22,19 +22,17 @@ import numpy as np
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.notes import note
 from symattn.arrays.planes import Planes
-from symattn.arrays.residues.field import Work
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError, Refused, SymattnError
 from symattn.programs.frameworks import INTERPRETER, Tensor, import_torch
 from symattn.programs.graphs import torch_reader
 from symattn.programs.graphs.torch_table import RULES
-from symattn.programs.graphs.values import Context, Value
+from symattn.programs.graphs.values import Context, Value, lighter
 from symattn.programs.names import Function
 from symattn.verification.semantics import OUTSIDE
 
 _APART = 40  # an address is the number of a storage times 2⁴⁰, plus the place in it, in bytes
 _USUAL = 32  # the longest tiles of which the usual sizes have several
-_LIGHTER = 16  # arrays of tiles that count as one
 _EMPTY = ("aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided")
 #: A handle of the interpreter: the data of a variable of a kernel, and their type.
 Handle = Any
@@ -213,23 +211,9 @@ class _Run:
         self._torch.set_num_threads(1)  # threads do not survive copying the process
         given = [self._tensor(x) for x in places]
         named = {name: self._tensor(x) for name, x in keywords.items()}
-        with self._interpreter(), self._dispatch(), self._lighter(), np.errstate(all="ignore"):
+        with self._interpreter(), self._dispatch(), lighter(self._kind), np.errstate(all="ignore"):
             result = function(*given, **named)
             return self._array(result)
-
-    @contextmanager
-    def _lighter(self) -> Iterator[None]:
-        """Count the many arrays of tiles as less work than the few of a function that has no tiles."""
-        field = getattr(self._kind, "field", None)
-        if field is None:
-            yield
-            return
-        whole = field.work
-        field.work = Work(_LIGHTER * whole.left)
-        try:
-            yield
-        finally:
-            whole.left, field.work = field.work.left / _LIGHTER, whole
 
     def _tensor(self, x: Value) -> Value:
         if not isinstance(x, self._kind):

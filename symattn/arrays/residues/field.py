@@ -250,7 +250,7 @@ class Field:
             if form.degree == 0 and form.size < self.q.m // 2 - 8 and a.exponent is not None:
                 unit = form.divisor * pow(self._ln2[self.q], -form.power, self.q.m)
                 whole = np.abs(self.q.multiply(a.exponent.value, self.q.constants([unit])))
-                reach = int(whole.sum(axis=axis).max(initial=0))
+                reach = int(np.nan_to_num(whole).sum(axis=axis).max(initial=0))  # undefined ones are of no size
                 return replace(form * other, size=reach * other.size)
         return (x.form * y.form).terms(x.shape[-1])
 

@@ -140,8 +140,10 @@ def highest(field: Field, x: State, axis: int) -> State:
 
 
 def higher(field: Field, x: State, y: State) -> State:
-    """Return the larger of two: new letters, −∞ where both are; the true maximum of known numbers."""
+    """Return the larger of two: new letters, −∞ where both are; the true maximum of known numbers, and of −∞."""
     shape = np.broadcast_shapes(x.shape, y.shape)
+    if x.all_forbidden or y.all_forbidden:
+        return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if x.all_forbidden else x])
     if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
         larger = x if x.number > y.number else y
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
@@ -151,7 +153,8 @@ def higher(field: Field, x: State, y: State) -> State:
     if field.rough and (_lowest(x) or _lowest(y)):
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if _lowest(x) else x])
     field.free = True
-    letters = _letters_like(field, shape, x, y)
+    letters = _letters_like(field, _varying(shape, x, y), x, y)
+    letters = moved(lambda plane: np.broadcast_to(plane, shape), shape, [letters])
     forbidden = None if x.forbidden is None or y.forbidden is None else x.forbidden & y.forbidden
     return _forbidden(letters, forbidden)
 
@@ -161,6 +164,15 @@ def _letters_like(field: Field, shape: tuple[int, ...], *of: State) -> State:
     letters = field.letters(shape)
     power = next((x.form.power for x in of if x.form and x.form.size), 0)
     return replace(letters, form=letters.form and replace(letters.form, power=power))
+
+
+def _varying(shape: tuple[int, ...], *states: State) -> tuple[int, ...]:
+    """Return the shape with 1 for axes along which elements are copies of one, as in the lanes of a kernel."""
+    if any(s.value is None for s in states):
+        return shape
+    planes = [s.value.value for s in states if s.value] + [s.forbidden for s in states if s.forbidden is not None]
+    wide = [np.broadcast_to(plane, shape) for plane in planes]
+    return tuple(n if any(plane.strides[k] for plane in wide) else 1 for k, n in enumerate(shape))
 
 
 def _lowest(x: State) -> bool:

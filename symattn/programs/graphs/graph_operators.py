@@ -165,6 +165,8 @@ def arange(c: Context, start: Value, stop: Value, step: Value = 1) -> Value:
 def full(c: Context, shape: Value, value: object) -> Value:
     """Return an array of one value; booleans and whole numbers stay plain if its lengths are numbers."""
     wanted = lengths(shape)
+    if not is_plain(value):
+        return c.xp.broadcast_to(value, wanted)
     numbers = all(isinstance(n, int) for n in wanted)
     plain = np.asarray(value)
     if numbers and (plain.dtype.kind in "biu" or c.kind is None):

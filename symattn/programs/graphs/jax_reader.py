@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -143,6 +144,7 @@ class _JaxprReader:
         self._sizes: dict[str, Ref] = {}
         self._maxima: set[Ref] = set()
         self._count = 0
+        self._kernel = False  # whether a kernel of Pallas is read, in whose memory NaN is what was never written
 
     def graph(self, outputs: Iterable[object]) -> Graph:
         """Return the graph that was read, without the nodes that no output needs."""
@@ -228,13 +230,20 @@ class _JaxprReader:
             env.update((v, x) for v, x in zip(equation.outvars, results, strict=True))
         return [self._operand(env, v) for v in jaxpr.outvars]
 
-    def _operand(self, env: Mapping[Var, object], v: object) -> Value:
-        return self.constant(v.val) if hasattr(v, "val") else env[v]
+    def _operand(self, env: Mapping[Var, object], v: Value) -> Value:
+        if not hasattr(v, "val"):
+            return env[v]
+        is_nan = self._kernel and _kind(v.aval.dtype) == "float" and np.isnan(np.asarray(v.val, np.float64)).all()
+        return self.add("undefined", [])[0] if is_nan else self.constant(v.val)
 
     def _equation(self, equation: JaxprEqn, operands: list[Value]) -> Sequence[Value]:
         name, outcome = equation.primitive.name, equation.params
         if name == "scan":
             return self._scanned(outcome, operands)
+        if name == "pallas_call":
+            return self._launched(equation, operands)
+        if name in ("while", "cond"):
+            return self._conditional(equation, operands)
         inner = next((outcome[k] for k in _CALLED if k in outcome), None) if name in _CALLS else None
         if inner is not None:
             return self.inlined(inner, operands)
@@ -286,6 +295,39 @@ class _JaxprReader:
             stacked.append(result[carries:])
         stacked = stacked[::-1] if results["reverse"] else stacked
         return [*carry, *(self.add("scan.rows", [list(parts)])[0] for parts in zip(*stacked, strict=True))]
+
+    def _conditional(self, equation: JaxprEqn, operands: list[Value]) -> list[Ref]:
+        """Add a loop or a choice, with graphs of its parts: its condition is known when they run."""
+        outcome, types = equation.params, [type_name(v.aval.dtype) for v in equation.outvars]
+        if equation.primitive.name == "cond":
+            inner: Mapping[str, Value] = {"branches": [self._part(branch) for branch in outcome["branches"]]}
+        else:
+            inner = {part: self._part(outcome[f"{part}_jaxpr"]) for part in ("cond", "body")}
+            inner |= {"constants": [outcome[f"{part}_nconsts"] for part in ("cond", "body")]}
+        return self.add(equation.primitive.name, operands, len(types), types, **inner)
+
+    def _part(self, closed: ClosedJaxpr) -> Graph:
+        """Return a graph of its own, whose inputs are numbered."""
+        reader = _JaxprReader(self.name)
+        reader._kernel = self._kernel
+        values = [reader.given(v.aval, str(at), False, "bhnd") for at, v in enumerate(closed.jaxpr.invars)]
+        return reader.graph(reader.inlined(closed, values))
+
+    def _launched(self, equation: JaxprEqn, operands: list[Value]) -> list[Value]:
+        """Inline a kernel of Pallas as JAX interprets it: a loop over the grid, with slices for its references.
+
+        Raises ``InputError`` with JAX's message for what JAX does not interpret.
+        """
+        from jax._src.pallas.hlo_interpreter import pallas_call_hlo_interpret
+
+        options = {k: v for k, v in equation.params.items() if k != "interpret"}
+        avals = [import_jax().ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+        closed = _jaxpr(f"the kernel {options['name']}", partial(pallas_call_hlo_interpret, **options), avals)
+        closed = closed.replace()
+        outside, self._kernel = self._kernel, True
+        result = self.inlined(closed, operands)
+        self._kernel = outside
+        return result
 
 
 def _kind(dtype: object) -> str:

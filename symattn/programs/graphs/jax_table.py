@@ -14,7 +14,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.document.errors import InputError
 from symattn.programs.graphs import graph_operators as op
-from symattn.programs.graphs.running import Dialect, GraphNode, Ref
+from symattn.programs.graphs.running import MOST_NODES, Dialect, Graph, GraphNode, Ref, run
 from symattn.programs.graphs.values import (
     Context,
     Joined,
@@ -148,32 +148,54 @@ def _dynamic_slice(c: Context, x: Value, *places: Value, slice_sizes: Sequence[i
 
 
 def _dynamic_update_slice(c: Context, x: Value, new: Value, *places: Value) -> Value:
-    """Return x with a slice of one axis replaced."""
+    """Return x with a slice replaced."""
     counts = [int(n) for n in new.shape]
     starts = _starts(places, x, counts)
-    axes = [k for k, n in enumerate(counts) if n != int(x.shape[k])]
-    if len(axes) > 1:
-        raise InputError("an update along several axes at once is not read")
-    return op.replaced(c, x, new, axes[0], range(starts[axes[0]], starts[axes[0]] + counts[axes[0]])) if axes else new
+
+    def replaced(of: Value, axes: Sequence[int]) -> Value:
+        if not axes:
+            return new
+        k, *inner = axes
+        start, stop = starts[k], starts[k] + counts[k]
+        return op.replaced(c, of, replaced(op.part(c, of, k, start, stop), inner), k, range(start, stop))
+
+    return replaced(x, [k for k, n in enumerate(counts) if n != int(x.shape[k])])
 
 
 def _gather(c: Context, x: Value, index: Value, dimension_numbers: Value, slice_sizes: Sequence[int]) -> Value:
-    """Return the elements of one axis at plain indices; other gathers are refused."""
+    """Return the slices of these sizes from plain places on; those of one axis on every kind of array."""
     numbers = dimension_numbers
     if not is_plain(index):
         raise InputError("a gather by places that are computed from the inputs is not read")
-    axis, *more = numbers["start_index_map"]
-    whole = [k for k, n in enumerate(slice_sizes) if k != axis and n != length(x.shape[k])]
-    if more or whole or numbers["operand_batching_dims"] or slice_sizes[axis] != 1 or index.ndim != 2:
-        raise InputError("a gather of other places than those of one axis is not read")
-    if (index < 0).any() or (index >= length(x.shape[axis])).any():
+    if numbers["operand_batching_dims"]:
+        raise InputError("a gather in a batch is not read")
+    first, shape = np.asarray(index), [length(n) for n in x.shape]
+    last = first + [slice_sizes[k] - 1 for k in numbers["start_index_map"]]
+    if (first < 0).any() or (last >= [shape[k] for k in numbers["start_index_map"]]).any():
         raise InputError("a gather beyond the end of an axis is not read")
+    axis, *more = numbers["start_index_map"]
+    whole = all(n == shape[k] for k, n in enumerate(slice_sizes) if k != axis)
+    if more or not whole or numbers["collapsed_slice_dims"] != [axis] or index.ndim != 2:
+        return x[_places(first, numbers, slice_sizes)]
     result = op.gather(c, x, index[:, 0], axis)
-    if numbers["collapsed_slice_dims"] != [axis]:
-        raise InputError("a gather that keeps an axis of length 1 is not read")
     to = next(k for k in range(result.ndim) if k not in numbers["offset_dims"])
     order = [k for k in range(result.ndim) if k != axis]
     return op.transpose(c, result, [*order[:to], axis, *order[to:]])
+
+
+def _places(first: np.ndarray, numbers: Value, slice_sizes: Sequence[int]) -> tuple[np.ndarray, ...]:
+    """Return the places of the elements of a gather along each axis, which are broadcast to the shape of the result."""
+    within = [k for k in range(len(slice_sizes)) if k not in numbers["collapsed_slice_dims"]]
+    axes = len(within) + first.ndim - 1
+    batch = tuple(1 if k in numbers["offset_dims"] else -1 for k in range(axes))
+    lengths = iter(first.shape[:-1])
+    batch = tuple(n if n == 1 else next(lengths) for n in batch)
+    result = [np.zeros((1,) * axes, np.int64) for _ in slice_sizes]
+    for at, k in enumerate(numbers["start_index_map"]):
+        result[k] = first[..., at].reshape(batch)
+    for to, k in zip(sorted(numbers["offset_dims"]), within, strict=True):
+        result[k] = result[k] + np.arange(slice_sizes[k]).reshape([-1 if n == to else 1 for n in range(axes)])
+    return tuple(result)
 
 
 def _pad(c: Context, x: Value, value: Value, padding_config: Sequence[Sequence[int]]) -> Value:
@@ -187,6 +209,12 @@ def _pad(c: Context, x: Value, value: Value, padding_config: Sequence[Sequence[i
 def _reverse(c: Context, x: Value, dimensions: Sequence[int]) -> Value:
     every = [1] * len(dimensions)
     return op.parts(c, x, [-n for n in every], [None for _ in every], [-n for n in every], dimensions)
+
+
+def _tile(c: Context, x: Value, reps: Sequence[int]) -> Value:
+    for axis, count in enumerate(reps):
+        x = op.concat(c, [x] * count, axis) if count != 1 else x
+    return x
 
 
 def _dot_general(c: Context, a: Value, b: Value, dimension_numbers: Value) -> Value:
@@ -205,14 +233,51 @@ def _dot_general(c: Context, a: Value, b: Value, dimension_numbers: Value) -> Va
     return c.xp.einsum(f"{''.join(left)},{''.join(right)}->{''.join(result)}", a, b)
 
 
+# -- loops and choices, by graphs of their parts -----------------------------------------------------------------------
+def _known(c: Context, graph: Graph, values: Sequence[Value]) -> bool:
+    (result,) = _part(c, graph, values)
+    if not is_plain(result):
+        raise InputError("a loop whose condition is computed from the inputs is not read")
+    return bool(result)
+
+
+def _part(c: Context, graph: Graph, values: Sequence[Value]) -> tuple[Value, ...]:
+    return run(graph, dict(zip((x.name for x in graph.inputs), values, strict=True)), c)
+
+
+def _while(c: Context, *values: Value, cond: Graph, body: Graph, constants: Sequence[int]) -> tuple[Value, ...]:
+    """Run the body as long as the condition holds, each after its own constants."""
+    first, last = constants[0], sum(constants)
+    tested, fixed, carry = values[:first], values[first:last], values[last:]
+    for _ in range(MOST_NODES):
+        if not _known(c, cond, (*tested, *carry)):
+            return carry
+        carry = _part(c, body, (*fixed, *carry))
+    raise InputError(f"a loop of more than {MOST_NODES} turns is not read")
+
+
+def _cond(c: Context, which: Value, *values: Value, branches: Sequence[Graph]) -> tuple[Value, ...]:
+    if not is_plain(which):
+        raise InputError("a choice by a condition that is computed from the inputs is not read")
+    return _part(c, branches[min(max(int(which), 0), len(branches) - 1)], values)
+
+
+def _subtract(c: Context, a: Value, b: Value) -> Value:
+    """Return a − b; a − ∞ is a + (−∞), since kinds have no ∞."""
+    if is_plain(b) and not is_plain(a) and np.asarray(b).dtype.kind == "f" and np.isposinf(b).all():
+        return op.binary("add")(c, a, -np.asarray(b))
+    return op.binary("subtract")(c, a, b)
+
+
 _KEPT = "stop_gradient copy copy_p name reduce_precision sharding_constraint"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
-    **op.table(op.binary, "add=add add_any=add sub=subtract mul=multiply"),
+    **op.table(op.binary, "add=add add_any=add mul=multiply"),
     **op.table(op.binary, "eq=equal ne=not_equal lt=less le=less_equal gt=greater ge=greater_equal"),
     **op.table(op.binary, "and=logical_and or=logical_or"),
     **op.table(op.unary, "neg=negative abs=abs exp=exp exp2=exp2 log=log tanh=tanh erf=erf sqrt=sqrt sin=sin cos=cos"),
     **op.table(op.unary, "not=logical_not"),
+    "sub": _subtract,
     "div": op.divide_whole,
     "rem": _of_known("a remainder", np.fmod),
     "sign": _of_known("a sign", np.sign),
@@ -250,10 +315,15 @@ RULES: Mapping[str, Rule] = {
     "gather": _gather,
     "pad": _pad,
     "rev": _reverse,
+    "tile": _tile,
     "dot_general": _dot_general,
     "stack": lambda c, *xs, axis=0: op.stack(c, xs, axis),
     "scan.row": lambda c, x, turn: op.gather(c, x, np.asarray(turn), 0),
     "scan.rows": op.stack,
+    "while": _while,
+    "cond": _cond,
+    "undefined": lambda c: c.kind.undefined() if hasattr(c.kind, "undefined") else c.lifted(0.0) / c.lifted(0.0),
+    "optimization_barrier": lambda c, *xs: xs,
     "size": op.size,
     "dim_as_value": lambda c, dim: dim,
     "length": lambda c, names, sizes, code: eval(code, {"__builtins__": {}}, dict(zip(names, sizes, strict=True))),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
 from symattn.arrays.planes import Planes
+from symattn.arrays.residues.primes import NoRoot
 from symattn.document.errors import InputError, SymattnError
-from symattn.programs.graphs.values import Context, Joined, Rule, Value, is_plain, settled
+from symattn.programs.graphs.values import Context, Joined, Rule, Value, is_plain, lighter, settled
 from symattn.programs.names import Function
 from symattn.programs.raised import one_line
 
@@ -95,7 +98,7 @@ class Graph:
         known = [g.name for g in (*self.inputs, *self.weights)] + list(self.constants)
         _check(self.name, self.nodes, known, self.outputs)
 
-    @property
+    @cached_property
     def used(self) -> frozenset[str]:
         """The names of values that some node takes, or that are outputs."""
         return frozenset(r.name for node in self.nodes for r in node.refs()) | frozenset(self.outputs)
@@ -201,10 +204,16 @@ def check_operators(graph: Graph) -> None:
 def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value, ...]:
     """Return the outputs of the graph for arrays by the names of its inputs and weights, on the kind of ``like``.
 
+    ``like`` is an array, or the context of a graph of which this one is a part.
+
     Raises ``InputError`` for an unsupported operator and for a missing array that some node takes; operations that a
     kind lacks are refused by name, with the operator that needs them.
     """
-    context = Context(like)
+    if not isinstance(like, Context):
+        context = Context(like)
+        has_tiles = any("body" in node.attributes for node in graph.nodes)
+        with lighter(context.kind) if has_tiles else nullcontext():
+            return run(graph, inputs, context)
     values: dict[str, Value] = {**graph.constants, **inputs}
     used = graph.used
     lacking = next((g.name for g in (*graph.inputs, *graph.weights) if g.name in used and g.name not in inputs), None)
@@ -213,7 +222,7 @@ def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value,
     for node in (_typed(graph, node) for node in graph.nodes):
         if node.operator not in graph.dialect.rules:
             check_operators(graph)
-        result = _made(graph.dialect, context, node, values)
+        result = _made(graph.dialect, like, node, values)
         several = result if isinstance(result, tuple) and not graph.dialect.tuples else (result,)
         if lost := next((name for name in node.outputs[len(several) :] if name), None):
             raise InputError(f"{node.operator}: the output {lost[:60]!r} is not read")
@@ -238,6 +247,8 @@ def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[s
         return dialect.rules[node.operator](
             context, *operands, **{k: _value(x, values) for k, x in node.attributes.items()}
         )
+    except NoRoot:  # which asks for other primes
+        raise
     except SymattnError as error:
         words = str(error).removeprefix(f"{node.operator}: ")
         raise type(error)(f"{node.operator}: {words}") from None

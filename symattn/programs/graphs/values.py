@@ -8,7 +8,8 @@ such as ε = 10⁻⁶, and the least number of a format, or one below −10⁹, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.notes import note
+from symattn.arrays.residues.field import Work
 from symattn.document.errors import InputError, Refused
 
 #: A value of a graph: an array of a kind, or a plain value, such as a number, a size, or a NumPy mask.
@@ -74,6 +76,24 @@ class Context:
         note(f"hypothesis: {x:.9g} stands for {'1/' * inverse}√{k}")
         result = self.xp.sqrt(self.kind.of(k))
         return 1 / result if inverse else result
+
+
+_LIGHTER = 16  # arrays of tiles that count as one
+
+
+@contextmanager
+def lighter(kind: Any) -> Iterator[None]:
+    """Count the many arrays of tiles as less work than the few of a function that has no tiles."""
+    field = getattr(kind, "field", None)
+    if field is None:
+        yield
+        return
+    whole = field.work
+    field.work = Work(_LIGHTER * whole.left)
+    try:
+        yield
+    finally:
+        whole.left, field.work = field.work.left / _LIGHTER, whole
 
 
 @dataclass(frozen=True)

@@ -225,10 +225,6 @@ def branching(q: Any, k: Any, v: Any) -> Any:
     return q if q[0, 0] > 0 else k
 
 
-def computed(q: Any, k: Any, v: Any) -> Any:
-    return lax.cond(q[0, 0] > 0, lambda: q, lambda: k)
-
-
 def picked(q: Any, k: Any, v: Any) -> Any:
     return k[jnp.argmax(q[0])][None] + v
 
@@ -250,7 +246,6 @@ def long(q: Any, k: Any, v: Any) -> Any:
     [
         (sorted_scores, "the operator sort is not read"),
         (branching, "cannot be traced: TracerBoolConversionError"),
-        (computed, "the operator cond is not read"),
         (picked, "the operator argmax is not read"),
         (dropped, "the operator random_"),
         (whole, "cast of computed numbers to whole ones"),
