@@ -16,8 +16,7 @@ from symattn.attention.derivative import vjp
 from symattn.attention.spec import Attention
 from symattn.document.errors import Refused, Undecided
 from tests.arrays.conformance import check
-from tests.arrays.enclosures import outside
-from tests.arrays.kinds import specimens
+from tests.arrays.kinds import outside, specimens
 from tests.arrays.operations import TABLE
 from tests.refusals import refuses
 

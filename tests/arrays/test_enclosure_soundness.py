@@ -19,7 +19,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS, NamedVariant
 from symattn.derivations.variants import Support
 from symattn.document.errors import Refused, Undecided
-from tests.arrays.enclosures import BITS, SIZES, Count, compared, hostile, outside
+from tests.arrays.kinds import BITS, SIZES, Count, compared, hostile, outside
 
 MODERATE = (0.0, 1e-300, 1e-9, 0.2, 1.0, 7.0, 300.0)
 LARGE = SMALL + 40  # elements, so that rounding errors are bounded and not computed

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.faults.written import written
+from tests.faults.collection.entries import written
 
 Program = Callable[[Any, Any, Any], Any]
 RIGHT: list[Program] = []

@@ -13,9 +13,21 @@ import mpmath
 
 from symattn.attention.positions.position_fields import Disentangled, Rotary, Shaw
 from symattn.attention.spec import Attention
-from tests.attention.by_loops_angles import angles
-from tests.attention.by_loops_distances import clip, distances
-from tests.attention.by_loops_numbers import INF, NAN, ZERO, Given, Rows, dot, in_heads, num, over, times
+from tests.attention.by_loops_positions import (
+    INF,
+    NAN,
+    ZERO,
+    Given,
+    Rows,
+    angles,
+    clip,
+    distances,
+    dot,
+    in_heads,
+    num,
+    over,
+    times,
+)
 
 
 class FullyMasked(Exception):

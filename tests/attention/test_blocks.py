@@ -19,7 +19,7 @@ from symattn.attention.layers.evaluation import evaluate
 from symattn.attention.layers.steps import silu
 from symattn.document.model import Heading, Steps, Table
 from tests.arrays.evaluating import compare
-from tests.attention.pieces import feed_forward
+from tests.attention.definition import feed_forward
 from tests.attention.transformer_loops import block as by_loops
 from tests.attention.transformer_loops import farthest, numbers
 from tests.document.render.test_latex_compiles import overfull, together

@@ -27,7 +27,7 @@ from symattn.attention.streaming.cache import (
     ring_positions,
 )
 from symattn.document.errors import InputError
-from tests.attention.streaming_tools import drawn, exactly, legal, proved
+from tests.attention.definition import drawn, exactly, legal, proved
 from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke

@@ -11,7 +11,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.cache import Paged, append, attend, gather, held
 from symattn.document.errors import InputError
-from tests.attention.streaming_tools import drawn, exactly, legal
+from tests.attention.definition import drawn, exactly, legal
 from tests.attention.test_cache import decoded, window
 
 SIZE, HEADS = 2, 2

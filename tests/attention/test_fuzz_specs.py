@@ -29,9 +29,8 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.render import render
 from tests.attention import by_loops as reference
-from tests.attention.by_loops_numbers import Degenerate, num
-from tests.attention.fuzz_fields import fields
-from tests.attention.fuzz_specs import Case, Input, case_of
+from tests.attention.by_loops_positions import Degenerate, num
+from tests.attention.fuzz_specs import Case, Input, case_of, fields
 
 FORMATS = ("text", "latex", "markdown")
 SHORT = ("float32", "float16", "bfloat16")

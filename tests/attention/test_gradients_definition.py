@@ -23,10 +23,8 @@ from symattn.attention.softmax import softmax, sparsemax
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.document.errors import InputError, Refused, Undecided
-from tests.attention.definition import parts
-from tests.attention.gradient_cases import CASES, MODEL_CASES, Case, close, drawn, near
-from tests.attention.gradient_mistakes import MISTAKES
-from tests.attention.pieces import feed_forward
+from tests.attention.definition import feed_forward, parts
+from tests.attention.gradient_cases import CASES, MISTAKES, MODEL_CASES, Case, close, drawn, near
 from tests.refusals import refuses
 
 BITS, STEP = 700, Fraction(1, 2**200)  # the quotient is off by 2^−400 or so, and its rounding by 2^−500

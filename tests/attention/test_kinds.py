@@ -19,9 +19,8 @@ from symattn.arrays.special import Forbidden
 from symattn.attention.positions.position_fields import Alibi
 from symattn.document.errors import Refused, Undecided
 from tests.arrays.residues import agree
-from tests.attention.definition import Definition, flat, looped, near, parts, same, truth
+from tests.attention.definition import FLOATS, PAIRS, Definition, flat, looped, near, parts, same, truth
 from tests.attention.definitions import DEFINITIONS
-from tests.attention.pieces import FLOATS, PAIRS
 from tests.attention.scoring_variants import VARIANTS
 from tests.bounded import bounded
 from tests.lanes import groups, one_in

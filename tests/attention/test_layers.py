@@ -17,7 +17,7 @@ from symattn.attention.layers import steps
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.document.errors import InputError, Refused
 from tests.attention.by_loops import normed
-from tests.attention.pieces import nested
+from tests.attention.definition import nested
 from tests.attention.transformer_loops import ACTIVATIONS
 
 POINTS = [Fraction(n, 8) for n in (-40, -9, -3, -1, 0, 1, 5, 12, 33)]

@@ -13,7 +13,7 @@ from symattn.attention import linear
 from symattn.attention.layers.steps import identity
 from symattn.attention.softmax import powers, softmax
 from symattn.document.errors import Undecided
-from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
+from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
 N, BOUNDS = 5, (0, 1, 4, 5)
 PLAIN = drawn(51, q=(N, 2), k=(N, 2), v=(N, 3), state=(2, 3)) | {"beta": abs(drawn(52, b=(N, 1))["b"]) / 2}

@@ -9,7 +9,7 @@ import pytest
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
-from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
+from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
 N, BOUNDS = 6, (0, 2, 5, 6)
 PLAIN = drawn(41, q=(N, 2), k=(N, 2), v=(N, 3), state=(2, 3))

@@ -29,9 +29,9 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.render import latex, text
 from tests.arrays.evaluating import compare
 from tests.attention.by_loops import attention
-from tests.attention.by_loops_angles import angles
+from tests.attention.by_loops_positions import angles
+from tests.attention.definition import nested
 from tests.attention.definitions_positions import D_K, N_K, NARROW, POSITIONS, TRIPLES, H, data, qkv, xl
-from tests.attention.pieces import nested
 from tests.bounded import bounded
 
 # -- true angles -------------------------------------------------------------------------------------------------------

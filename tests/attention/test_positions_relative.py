@@ -29,7 +29,7 @@ from symattn.attention.positions.relative import (
     with_biases,
 )
 from symattn.document.errors import Refused
-from tests.attention.by_loops_distances import logarithmic, t5
+from tests.attention.by_loops_positions import logarithmic, t5
 from tests.refusals import refuses
 
 

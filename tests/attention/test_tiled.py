@@ -15,7 +15,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles, cut, row_states, tile_weights
 from symattn.attention.streaming.states import finish, lse
 from symattn.document.errors import InputError
-from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
+from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
 ROWS, KEYS = (0, 2, 3), (0, 1, 4, 6, 7)
 DATA = drawn(2, q=(3, 2), k=(7, 2), v=(7, 4))

@@ -22,7 +22,7 @@ from symattn.attention.streaming.by_tiles import (
 )
 from symattn.attention.streaming.states import PartialOutput, finish, lse
 from symattn.document.errors import InputError
-from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
+from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
 
 def whole(seed: int, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:

@@ -28,7 +28,7 @@ from symattn.attention.softmax import (
 )
 from symattn.document.errors import Refused, Undecided
 from tests.attention.by_loops import simplex, tsallis
-from tests.attention.pieces import agrees, half, lift_of
+from tests.attention.definition import agrees, half, lift_of
 from tests.refusals import refuses
 
 off_by_one = partial(sink_weights, sink=0)

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.faults import rewrites
-from tests.faults.collection.entries import Wrong
+from symattn import Attention
+from tests.faults.collection.entries import Wrong, written
 from tests.faults.collection.every import chosen
-from tests.faults.written import written
 
 Array = Any
 
@@ -26,9 +25,56 @@ class Program:
     step: str = ""
 
 
+# -- Right programs that look unlike the definition: none may be accused, in any precision -----------------------------
+# Each takes NumPy arrays of one dtype and returns that dtype; ``MAKES`` says which specification they compute.
+def _root(q: Array) -> Array:
+    return np.sqrt(np.asarray(q.shape[-1], dtype=q.dtype))
+
+
+def softmax(s: Array) -> Array:
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def plain(q: Array, k: Array, v: Array) -> Array:
+    return softmax(q @ k.T / _root(q)) @ v
+
+
+def in_loops(q: Array, k: Array, v: Array) -> Array:
+    """Every product and every sum in the arrays' own arithmetic."""
+    out = np.zeros((len(q), v.shape[-1]), dtype=q.dtype)
+    for i in range(len(q)):
+        s = np.array([sum(a * b for a, b in zip(q[i], row, strict=True)) for row in k], dtype=q.dtype) / _root(q)
+        e = np.exp(s - s.max())
+        total = q.dtype.type(0)
+        for weight, row in zip(e, v, strict=True):
+            total, out[i] = total + weight, out[i] + weight * row
+        out[i] /= total
+    return out
+
+
+def causal(q: Array, k: Array, v: Array) -> Array:
+    open_ = np.tri(len(q), len(k), len(k) - len(q), dtype=bool)
+    s = q @ k.T / _root(q)
+    return softmax(np.where(open_, s, np.asarray(-np.inf, dtype=s.dtype))) @ v
+
+
+def masked(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    s = q @ k.T / _root(q)
+    return softmax(np.where(mask, s, np.asarray(-np.inf, dtype=s.dtype))) @ v
+
+
+MAKES: dict[Callable[..., Array], Attention] = {
+    **dict.fromkeys((plain, in_loops), Attention()),
+    causal: Attention(causal=True),
+    masked: Attention(mask="boolean"),
+}
+
+
+# -- Wrong programs ----------------------------------------------------------------------------------------------------
 def _attention(s: Array, v: Array) -> Array:
     with np.errstate(all="ignore"):
-        return rewrites.softmax(s) @ v
+        return softmax(s) @ v
 
 
 def _number(like: Array, x: float) -> Array:
@@ -50,7 +96,7 @@ def collected(causes: Mapping[str, str], precisions: Mapping[str, str]) -> tuple
 
 
 def wrong(names: dict[str, Any], rights: Iterable[Program], text: str) -> tuple[Program, ...]:
-    """Read wrong programs from a text (``tests.faults.written``): the mistake is the cause by which it is named.
+    """Read wrong programs from a text (``tests.faults.collection.entries``): a mistake is the cause that names it.
 
     What the line ``at spec=...; precision=...`` does not say is as in the right program.
     """
@@ -66,7 +112,7 @@ def wrong(names: dict[str, Any], rights: Iterable[Program], text: str) -> tuple[
 _FILL = {"float16": -6e4, "float32": -1e9, "float64": -1e30}  # in place of −∞
 WRONG = wrong(
     globals(),
-    [Program(f.__name__, f, spec) for f, spec in rewrites.MAKES.items()],
+    [Program(f.__name__, f, spec) for f, spec in MAKES.items()],
     """
 last_key_dropped (plain), mask: the last key is dropped
     return _attention(_scores(q, k[:-1]), v[:-1]) if len(k) > 1 else v * 0 + q[:, :1] * 0

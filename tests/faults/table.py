@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays import kind
-from tests.faults.collection import kinds, making, trial
+from tests.faults.collection import kinds, trial
 from tests.faults.collection.entries import At, Entry, Wrong
 from tests.faults.collection.every import chosen
 
@@ -38,7 +38,7 @@ Rule = Callable[[Entry, Array, Array, Array], bool]  # the program, its output, 
 def passes(entry: Entry, rule: Rule) -> bool:
     """Whether a program passes a rule at every seed; an exception, or another shape, is no pass."""
     for seed in SEEDS:
-        given = making.inputs(entry, replace(EVERYDAY, batch=entry.at.batch), seed)
+        given = trial.inputs(entry, replace(EVERYDAY, batch=entry.at.batch), seed)
         wanted = [a for a, _ in kinds.outputs(entry.spec, given)]
         found = _outputs(entry, given)
         if len(found) < len(wanted):
@@ -79,7 +79,7 @@ def baselines(entry: Entry, given: dict[str, Array], exact: list[Array]) -> list
     A rotation is no function by itself: it is the exact one, rounded.
     """
     if not callable(entry.spec):
-        return [making.rounded(a, entry.precision) for a in exact]
+        return [trial.rounded(a, entry.precision) for a in exact]
     arrays = {"do" if n == "dout" else n: _in(entry.precision, a) for n, a in given.items()}
     with np.errstate(all="ignore"):
         found = entry.spec(**arrays)

@@ -13,8 +13,7 @@ from symattn.attention.positions.rotary_fields import LinearScaling, YarnScaling
 from symattn.attention.presets import like
 from symattn.attention.spec import Attention
 from tests.models.configurations.modules import GROUPED, MHA, TINY, Module
-from tests.models.mixed import run
-from tests.models.seen import Seen, built, look, numbers
+from tests.models.seen import Seen, built, look, numbers, run
 
 Inputs = Mapping[str, np.ndarray]
 Changed = Callable[[Inputs], Mapping[str, np.ndarray | None]]

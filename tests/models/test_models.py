@@ -14,8 +14,8 @@ from symattn.attention.presets import PRESETS
 from symattn.attention.spec import Attention
 from symattn.attention.variants import AGREES, VARIANTS
 from tests.models.cases import CASES
-from tests.models.mixed import read, run
 from tests.models.page import PAGE, inside, made
+from tests.models.seen import read, run
 
 pytestmark = pytest.mark.transformers
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.faults.rewrites import softmax
+from tests.faults.programs import softmax
 
 Program = Callable[..., Path]
 

@@ -15,7 +15,7 @@ from symattn.programs.layouts import argument, documented, lettered
 from symattn.programs.request import Request
 from symattn.programs.target import Target, target
 from symattn.programs.verifying import requested
-from tests.faults.rewrites import softmax
+from tests.faults.programs import softmax
 
 TWO = Attention(heads=2)
 PADDED = Attention(padding=True)

@@ -20,7 +20,7 @@ from symattn.proof.statement import Declared, Letters, pairs
 from symattn.proof.theorem import Identity, decide
 from symattn.theorems import catalogue
 from symattn.theorems.scaling import THREE_VALUES, UNIT
-from tests.proof.averaging import averaged
+from tests.proof.identities import averaged
 from tests.refusals import refuses
 
 SKEW = EntryLaw((), lambda: (0, 2, 2, -6), lambda: [(-1, Fraction(2, 3)), (2, Fraction(1, 3))])

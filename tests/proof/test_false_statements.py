@@ -17,7 +17,7 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from symattn.theorems.texts import theorems
-from tests.proof.averaging import averaged
+from tests.proof.identities import averaged
 
 
 def xp(x: Any) -> Any:

@@ -17,7 +17,7 @@ from symattn.proof.gradients import gradient
 from symattn.proof.inequality import Certificate
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
-from tests.proof.averaging import averaged
+from tests.proof.identities import averaged
 from tests.proof.test_false_statements import (
     abs_,
     centred,

@@ -16,7 +16,7 @@ from symattn.proof.relations.compiling import Compiled
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
 from symattn.proof.statement import Letters, run
-from tests.proof.enumeration import LAWS, Outcomes, expectation, moment, variance
+from tests.proof.identities import LAWS, Outcomes, expectation, moment, variance
 
 NUMBERS = ("μ", "v", "m", "w")
 FOUR = EntryLaw(NUMBERS, lambda μ, v, m, w: (μ, v, m, w), lambda *_: [])

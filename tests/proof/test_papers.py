@@ -15,7 +15,7 @@ from symattn.proof.expectation import law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
-from tests.proof.averaging import averaged
+from tests.proof.identities import averaged
 from tests.proof.test_false_statements import centred, layer_norm, relu, softmax, top, xp
 from tests.proof.test_further_statements import before, lse, mean, places, rms, sigmoid, total
 

@@ -16,7 +16,7 @@ from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity, decide, theorem
 from symattn.proof.together import Fails, Together, above_zero, bound, identity
 from symattn.theorems.findings import finding
-from tests.proof.averaging import averaged
+from tests.proof.identities import averaged
 
 X = {"x": "n"}
 

@@ -10,7 +10,7 @@ from symattn.attention.softmax import softmax
 from symattn.proof.expectation import NORMAL, law_with
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
-from tests.proof.averaging import averaged
+from tests.proof.identities import averaged
 from tests.proof.test_false_statements import abs_, centred, fourth, layer_norm, least, norm, relu, squares, top, xp
 
 PLAIN, CAUSAL = Attention(), Attention(causal=True)

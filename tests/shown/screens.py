@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.shown import node
-from tests.shown.pages import of_each_kind
+from tests.shown.documents import of_each_kind
 from tests.shown.test_browser import BROWSERS
 
 MOST = 200_000  # bytes of a picture

@@ -1,19 +1,31 @@
 """The page to explore computes in JavaScript: every number of it is held against symattn's own."""
 
+import json
 import random
-from collections.abc import Callable
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import symattn
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden
 from symattn.attention.spec import Attention
 from symattn.derivations.walks.run import exact as exact_arrays
+from symattn.document.model import Document
+from symattn.drawing import names as pictures
+from tests.document.render.test_latex_compiles import together
 from tests.shown import node
+from tests.shown.documents import AROUND, Formula
+from tests.shown.documents import of as formulas_of
+from tests.shown.node import FOLDER
 
 pytestmark = pytest.mark.node
 
@@ -153,3 +165,117 @@ def summed(terms: Any, to: Rounding) -> Fraction:
 def product(a: Any, b: Any, to: Rounding) -> Any:
     """A product of matrices, every product and sum rounded."""
     return np.array([[summed([to(x * y) for x, y in zip(row, col, strict=True)], to) for col in b.T] for row in a])
+
+
+# -- Every formula of every document is read by KaTeX, MathJax and pdflatex alike --------------------------------------
+READERS = ("katex", "mathjax", "pdflatex")
+# Markdown spells < and > in letters, since they open HTML there; KaTeX and MathJax know the words.
+HEAD = "\\documentclass{article}\n\\usepackage{amsmath,amssymb}\n\\def\\lt{<}\\def\\gt{>}\n\\begin{document}\n"
+RIGHT: Formula = (r"\tfrac{1}{2}", False)
+WRONG: Formula = (r"\frac{1}{\nothing}", True)
+
+
+@pytest.fixture(scope="module")
+def found(documents: list[tuple[str, Document]]) -> Mapping[Formula, str]:
+    return formulas_of(documents)
+
+
+def refused(reader: str, wanted: Collection[Formula], folder: Path) -> list[str]:
+    """Formulas that the reader refuses, each with what it says."""
+    if reader == "pdflatex":
+        shown = (rf"\[{tex}\]" if display else f"${tex}$\n" for tex, display in wanted)
+        return errors(typeset(HEAD, (f"\\typeout{{AT {x}}}%\n{x_}" for x, x_ in enumerate(shown)), folder))
+    lines = ({"tex": tex, "display": display} for tex, display in wanted)
+    return [f"{x['tex']}: {x['error']}" for x in node.run("formulas.mjs", reader, lines=lines)]
+
+
+def typeset(head: str, parts: Iterable[str], folder: Path) -> str:
+    """The log of pdflatex, which goes on after an error."""
+    assert shutil.which("pdflatex"), "pdflatex is missing"
+    (folder / "it.tex").write_text("\n".join((head, *parts, "\\end{document}\n")), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "it.tex"]
+    subprocess.run(command, cwd=folder, capture_output=True, timeout=300, check=False)
+    log = (folder / "it.log").read_text(encoding="utf-8", errors="replace")
+    assert "Output written on" in log, log[-2000:]
+    return log
+
+
+def errors(log: str) -> list[str]:
+    """Each error, after the name of the part that it is in, with the line that shows where."""
+    parts = re.split(r"^AT (.+)$", log, flags=re.MULTILINE)
+    said = re.compile(r"^! .*|^l\.\d+ .*", re.MULTILINE)
+    return [
+        f"{at}: {' '.join(told)}"
+        for at, part in zip(parts[1::2], parts[2::2], strict=True)
+        if (told := said.findall(part))
+    ]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_formula_is_read(reader: str, found: Mapping[Formula, str], tmp_path: Path) -> None:
+    assert len(found) > 2000
+    assert refused(reader, found, tmp_path) == []
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_wrong_formula_is_refused(reader: str, tmp_path: Path) -> None:
+    told = refused(reader, [RIGHT, WRONG, RIGHT], tmp_path)
+    assert len(told) == 1
+    assert "nothing" in told[0] or "Undefined" in told[0]
+
+
+def test_every_document_compiles_and_fits(documents: list[tuple[str, Document]], tmp_path: Path) -> None:
+    assert "Overfull \\hbox" not in together(documents, tmp_path)
+
+
+# -- Every page that symattn writes is valid HTML, by the checker that the W3C runs (vnu) ------------------------------
+VNU = FOLDER / "node_modules" / "vnu-jar" / "build" / "dist" / "vnu.jar"
+KINDS = {"derivation", "walk", "proof", "verification", "bound", "claim", "audit"}
+
+
+def complaints(pages: Iterable[Path]) -> list[str]:
+    """What vnu says of pages: errors and warnings."""
+    assert shutil.which("java"), "Java is missing"
+    assert VNU.is_file(), "vnu is missing: npm install --no-package-lock in tests/shown/node"
+    command = ["java", "-jar", str(VNU), "--format", "json", "--exit-zero-always", *map(str, pages)]
+    done = subprocess.run(command, capture_output=True, timeout=300, check=True)
+    told = json.loads(done.stderr)["messages"]
+    return [f"{Path(x['url']).name}: {x['message']}: {x.get('extract', '')}" for x in told]
+
+
+def written(pages: dict[str, str], folder: Path) -> list[Path]:
+    """The pages as files."""
+    found = []
+    for number, (name, page) in enumerate(pages.items()):
+        found.append(folder / f"{number}-{re.sub(r'[^A-Za-z]+', '-', name)}.html")
+        found[-1].write_text(page, encoding="utf-8")
+    return found
+
+
+def test_every_page_is_valid(documents: list[tuple[str, Document]], tmp_path: Path) -> None:
+    pages = {name: document.html() for name, document in documents}
+    assert {document.kind for _, document in documents} >= KINDS
+    pages |= {name: symattn.explore(name).html() for name in ("eight-step", "scaling")}
+    pages["fragments"] = AROUND.format("".join(d.html(fragment=True) for n, d in documents if n.startswith("derive r")))
+    drawn = "".join(symattn.draw(name).svg(fragment=True) for name in pictures())
+    pages["pictures"] = AROUND.format(drawn)
+    assert complaints(written(pages, tmp_path)) == []
+
+
+def test_a_fault_is_found(tmp_path: Path) -> None:
+    faults = {
+        "half a fraction": "<math><mfrac><mn>1</mn></mfrac></math>",
+        "one name twice": "<p id='a'></p><p id='a'></p>",
+        "not closed": "<table><tr><td></tr></p></table>",
+        "no such element": "<svg><circles/></svg>",
+    }
+    told = complaints(written({name: AROUND.format(fault) for name, fault in faults.items()}, tmp_path))
+    assert {one.partition(".html")[0] for one in told} == {path.stem for path in tmp_path.glob("*.html")}
+
+
+def test_faint_text_of_a_site_is_found(tmp_path: Path) -> None:
+    page = "<p style='color:#767676'>clear</p><div style='background:#ddd'><p style='color:#717171'>faint</p></div>"
+    (tmp_path / "a.html").write_text(AROUND.format(page), encoding="utf-8")
+    command = ["node", "contrast.mjs", shutil.which("chromium") or "", str(tmp_path)]
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.count("faint\n"), "clear" in done.stdout) == (1, 3, False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.shown.pages import of_each_kind
+from tests.shown.documents import of_each_kind
 from tests.shown.standard import STANDARD, Point
 from tests.shown.test_browser import BROWSERS, faults, told
 

@@ -11,7 +11,7 @@ from symattn import Attention, Verdict
 from symattn.bounds.domain import Domain
 from symattn.programs.verify import verify as sources_verify
 from symattn.verification.report import Report
-from tests.faults.rewrites import causal, plain, softmax
+from tests.faults.programs import causal, plain, softmax
 from tests.verification.naming import Array, Named
 
 SMALL: dict[str, Any] = {"examples": 0, "domain": Domain(max_tokens=17, max_width=8)}

@@ -7,7 +7,7 @@ import pytest
 
 from symattn import Attention, LayerNorm, LinearAttention, RMSNorm, verify
 from symattn.verification.rules.predicates import Pairs, plainest
-from tests.faults.rewrites import softmax
+from tests.faults.programs import softmax
 
 Array = Any
 SIZES = [(n, n) for n in range(1, 26)] + [(2, 17), (3, 11), (7, 20)]

@@ -41,17 +41,11 @@ from symattn.verification.definitions.judging import explains, legal
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.diagnosis import causes
 from symattn.verification.rules.rotating import tables_of
-from tests.faults import definitions_attending as attending
-from tests.faults import definitions_blocks as blocks
-from tests.faults import definitions_caches as caches
-from tests.faults import definitions_linear as linear
-from tests.faults import definitions_norms as norms
-from tests.faults import definitions_rotary as rotary
+from tests.faults import definitions as programs
 from tests.faults.collection.every import chosen
 from tests.faults.programs import Program, collected
 from tests.refusals import refuses
 
-FAMILIES = (norms, attending, rotary, caches, linear, blocks)
 #: Wrong programs of the collection, and how the mistake is named.
 COLLECTED = {
     "norms.eps_outside": "ε is added to the standard deviation, outside the root",
@@ -92,19 +86,18 @@ COLLECTED = {
 #: In which precision some of them are tried; the others in float32.
 _WIDE = ("norms.over_tokens", "norms.layer_for_rms", "rotations.from_one", "logsums.of_unscaled")
 OTHER = dict.fromkeys(_WIDE, "float64") | dict.fromkeys(("norms.without_root", "logsums.negative"), "float16")
-WRONG = (*(case for family in FAMILIES for case in family.WRONG), *collected(COLLECTED, OTHER))
+WRONG = (*programs.WRONG, *collected(COLLECTED, OTHER))
 #: Right programs of the collection, tried in each of three precisions.
 ALIKE = (
     "norms.layer_norm_welford norms.rms_norm norms.rms_norm_offset rotations.by_tables rotations.part "
     "logsums.both gradients.groups"
 )
 #: The precisions in which right programs are tried, where they are not these three.
-PRECISIONS = {linear: ("float32", "float16"), blocks: ("float64", "float32", "float16")}
+PRECISIONS = {LinearAttention: ("float32", "float16"), Block: ("float64", "float32", "float16")}
 RIGHT = [
     pytest.param(case, precision, id=f"{case.name}-{precision}")
-    for family in FAMILIES
-    for case in family.RIGHT
-    for precision in PRECISIONS.get(family, ("float32", "float16", "bfloat16"))
+    for case in programs.RIGHT
+    for precision in PRECISIONS.get(type(case.spec), ("float32", "float16", "bfloat16"))
 ] + [
     pytest.param(Program(name, entry.program, entry.spec), precision, id=f"{name}-{precision}")
     for name in ALIKE.split()
@@ -566,7 +559,7 @@ NAMED = [
     (_NORM, "norm", "entries of gain are taken from the last column to the first",
      lambda x, weight, bias: LayerNorm()(x, weight[::-1], bias), "float64"),
     (_CAUSAL, "scale", "scores are scaled by 1.7/√d_k",
-     lambda q, k, v, k_cache, v_cache: caches.grown(np.float32(1.7) * q, k, v, k_cache, v_cache)),
+     lambda q, k, v, k_cache, v_cache: programs.grown(np.float32(1.7) * q, k, v, k_cache, v_cache)),
     (_CAUSAL, "scale", "scores are not scaled", grown(Attention(causal=True, scale=1)), "float64"),
     (Attention(lse=True), "scale", "scores are not scaled", lambda q, k, v: Attention(lse=True, scale=1)(q, k, v),
      "float64"),

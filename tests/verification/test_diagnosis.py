@@ -17,7 +17,7 @@ from symattn.programs.verify import verify
 from symattn.verification.diagnosis.coarser import form
 from symattn.verification.diagnosis.rows import affected
 from symattn.verification.rules import combined, known
-from tests.faults.rewrites import softmax as _softmax
+from tests.faults.programs import softmax as _softmax
 from tests.verification.naming import Array, Named, Program, faults, scores
 
 

@@ -31,7 +31,7 @@ from symattn.verification.probing import search
 from symattn.verification.reduce import reduce
 from symattn.verification.tolerances import asked, tolerance
 from tests.faults.collection.every import chosen
-from tests.faults.rewrites import softmax as _softmax
+from tests.faults.programs import softmax as _softmax
 from tests.refusals import refuses
 
 UNSCALED = chosen("scaling.no_scale")[0].program

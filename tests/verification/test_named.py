@@ -20,7 +20,7 @@ from symattn.verification.definitions.norms import RMSNorm
 from symattn.verification.diagnosis.blaming import idle_step
 from tests.faults.collection.entries import Wrong
 from tests.faults.collection.every import chosen
-from tests.faults.rewrites import softmax as _softmax
+from tests.faults.programs import softmax as _softmax
 
 Array = Any
 Program = Callable[..., Any]

@@ -11,8 +11,8 @@ from symattn.document.render import render
 from symattn.verification import engine
 from symattn.verification.power import lacking, of_attention, powers, verdict
 from symattn.verification.report import Report, StepPower
-from tests.faults.definitions_norms import RIGHT
-from tests.faults.rewrites import causal, plain
+from tests.faults.definitions import RIGHT
+from tests.faults.programs import causal, plain
 
 SMALL = Domain(max_tokens=17, max_width=8)
 

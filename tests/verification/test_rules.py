@@ -13,7 +13,7 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, changed, trace
 from symattn.verification.rules import known, of_entries, of_numbers
-from tests.faults.rewrites import softmax as _softmax
+from tests.faults.programs import softmax as _softmax
 from tests.verification.naming import Array, Named, faults, scores
 
 PLAIN, HEADS = Attention(), Attention(heads=2)

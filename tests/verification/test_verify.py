@@ -12,9 +12,8 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, InputError
 from symattn.programs.verify import verify
 from symattn.verification.report import Report
-from tests.faults import rewrites
 from tests.faults.collection.every import chosen
-from tests.faults.programs import WRONG, Program, collected
+from tests.faults.programs import MAKES, WRONG, Program, causal, collected, plain
 from tests.lanes import one_in
 from tests.refusals import refuses
 
@@ -62,7 +61,7 @@ ALIKE = (
     "streaming.online_backwards masking.causal_by_product masking.causal_row_by_row masking.filled_with_lowest "
     "heads.multihead heads.heads_in_a_loop heads.fused_query_key"
 )
-RIGHT = rewrites.MAKES | {entry.program: entry.spec for name in ALIKE.split() for entry in chosen(name)}
+RIGHT = MAKES | {entry.program: entry.spec for name in ALIKE.split() for entry in chosen(name)}
 # The mistakes that must be named in every run; the others are in the deep one.
 OFTEN = (BY_WIDTH, ONE_AHEAD)
 UNNAMED = {("masking.filled_with_minus_ten", "float16"), ("softmax.common_maximum", "float64")}
@@ -104,7 +103,7 @@ def test_every_mistake_is_named_in_every_precision(
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     "program",
-    [rewrites.plain, pytest.param(chosen("streaming.online")[0].program, marks=pytest.mark.deep)],
+    [plain, pytest.param(chosen("streaming.online")[0].program, marks=pytest.mark.deep)],
     ids=lambda p: p.__name__,
 )
 def test_a_right_program_passes(program: Callable[..., Any]) -> None:
@@ -172,20 +171,20 @@ def test_the_first_wrong_step_of_a_mask_off_by_one() -> None:
 
 def _times(factor: float) -> Callable[..., Any]:
     def attention(q: Any, k: Any, v: Any) -> Any:
-        return rewrites.plain(q * q.dtype.type(factor), k, v)
+        return plain(q * q.dtype.type(factor), k, v)
 
     return attention
 
 
 def _constant(scale: float) -> Callable[..., Any]:
     def program(q: Any, k: Any, v: Any) -> Any:
-        return rewrites.plain(q * q.dtype.type(scale * np.sqrt(q.shape[-1])), k, v)
+        return plain(q * q.dtype.type(scale * np.sqrt(q.shape[-1])), k, v)
 
     return program
 
 
 def _causal_by_a_half(q: Any, k: Any, v: Any) -> Any:
-    return rewrites.causal(q * q.dtype.type(0.4 * np.sqrt(q.shape[-1])), k, v)
+    return causal(q * q.dtype.type(0.4 * np.sqrt(q.shape[-1])), k, v)
 
 
 def _clipped(q: Any, k: Any, v: Any) -> Any:
@@ -224,23 +223,23 @@ def test_a_factor_that_does_not_explain_every_case_is_not_named() -> None:
 
 
 def _leaks(q: Any, k: Any, v: Any) -> Any:
-    return rewrites.causal(q, k, v) * q.dtype.type(0.999) + v.mean(axis=0) * q.dtype.type(0.001)
+    return causal(q, k, v) * q.dtype.type(0.999) + v.mean(axis=0) * q.dtype.type(0.001)
 
 
 def _sums_to_more(q: Any, k: Any, v: Any) -> Any:
-    return rewrites.plain(q, k, v) * q.dtype.type(1.001)
+    return plain(q, k, v) * q.dtype.type(1.001)
 
 
 def _wrong_values(q: Any, k: Any, v: Any) -> Any:
-    return rewrites.plain(q, k, np.maximum(v, q.dtype.type(0)))
+    return plain(q, k, np.maximum(v, q.dtype.type(0)))
 
 
 def _wrong_beyond_64_keys(q: Any, k: Any, v: Any) -> Any:
-    return rewrites.plain(q * q.dtype.type(3 if len(k) > 64 else 1), k, v)
+    return plain(q * q.dtype.type(3 if len(k) > 64 else 1), k, v)
 
 
 def _with_a_residual(q: Any, k: Any, v: Any) -> Any:
-    return rewrites.plain(q, k, v) + q[:, :1]
+    return plain(q, k, v) + q[:, :1]
 
 
 @pytest.mark.deep
@@ -269,9 +268,9 @@ def test_a_mistake_at_some_sizes_only_is_named_with_them() -> None:
 
 @pytest.mark.deep
 def test_another_specification_refuses_a_right_program() -> None:
-    assert _verify(rewrites.plain, Attention(scale=0.5)).faults[0].step == "scale"
-    assert _verify(rewrites.causal, Attention()).verdict is Verdict.FAULT
-    cause = _verify(rewrites.plain, Attention(causal=True)).faults[0].cause
+    assert _verify(plain, Attention(scale=0.5)).faults[0].step == "scale"
+    assert _verify(causal, Attention()).verdict is Verdict.FAULT
+    cause = _verify(plain, Attention(causal=True)).faults[0].cause
     assert (cause or "").startswith("the mask is ignored")  # or goes by blocks that are longer than all inputs
 
 
@@ -282,7 +281,7 @@ def _own_scale(q: Any, k: Any, v: Any, scale: float) -> Any:
 
 
 def _scale_ignored(q: Any, k: Any, v: Any, scale: float) -> Any:
-    return rewrites.plain(q, k, v)
+    return plain(q, k, v)
 
 
 @pytest.mark.deep
@@ -299,14 +298,14 @@ def test_the_same_seed_gives_the_same_report() -> None:
 
 
 def test_what_is_wrong_with_the_call_is_said() -> None:
-    refuses(verify, rewrites.plain, precision="float31", says="float31")
+    refuses(verify, plain, precision="float31", says="float31")
     refuses(Domain, max_abs_score=-1, says="max_abs_score")
     for what in (3, "attn.py:attention", Domain):
         with pytest.raises(InputError, match="give the function itself"):
             verify(what)  # type: ignore[arg-type]
     for name, number in {"seed": -1, "examples": -1, "budget": float("nan")}.items():
         with pytest.raises(InputError, match=f"{name} must be .*got {number}"):
-            verify(rewrites.plain, **{name: number})
+            verify(plain, **{name: number})
 
 
 def _raises(q: Any, k: Any, v: Any) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 
 from symattn import Attention, Domain
 from tests.faults.collection.entries import At, Family
-from tests.faults.rewrites import softmax
+from tests.faults.programs import softmax
 
 Array = Any
 FAMILY = Family("calls")

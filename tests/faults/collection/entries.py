@@ -3,20 +3,21 @@ about it, a wrong one in a table, by what is written differently than in its rig
 
 Each entry is in one of two halves by a hash of its name. Rules of diagnosis are written with the half ``rules`` in
 view; figures are reported from the half ``figures``. Of that half, 24 programs that had been named wrongly have been
-looked at since.
-"""
+looked at since."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
+import linecache
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from textwrap import dedent, indent
 from typing import Any, Literal
 
 from symattn import Attention, Domain
 from symattn.arrays.precision import Contract, Precision
-from tests.faults.written import written
 
 Program = Callable[..., Any]
 Half = Literal["rules", "figures"]
@@ -135,7 +136,7 @@ class Family:
             self.right_ones.append(Entry(**told))
 
     def wrong(self, names: dict[str, Any], text: str) -> None:
-        """Read wrong programs from a text (``tests.faults.written``), for the module with these ``names``.
+        """Read wrong programs from a text (``tests.faults.collection.entries``), for the module with these ``names``.
 
         ::
 
@@ -163,3 +164,70 @@ def _said(parts: Iterable[str], names: dict[str, Any]) -> dict[str, Any]:
             word, rest = part.split(" ", 1)
             told["words" if word == "says" else word] = tuple(rest.split(" & ")) if word == "says" else rest
     return told
+
+
+# -- Wrong programs as a text: a paragraph each, which says what is written differently than in a right program --------
+#     name (right program), step: the mistake, or how it is named
+#         says what; key=value; ...
+#         old text → new text
+#
+# The program is the right one with the old text replaced; or, without an arrow, a function of the same parameters
+# (others stand in brackets behind the name) with these lines as its body; or, without any line, the function of this
+# name. The line that begins with ``says`` or ``at`` may be left out.
+_PARAGRAPH = re.compile(
+    r"(\w+)(\(.*?\))? \((\w+)\)(?:, ([\w|]+))?: ([^\n]*(?:\n {8}[^\n]*)*)"
+    r"(?:\n    ((?:says|at) (?:[^\n]*;\n)*[^\n]*))?(\n.*)?",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A paragraph: the names of the program and of the right one, the step, the mistake, and the other things said."""
+
+    name: str
+    right: str
+    step: str
+    why: str
+    parts: tuple[str, ...]
+    program: Program
+
+
+def written(text: str, rights: Mapping[str, Program], names: dict[str, Any]) -> Iterator[Written]:
+    """Read the paragraphs of a text, for the module with these ``names``."""
+    for paragraph in re.split(r"\n(?=\S)", text.strip()):
+        if not (match := _PARAGRAPH.fullmatch(paragraph)):
+            raise ValueError(f"not a wrong program: {paragraph}")
+        name, parameters, right, step, why, parts, body = match.groups()
+        program = _program(name, parameters, rights[right], dedent(body or "").strip(), names)
+        yield Written(name, right, step or "", _joined(why), tuple(_joined(parts or "").split("; ")), program)
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _program(name: str, parameters: str | None, right: Program, body: str, names: dict[str, Any]) -> Program:
+    """Return a function from the text of a paragraph; ``inspect`` reads its source as that of any other."""
+    if not body:
+        return names[name]
+    source = dedent(inspect.getsource(right))
+    source = source[source.index(f"def {right.__name__}(") :].replace(right.__name__, name, 1)
+    if " → " in body:
+        names = right.__globals__
+        for old, new in (line.split(" → ") for line in body.splitlines()):
+            if source.count(old) != 1:
+                raise ValueError(f"{name}: {old!r} stands {source.count(old)} times in {right.__name__}")
+            source = source.replace(old, new)
+    else:
+        given = parameters or "(" + ", ".join(str(p.replace(annotation=p.empty)) for p in _signature(right)) + ")"
+        source = f"def {name}{given}:\n{indent(body, '    ')}\n"
+    file = f"{names['__file__']}:{name}"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    made: dict[str, Program] = {}
+    exec(compile(source, file, "exec"), names, made)
+    return made[name]
+
+
+def _signature(program: Program) -> Iterable[inspect.Parameter]:
+    return inspect.signature(program).parameters.values()

@@ -7,7 +7,7 @@ import numpy as np
 from symattn import Attention
 from symattn.verification.definitions.gradients import Gradient
 from tests.faults.collection.entries import At, Family
-from tests.faults.rewrites import softmax
+from tests.faults.programs import softmax
 
 Array = Any
 Three = tuple[Array, Array, Array]

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.faults.collection import truth, truth_gradients, truth_layers
+from tests.faults.collection import truth
 from tests.faults.collection.entries import At
-from tests.faults.collection.truth_layers import Given, Sized
+from tests.faults.collection.truth import Given, Sized
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,17 @@ def _words(**more: str) -> dict[str, str]:
     return {word: name for name, words in more.items() for word in (name, *words.split())}
 
 
-_NORM = Other(
-    _words(x="input hidden_states", gain="weight gamma g", bias="beta b"), truth_layers.norm_inputs, truth_layers.norm
-)
+_NORM = Other(_words(x="input hidden_states", gain="weight gamma g", bias="beta b"), truth.norm_inputs, truth.norm)
 _GRADIENT = Other(
     _words(q="query", k="key", v="value", dout="do grad_output"),
-    lambda spec, at, rng: truth_gradients.make(spec.attention, at, rng),
-    lambda spec, given: truth_gradients.gradients(spec.attention, given),
+    lambda spec, at, rng: truth.make(spec.attention, at, rng),
+    lambda spec, given: truth.gradients(spec.attention, given),
 )
 _ROTARY = Other(
     _words(x="", q="query", k="key", positions="position_ids", cos="", sin=""),
-    truth_layers.rotation_inputs, truth_layers.rotation,
+    truth.rotation_inputs, truth.rotation,
 )  # fmt: skip
-_LINEAR = Other(_words(q="query", k="key", v="value"), truth_layers.linear_inputs, truth_layers.linear)
+_LINEAR = Other(_words(q="query", k="key", v="value"), truth.linear_inputs, truth.linear)
 KINDS: dict[str, Other] = {
     "LayerNorm": _NORM,
     "RMSNorm": _NORM,

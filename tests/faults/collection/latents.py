@@ -8,7 +8,7 @@ from symattn import Attention
 from symattn.attention.latent import Latent
 from symattn.attention.positions.position_fields import Rotary
 from tests.faults.collection.entries import Family
-from tests.faults.rewrites import softmax
+from tests.faults.programs import softmax
 
 Array = Any
 FAMILY = Family("latents", spec=Attention(heads=2, causal=True, latent=Latent(), position=Rotary(layout="interleaved")))

@@ -7,7 +7,7 @@ import numpy as np
 from symattn import Attention, Domain
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from tests.faults.collection.entries import At, Family
-from tests.faults.rewrites import softmax
+from tests.faults.programs import softmax
 
 Array = Any
 FAMILY = Family("positions")

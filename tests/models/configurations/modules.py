@@ -10,8 +10,7 @@ import numpy as np
 from symattn.attention.spec import Attention
 from symattn.models.configurations import FAMILIES, attention
 from symattn.models.configurations.stored_weights import inputs
-from tests.models.mixed import run
-from tests.models.seen import Seen, built, look, numbers, tokens
+from tests.models.seen import Seen, built, look, numbers, run, tokens
 
 #: Steps that layers take in float32 whatever their weights are. The bound holds for those that do not, too.
 SINGLE = ("cos", "sin", "weights", "q_normed", "k_normed", "c_q", "c_kv", "scores", "positioned", "scaled", "masked")

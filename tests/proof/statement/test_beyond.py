@@ -7,14 +7,18 @@ import pytest
 
 from symattn.attention.letters_of_attention import D_K, N_K
 from symattn.document import notation as nt
+from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade
+from symattn.document.formulas import formula
 from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
 from symattn.document.text import text
-from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.comparing import FalseStep, NotDecided
 from symattn.proof.relations.compiling import Link
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, decided
+from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, decided, judged
 from symattn.proof.relations.section import Section
+from symattn.proof.theorem import theorem
+from symattn.theorems.texts import letters_of
 from tests.proof.statement.certified import NONE, by, counted
 from tests.proof.statement.falsify import DOCUMENTS, questions
 
@@ -171,3 +175,227 @@ def test_a_chain_of_what_is_known_needs_what_each_link_does() -> None:
     }
     question = RelationQuestion(chain, Glossary(given={"x": "", "y": ""}, sizes={}))
     assert decided(question, known) == Evidence(Grade.PROVED, "all sizes; y ≠ 0; x y ≠ 0")
+
+
+# -- What fails only at sizes far out, or at sizes that a condition asks for -------------------------------------------
+LETTERS = letters_of(
+    "new | s n, x n, z m, A n n, w L h, Q n_q d_k, K n_k d_k, V n_k d_v | index i n, j n"
+    " | sizes n, m, n_q, n_k, d_k, d_v, L, h | where p = softmax(s)",
+    {},
+)
+FALSE_FAR = [
+    *("n ≤ 20001", "log(n) ≤ 10", "√n ≤ 1000000", "1/n ≥ 10^{−20}", "n² ≤ 1000000 n", "(1 + 1/n)^n ≤ 2718/1000"),
+    *("n ≤ 1000 m", "n m ≤ 10^{12}", "n ≤ m² + 100000", "n_q ≤ 30 n_k", "1/√d_k ≥ 1/10000", "(n − 10007)² > 0"),
+    *("cos(n) ≥ −9999999/10000000", "sin(n) ≤ 99999/100000"),
+    "Σ_{i=1}^{n} 1/i ≥ log n + 57725/100000",
+    *("n² − 20000 n + 100000000 > 0", "max(n, 20001) ≤ 40000", "relu(n − 20001) = 0", "relu(log(n) − 20) = 0"),
+    *(
+        "Σ_{i=1}^{n} 1/i ≤ 12",
+        "Σ_{i=1}^{n} 1/i² ≤ 16/10",
+        "Σ_{i=1}^{n} 1/i ≥ log n + 57725/100000",
+        "Σ_{i=1}^{n} i ≤ 10^{9}",
+        "lse(s) ≤ max(s) + 12",
+    ),
+    *("max(p) ≥ 1/5000", "Σ_j p_j² ≥ 1/100000", "‖x‖_1 ≤ 1000 ‖x‖", "H(p) ≤ 25", "x·x ≤ 1000 max(|x|)² + 10^{7}"),
+    *("√n ≤ n/10000 + 2500 − 1/1000", "log(n) ≤ n/123456789 + 17", "‖A‖_F ≤ 100 ‖A‖_∞", "L ≤ 96", "h L ≤ 10^{9}"),
+    *("max(s) − min(s) ≤ n + 10^{5}", "‖Q Kᵀ‖_F ≤ 10^{9} ‖Q‖_F ‖K‖_F/√d_k", "max(softmax(Q Kᵀ) V) ≤ log(d_v) + 10^{5}"),
+]
+TRUE_FAR = [
+    *(
+        "n ≤ n²",
+        "log(n) ≤ n",
+        "(1 + 1/n)^n ≤ e",
+        "n m ≥ n",
+        "2 log n = log n²",
+        "log(n) ≤ √n + 1",
+        "max(p) ≥ 1/n",
+        "‖x‖_1 ≤ √n ‖x‖",
+    ),
+    *("Σ_{i=1}^{n} 1/i ≤ 1 + log(n)", "Σ_{i=1}^{n} 1/i² ≤ 2", "lse(s) ≤ max(s) + log(n)"),
+    "2 log n = log n²",
+]
+ASKED = [
+    ("n² − 62 n + 961 > 0", "n ≥ 30"),
+    ("n ≤ 10^{20}", "n ≥ 30"),
+    ("n ≤ 200", "n ≥ 100"),
+    ("n ≤ 10 m + 5", "n ≥ 10 m"),
+    ("x_1 ≤ n", "n ≥ 1000"),
+    ("max(x) ≤ 4000", "n ≥ 30"),
+    ("x·x ≥ 1/10000", "n ≥ 30"),
+]
+MET = [
+    ("n² − 62 n + 961 ≥ 0", "n ≥ 30"),
+    ("n² > 3000", "n ≥ 60"),
+    ("n ≥ 9 m", "n ≥ 10 m"),
+    ("x_{30} ≤ max(x)", "n ≥ 30"),
+]
+
+
+@pytest.mark.parametrize("typed", FALSE_FAR)
+def test_what_fails_far_out_is_refuted(typed: str) -> None:
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula(typed), LETTERS))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("typed", TRUE_FAR)
+def test_what_holds_at_all_sizes_is_checked(typed: str) -> None:
+    judged(RelationQuestion(formula(typed), LETTERS))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("typed", "where"), ASKED)
+def test_sizes_that_a_condition_asks_for_are_drawn(typed: str, where: str) -> None:
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula(typed), LETTERS, where=(formula(where),)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("typed", "where"), MET)
+def test_what_holds_at_sizes_that_a_condition_asks_for_is_checked(typed: str, where: str) -> None:
+    judged(RelationQuestion(formula(typed), LETTERS, where=(formula(where),)))  # type: ignore[arg-type]
+
+
+def test_conditions_on_sizes_are_met_before_entries_are_compared() -> None:
+    where = (formula("x_1 ≥ x_2"), formula("n ≥ 2"))
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula("x_1 ≤ 1000 x_2"), LETTERS, where=where))  # type: ignore[arg-type]
+
+
+def test_a_root_or_a_logarithm_of_what_has_none_refutes_nothing() -> None:
+    letters = letters_of("new | a | sizes n", {})
+    for typed in ("log(a) ≤ a", "√a ≤ a² + 1"):
+        evidence = judged(RelationQuestion(formula(typed), letters))  # type: ignore[arg-type]
+        assert evidence.where.endswith("where both sides are defined")
+
+
+def test_a_counterexample_without_sizes_names_its_entries() -> None:
+    with pytest.raises(FalseStep, match=r"false at a = \S+$"):
+        judged(RelationQuestion(formula("a² ≥ a + 1"), letters_of("new | a", {})))  # type: ignore[arg-type]
+
+
+def test_mistakes_in_letters_are_said_by_name() -> None:
+    with pytest.raises(InputError, match="laws x : a letter, its deviation"):
+        letters_of("new | x n | laws x", {})
+    with pytest.raises(InputError, match="letters are a Glossary"):
+        theorem("t", "softmax", "says", arrays={}, false=(), false_says="", letters="new | x")
+
+
+# -- Bounds that fail near equal arrays, near multiples, by little, or where a sign is 0 -------------------------------
+LETTERS_NEAR = letters_of("new | x 3, y 3, a, b, s n_k, t n_k | sizes n 3 | where p = softmax(s); q = softmax(t)", {})
+FALSE_NEAR = [
+    "a (1 − a) ≤ 1/4 − 1/10000",
+    "‖p − q‖ ≤ 249/500 ‖s − t‖",
+    "TV(p, q) ≤ 9/20 max(max(s − t), −min(s − t))",
+    "max(p − q) ≤ 2/5 max(max(s − t), −min(s − t))",
+    "(x·y)/(1 + ‖x‖ ‖y‖) ≤ 99/100",
+    "|sigmoid(a) − sigmoid(b)| ≤ 6/25 |a − b|",
+    "a e^(−3 a) ≤ 61/500",
+    "tanh(relu(a)) (1 − tanh(relu(a))) ≤ 249/1000",
+    "(3 a − 7)² + (5 b − 2)² > 0",
+    "(a b − 3)² > 0",
+    "0 < (a² − 2)² + (b − 1/7)²",
+    "‖(a − 3/7) x − y‖ > 0",
+    "(tanh(a b) − tanh(2/3))² > 0",
+    "sign(a)² = 1",
+    "|sign(a)| + |sign(b)| ≥ 1",
+    "|sign(a − 41/7)| + |sign(a b − 3)| ≥ 1",
+    "|sign(2 a + b)| + |sign(a b + 18)| > 0",
+    "sign(x_1 − y_1)² ≥ 1",
+    "(a² − 2)² ≥ 10^{−20}",
+    "|e^a − 3| ≥ 10^{−30}",
+    "cos(a) ≥ 10^{−20} − 1",
+    "cos(a) + cos(√2 a) ≥ −1999/1000",
+    "cos(a² + 1) + cos(√2 (a² + 1)) ≤ 2 − 1/2000",
+]
+TRUE_NEAR = [
+    "a (1 − a) ≤ 1/4",
+    "‖p − q‖ ≤ 1/2 ‖s − t‖",
+    "|x·y| ≤ ‖x‖ ‖y‖",
+    "|sigmoid(a) − sigmoid(b)| ≤ 1/4 |a − b|",
+    "‖relu(x) − relu(y)‖ ≤ ‖x − y‖",
+    "sign(a) sign(b) = sign(a b)",
+    "lse(x) > x_1",
+    "√{1 + a²} − |a| > 0",
+    "a⁴ b² + a² b⁴ + 1 + 1/1000 > 3 a² b²",
+]
+
+
+@pytest.mark.parametrize("typed", FALSE_NEAR)
+def test_a_smooth_bound_that_fails_by_little_is_refuted(typed: str) -> None:
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula(typed), LETTERS_NEAR))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("typed", TRUE_NEAR)
+def test_a_sharp_bound_is_not_refuted(typed: str) -> None:
+    judged(RelationQuestion(formula(typed), LETTERS_NEAR))  # type: ignore[arg-type]
+
+
+SIGNED = letters_of("new | a, b, x n | sizes n | positive a | nonnegative b", {})
+
+
+@pytest.mark.parametrize("typed", ["a + 1 > 1", "1/a ≥ 0", "a + b > 0", "a b ≥ 0", "a + b² + 1 > 1"])
+def test_entries_that_are_positive_stay_positive(typed: str) -> None:
+    judged(RelationQuestion(formula(typed), SIGNED))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("typed", ["b > 0", "a ≥ 1/10^9", "b + x_1² > 0"])
+def test_a_bound_of_signed_entries_is_refuted(typed: str) -> None:
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula(typed), SIGNED))  # type: ignore[arg-type]
+
+
+SHUFFLED = letters_of("new | x n, a | sizes n | permutations Π n", {})
+RARE = [
+    "n² − 62 n + 961 > 0",
+    "sign(n² − 62 n + 961) = 1",
+    "√n ≤ n/10 + 5/2 − 1/1000",
+    "(n − 6)² + (x_1 − 1/7)² > 0",
+    "n² − 12 n + 36 + (2 x_1 − 3)² > 0",
+    "relu(x_1 − 1) relu(1 − x_1) = relu(x_1 − 999) relu(n − 20)",
+    "‖x‖_1 ‖x‖_∞ ≤ 2 ‖x‖²",
+    "x·(Π x) ≥ −99/100 ‖x‖²",
+]
+
+
+@pytest.mark.parametrize("typed", RARE)
+def test_what_fails_at_one_size_or_for_one_permutation_is_refuted(typed: str) -> None:
+    where = (formula("n ≥ 3"),) if "Π" in typed else ()
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula(typed), SHUFFLED, where=where))  # type: ignore[arg-type]
+
+
+MAGNITUDES = [
+    *("a ≤ 10^{30}", "a² + b² ≤ 10^{60}", "log(1 + a²) ≤ 500", "a/(1 + |a|) ≤ 1 − 10^{−60}", "tanh(a) ≤ 1 − 10^{−90}"),
+    *("KL(p, q) ≤ 10^{10}", "KL(p, q) ≥ 10^{−20} TV(p, q)", "‖x − y‖² ≥ 10^{−12} ‖x‖²", "TV(p, q) ≤ 1 − 10^{−40}"),
+    *("max(s) − min(s) ≤ 10^{12}", "lse(s) ≥ max(s) + 10^{−50}", "relu(a − 10^{9}) relu(10^{9} + 1 − a) = 0"),
+]
+
+
+@pytest.mark.parametrize("typed", MAGNITUDES)
+def test_what_fails_for_tiny_huge_or_nearly_equal_numbers_is_refuted(typed: str) -> None:
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula(typed), LETTERS_NEAR))  # type: ignore[arg-type]
+
+
+def test_a_permutation_has_the_size_that_is_set() -> None:
+    judged(RelationQuestion(formula("Π Π Π Π Π Π x = x"), SHUFFLED, {"n": 3}))  # type: ignore[arg-type]
+    with pytest.raises(FalseStep, match="false at"):
+        judged(RelationQuestion(formula("Π Π Π Π x = x"), SHUFFLED, {"n": 3}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("typed", ["(e^a − 2)² > 0", "(a³ − 2)² > 0"])
+def test_a_strict_bound_whose_sides_meet_at_numbers_that_have_no_name_is_not_decided(typed: str) -> None:
+    with pytest.raises(NotDecided, match="as near to each other"):
+        judged(RelationQuestion(formula(typed), LETTERS_NEAR))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("typed", "where"), [("max(x) ≥ x_2", "n ≥ 2"), ("relu(x_3) − relu(−x_3) = x_3", "n ≥ 3")])
+def test_an_entry_that_small_sizes_lack_needs_a_condition(typed: str, where: str) -> None:
+    judged(RelationQuestion(formula(typed), SHUFFLED, where=(formula(where),)))  # type: ignore[arg-type]
+
+
+OPEN = [("(a − b)⁴ > 0", "a ≠ b"), ("(a − 7/3)⁴ > 0", "a ≠ 7/3"), ("1/a > 0", "a > 0")]
+
+
+@pytest.mark.parametrize(("typed", "where"), OPEN)
+def test_a_strict_bound_whose_sides_meet_outside_its_conditions_is_checked(typed: str, where: str) -> None:
+    judged(RelationQuestion(formula(typed), LETTERS_NEAR, where=(formula(where),)))  # type: ignore[arg-type]

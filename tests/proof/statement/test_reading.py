@@ -1,22 +1,30 @@
 """What can be read of a formula, and what is refused."""
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
+from symattn.arrays.ball import precision
+from symattn.arrays.formats import FORMATS, Format
 from symattn.attention.letters_of_attention import D_K, N_K
 from symattn.document import formulas
 from symattn.document import notation as nt
 from symattn.document.evidence import Grade
+from symattn.document.formulas import formula, running_text
 from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
 from symattn.document.text import text
 from symattn.proof.expectation import law_with
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import RelationQuestion, judged
+from symattn.proof.relations.printed_roundings import _near, fl
 from symattn.proof.relations.section import Section
-from symattn.proof.relations.sentences import defined
+from symattn.proof.relations.sentences import claims, defined
+from symattn.theorems.reading import Statement
+from symattn.theorems.rounding import FORMAT_LETTERS
 from symattn.theorems.texts import letters_of
 from tests.letters import mean, var
 
@@ -192,17 +200,17 @@ def test_moments_under_any_law() -> None:
         equals(mean(y), 0), equals(var(y), sigma**2 * norm**2), equals(call("Cov", y, y), var(y)),
         equals(call("Cov", y, other), 0), equals(mean(y * other), 0),
     ]  # fmt: skip
-    for formula in true:
-        step = drawn().claim(formula, "")
+    for stated in true:
+        step = drawn().claim(stated, "")
         assert step.evidence is not None
         assert step.evidence.grade is Grade.PROVED
     wrong = [
         equals(mean(y), sigma), equals(var(y), sigma**2 * norm), equals(var(y), sigma**3), equals(mean(y**3), 0),
         equals(mean(Name("x")), Name("x")), equals(call("Cov", y, y), 0), equals(var(y), 0), equals(var(y**2), 0),
     ]  # fmt: skip
-    for formula in wrong:
+    for stated in wrong:
         with pytest.raises(FalseStep):
-            drawn().claim(formula, "")
+            drawn().claim(stated, "")
 
 
 def test_limits_have_premises() -> None:
@@ -237,16 +245,16 @@ def test_norms_and_logarithms() -> None:
     x, s_j = Name("x"), name("s", "j")
     made = Section(Glossary({"x": "n", "s": "n", "b": ""}, {"n": "n"}, {"j": "n"}))
     rows = total("j", 1, Name("n"), e**s_j)
-    for formula in (equals(nt.Fence("norm", -x), nt.Fence("norm", x)), equals(call("lse", s), call("log", rows))):
-        step = made.claim(formula, "")
+    for stated in (equals(nt.Fence("norm", -x), nt.Fence("norm", x)), equals(call("lse", s), call("log", rows))):
+        step = made.claim(stated, "")
         assert step.evidence is not None
         assert step.evidence.grade is Grade.PROVED
-    for formula in (
+    for stated in (
         equals(nt.Fence("norm", 2 * x), nt.Fence("norm", x)),
         equals(call("lse", s), call("log", 2 * rows)),
     ):
         with pytest.raises(FalseStep):
-            made.claim(formula, "")
+            made.claim(stated, "")
 
 
 STEPS = Glossary(
@@ -346,3 +354,95 @@ def test_ranks_and_determinants() -> None:
     assert made.claim(equals(call("det", square), x * y - 1), "").evidence is not None
     with pytest.raises(FalseStep):
         made.claim(equals(call("det", square), x * y + 1), "")
+
+
+# -- Results of rounding, as they are printed and read -----------------------------------------------------------------
+LETTERS = FORMAT_LETTERS.also({"y": ""}, formats=("float16", "bfloat16"))
+MODEL = LETTERS.also({"w": ""}, formats=(), families={"fl": fl}).where("u = 1/(2 + e^w)")
+TRUE = [
+    ("fl(x + y) = fl(y + x)", ""),
+    ("fl(fl(x + y)) = fl(x + y)", ""),
+    ("fl(x − x) = 0", ""),
+    ("fl(x) = ∞", "x ≥ (2 − u) 2^{e_max}"),
+]
+FALSE = [
+    ("fl(x + y) = x + y", ""),
+    ("fl(fl(x + y) + x) = fl(x + y + x)", ""),
+    ("fl(x y) = x y", ""),
+    ("fl(x) = ∞", "x ≥ 2 2^{e_max}"),
+    ("fl(x) = ∞", "x ≥ 2^{e_max}"),
+]
+
+
+def asked(claim: str, where: str) -> RelationQuestion:
+    return RelationQuestion(relation_of(claim), LETTERS, where=(relation_of(where),) if where else (), only=bool(where))
+
+
+def relation_of(claim: str) -> Relation:
+    read = formula(claim)
+    assert isinstance(read, Relation)
+    return read
+
+
+@pytest.mark.parametrize(("claim", "where"), TRUE)
+def test_what_is_so_in_every_format(claim: str, where: str) -> None:
+    found = judged(asked(claim, where))
+    assert found.grade is Grade.CHECKED
+    assert "float16, bfloat16" in found.where
+
+
+@pytest.mark.parametrize(("claim", "where"), FALSE)
+def test_what_is_not_so_in_some_format(claim: str, where: str) -> None:
+    with pytest.raises(FalseStep):
+        judged(asked(claim, where))
+
+
+@pytest.mark.parametrize(
+    ("digits", "right"), [("11.090111", True), ("11.090112", False), ("11.09", True), ("−11.09", False)]
+)
+def test_digits_are_those_of_the_rounded_number(digits: str, right: bool) -> None:
+    claim = RelationQuestion(
+        relation_of(f"log((2 − u) 2^{{e_max}}) ≈ {digits}"), FORMAT_LETTERS.also(formats=("float16",))
+    )
+    if right:
+        assert judged(claim).grade is Grade.CHECKED
+    else:
+        with pytest.raises(FalseStep):
+            judged(claim)
+
+
+def test_digits_of_a_number_of_no_format_are_proved() -> None:
+    assert judged(RelationQuestion(relation_of("log(2) ≈ 0.6931"), Glossary())).grade is Grade.PROVED
+
+
+def test_a_claim_in_a_format_is_read_there() -> None:
+    said = running_text("$fl(10^9) = ∞$ in float16, and $fl(10^9) = ∞$", FORMAT_LETTERS.roles)
+    within, everywhere = claims(said)
+    statement = Statement(FORMAT_LETTERS, (), said, ())
+    assert statement.decided(within).evidence
+    with pytest.raises(FalseStep):
+        statement.decided(everywhere)
+
+
+def test_the_model_of_rounding_errs_as_much_as_it_may() -> None:
+    product = "|fl(x y x) − x y x| ≤ ({}) |x y x|"  # of three numbers, so of two operations
+    assert judged(RelationQuestion(relation_of(product.format("2 u + u²")), MODEL)).grade is Grade.CHECKED
+    with pytest.raises(FalseStep):
+        judged(RelationQuestion(relation_of(product.format("2 u")), MODEL))
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_nearest_is_what_the_formats_do(format_name: str) -> None:
+    f, dice = Format(format_name), np.random.default_rng(0)
+    for x in np.concatenate([dice.normal(size=50), 10.0 ** dice.uniform(-9, 5, 50), [0.0, float(f.smallest) / 2]]):
+        c = float(f.rounded(x))
+        assert f.nearest(Fraction(float(x))) == (np.inf if np.isnan(c) else c)
+
+
+def test_numbers_next_to_logarithms_do_not_depend_on_who_asked_first() -> None:
+    found = []
+    for bits in (53, 200):
+        _near.cache_clear()
+        with precision(bits):
+            found.append([_near(Format(name)) for name in ("float32", "float16", "bfloat16")])
+    assert found[0] == found[1]
