@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symattn.attention.gradients.scores import Gradients, backward
+from symattn.attention.gradients.attention import Gradients, backward
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value

@@ -12,7 +12,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.gradients import scores
-from symattn.attention.gradients.scores import backward, softcap_gradient, softmax_vjp
+from symattn.attention.gradients.attention import backward, softcap_gradient, softmax_vjp
 from symattn.attention.layers.steps import sigmoid
 from symattn.attention.linear import (
     causal_linear_attention,

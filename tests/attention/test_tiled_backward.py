@@ -8,7 +8,7 @@ import pytest
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import vjp
-from symattn.attention.gradients.scores import softmax_vjp
+from symattn.attention.gradients.attention import softmax_vjp
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention

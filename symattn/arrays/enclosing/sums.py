@@ -175,9 +175,10 @@ def _product(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...], left: tu
             rows = (*i, slice(start, start + lines))
             c, r, _ = x.read(rows)
             first, *others = runs(c.shape[-1]) if c.shape[-1] > 2 * RUN else [slice(None)]
-            np.matmul(c[:, first], right.mid[i][first], out=mid[rows])
+            out = mid[rows]
+            np.matmul(c[:, first], right.mid[i][first], out=out)
             for run in others:
-                mid[rows] += c[:, run] @ right.mid[i][run]
+                out += c[:, run] @ right.mid[i][run]
             _radii(c, r, right, i, g, rad[rows])
             bounded = bounded and bool(rad[rows].max(initial=0) < 2.0**900)
     return Parts(mid, rad, True), bounded

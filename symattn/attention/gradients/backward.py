@@ -15,7 +15,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import cotangents, differentiable, through
 from symattn.attention.flow import Step
 from symattn.attention.gradients import scores
-from symattn.attention.gradients.scores import softcap_gradient
+from symattn.attention.gradients.attention import softcap_gradient
 from symattn.attention.spec import Attention
 from symattn.attention.stages.weights import of_rows
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.gradients.scores import softcap_gradient, softmax_vjp
+from symattn.attention.gradients.attention import softcap_gradient, softmax_vjp
 from symattn.bounds.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
 from symattn.bounds.sharp.rows_in_float64 import QueryBlock
 

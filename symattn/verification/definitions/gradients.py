@@ -14,8 +14,8 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import derivative, fields
 from symattn.attention.derivative import vjp
+from symattn.attention.gradients.attention import softcap_gradient
 from symattn.attention.gradients.backward import backward
-from symattn.attention.gradients.scores import softcap_gradient
 from symattn.attention.inputs import required
 from symattn.attention.masks import forbid
 from symattn.attention.projections import repeat_heads
