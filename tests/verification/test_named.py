@@ -16,7 +16,9 @@ from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.bounds.case_result import Case
 from symattn.programs.verify import verify
-from symattn.verification.definitions.norms import RMSNorm
+from symattn.verification.definitions.caches import Cached
+from symattn.verification.definitions.linear import LinearAttention
+from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.diagnosis.blaming import idle_step
 from tests.faults.collection.entries import Wrong
 from tests.faults.collection.every import chosen
@@ -377,6 +379,45 @@ def _biased(q: Array, k: Array, v: Array, bias: Array) -> Array:
     return _softmax(_scores(q, k) + bias) @ v
 
 
+def _biased_heads(q: Array, k: Array, v: Array, bias: Array) -> Array:
+    return _softmax(_scaled_scores(q, k) + bias) @ v
+
+
+def _capped(f: Callable[[Array], Array], q: Array, k: Array, v: Array) -> Array:
+    return _softmax(7 * f(_scores(q, k) / 7)) @ v
+
+
+def _centred(
+    x: Array, gain: Array, bias: Array, of: Program = lambda x, g, b: (x, g, b),
+    size: Program = lambda c: np.sqrt((c * c).mean(axis=-1) + np.float32(1e-5)),
+) -> Array:  # fmt: skip
+    x, gain, bias = of(x, gain, bias)
+    c = x - x.mean(axis=-1, keepdims=True)
+    return c / size(c)[..., None] * gain + bias
+
+
+def _appended(back: Callable[[Array, Array], Array]) -> Program:
+    """New tokens after a cache; both are returned by ``back``."""
+
+    def program(q: Array, k: Array, v: Array, k_cache: Array, v_cache: Array) -> tuple[Array, ...]:
+        keys, values = np.concatenate([k_cache, k]), np.concatenate([v_cache, v])
+        seen = np.arange(len(keys)) <= len(k_cache) + np.arange(len(q))[:, None]
+        return _plain_masked(q, keys, values, seen), back(k_cache, k), back(v_cache, v)
+
+    return program
+
+
+def _decaying(decay: Callable[[Array], Array]) -> Program:
+    def program(q: Array, k: Array, v: Array, g: Array) -> Array:
+        state, rows = np.zeros((*q.shape[:-2], k.shape[-1], v.shape[-1]), q.dtype), []
+        for t in range(q.shape[-2]):
+            state = decay(g[..., t, :, None]) * state + k[..., t, :, None] * v[..., t, None, :]
+            rows.append(q[..., t, None, :] @ state)
+        return np.concatenate(rows, axis=-2)
+
+    return program
+
+
 def _split_keys(mass: Callable[[Array, Array], Array], count: int) -> Program:
     """Parts of ⌈n/count⌉ keys, each normalised by itself, merged by masses of their maxima and sums."""
 
@@ -570,6 +611,28 @@ _PAIRS = (
     _Pair(_forbidden_only, _added, "mask", "only forbids, where it is below 0", Attention(mask="additive")),
     _Pair(_with_sinks(lambda n: -(-n // 16)), _with_sinks(lambda n: 1), "sink", "once in each tile (tiles of 16)",
           Attention(heads=2, sink="given")),
+    _Pair(lambda q, k, v, bias: _biased_heads(q, k, v, 0 * bias + bias.sum(axis=0)), _biased_heads, "bias",
+          "the sum of the biases over the heads", Attention(heads=2, bias=True)),
+    _Pair(lambda q, k, v: _plain(q, k, v / np.sqrt(v.shape[1]).astype(v.dtype)), _plain, "values",
+          "divided by the root of the number of columns"),
+    _Pair(lambda q, k, v: _capped(lambda x: 1 / (1 + np.exp(-x)), q, k, v), partial(_capped, np.tanh), "softcap",
+          "sigmoid(scaled scores/7) is taken", Attention(softcap=7)),
+    _Pair(_factors(lambda c: c[[1, 1, 3, 3]]), _factors(lambda c: c), "scale", "the last head of each 2", _FACTORS),
+    _Pair(lambda q, k, v, bias: _biased(q, k, v, bias / np.sqrt(q.shape[-1]).astype(q.dtype)),
+          lambda q, k, v, bias: _softmax(q @ k.T + bias) @ v, "scale",
+          "scores and the bias are scaled by 1/√d_k together", Attention(scale=1, bias=True)),
+    _Pair(lambda q, k, v, mask: _plain_masked(q, k, v, 0 * mask | mask.all(axis=-2, keepdims=True)), _plain_masked,
+          "mask", "open only where it is for every query", Attention(mask="boolean")),
+    *(_Pair(partial(_centred, **wrong), _centred, "norm", words, LayerNorm(eps=1e-5))
+      for words, wrong in (
+          ("the bias is added to x before", {"of": lambda x, g, b: (x + b, g, 0)}),
+          ("the largest |x − mean(x)| is taken", {"size": lambda c: np.abs(c).max(axis=-1) + np.float32(1e-5)}))),
+    *(_Pair(_appended(back), _appended(lambda old, new: np.concatenate([old, new])), "cache", words, Cached(_CAUSAL))
+      for words, back in (
+          ("over the last one, in what is returned alone", lambda old, new: np.concatenate([old[:-1], new])),
+          ("at the beginning of the cache, in what is returned alone", lambda old, new: new))),
+    _Pair(_decaying(lambda g: 1 / (1 + np.exp(-g))), _decaying(np.exp), "values", "decays are sigmoids of the gates",
+          LinearAttention(feature="identity", normalised=False, gate="feature")),
     *(_Pair(_in_windows(keep), _in_windows(lambda j: j >= 0), "mask", words, Attention(causal=True, window=4))
       for words, keep in (("they are zeros", lambda j: j == j),)),
 )  # fmt: skip

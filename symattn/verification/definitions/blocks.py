@@ -116,7 +116,7 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
             words = f"the norm of {_part(norm)} is left out"
             yield parts("norm", words, partial(_normed, [norm], lambda x, eps, **given: x, spec.eps))
     for k, part in enumerate(_PARTS[: 1 + bool(spec.activation)]):
-        yield parts("residual", f"the residual around {part} is left out", partial(_residual, k, None))
+        yield parts("residual", f"the residual around {part} is left out", partial(_weighted, k, (0,), 0))
         if spec.norm and spec.order == "pre":
             cause = f"the residual around {part} starts from the tokens after the norm"
             yield parts("residual", cause, partial(_residual, k, "norm"))
@@ -155,8 +155,17 @@ def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
 
 
 def _numbered(spec: Block) -> Iterator[Numbered]:
-    """Yield mistakes of attention with a number; and x σ(θ x) as activation, such as the quick GELU with θ = 1.702."""
+    """Yield mistakes of attention with a number; factors in residuals; and x σ(θ x) as activation, such as the quick
+    GELU with θ = 1.702."""
     yield from attending.by_number(spec.attention, partial(_of_variant, spec))
+    sizes = tuple(map(float, np.geomspace(0.1, 10, 11)))
+    for k, part in enumerate(_PARTS[: 1 + bool(spec.activation)]):
+        for what, places in _SUMMANDS.items():
+            times: Callable[[float], Compute] = lambda x, k=k, places=places: partial(  # type: ignore[misc] # noqa: E731
+                _changed, spec, partial(_weighted, k, places, x)
+            )
+            words = f"in the residual around {part}, {what} is multiplied by {{}}"
+            yield Numbered("residual", words, times, (*(-x for x in reversed(sizes)), *sizes))
 
     def quick(theta: float) -> Compute:
         f: Callable[[Any], Any] = lambda z: z * sigmoid(z * number(theta, z))  # noqa: E731
@@ -240,15 +249,32 @@ def _is_norm(part: Part, norm: str) -> bool:
     return part.name == f"{norm}.output" or bool({f"{norm}.gain", f"{norm}.bias"} & set(part.of))
 
 
-def _residual(which: int, source: str | None, parts: list[Part]) -> list[Part]:
-    """Remove the first summand of a residual, or replace it."""
-    at = [i for i, p in enumerate(parts) if p.reason == ("residual",)][which]
-    if source is None:
-        parts[at] = replace(parts[at], run=lambda x, y: y)
-    else:
-        norm = ("attention_norm", "mlp_norm")[which]
-        start = "x" if source == "x" else next(p.name for p in parts if _is_norm(p, norm))
-        parts[at] = replace(parts[at], of=(start, *parts[at].of[1:]))
+#: Which summands of a residual have a factor.
+_SUMMANDS = {"what is added": (1,), "what it is added to": (0,), "the sum": (0, 1)}
+
+
+def _weighted(which: int, places: Sequence[int], factor: float, parts: list[Part]) -> list[Part]:
+    """Multiply summands of a residual by a factor."""
+    at = _residuals(parts)[which]
+
+    def added(*summands: Any) -> Any:
+        x, y = (a * number(factor, a) if i in places else a for i, a in enumerate(summands))
+        return x + y
+
+    parts[at] = replace(parts[at], run=added)
+    return parts
+
+
+def _residuals(parts: list[Part]) -> list[int]:
+    return [i for i, p in enumerate(parts) if p.reason == ("residual",)]
+
+
+def _residual(which: int, source: str, parts: list[Part]) -> list[Part]:
+    """Replace the first summand of a residual."""
+    at = _residuals(parts)[which]
+    norm = ("attention_norm", "mlp_norm")[which]
+    start = "x" if source == "x" else next(p.name for p in parts if _is_norm(p, norm))
+    parts[at] = replace(parts[at], of=(start, *parts[at].of[1:]))
     return parts
 
 

@@ -146,13 +146,13 @@ def _attended(
     spec: Cached, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: Any = None, *,
     keywise: bool = False, mask: Mask = _causal, start: Callable[[int], int] = lambda length: length,
     at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
-    lost: bool = False, again: bool = False, of: str = "qkv", variant: Variant = RIGHT,
+    lost: bool = False, again: bool = False, unread: bool = False, of: str = "qkv", variant: Variant = RIGHT,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the output and both caches: tokens rotated from position ``start``, written at slot ``at``.
 
     ``mask`` says which keys are seen. ``lost``: caches are returned as given; ``again``: keys of the cache are rotated
     again when read. ``of`` says to what ``start``, and to which caches ``lost``, ``at`` and ``new_first`` apply;
-    ``variant`` is the attention's.
+    ``unread``: these apply to the returned caches alone. ``variant`` is the attention's.
     """
     xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
     filled = int(k_cache.shape[-2]) if length is None else int(length)
@@ -161,17 +161,22 @@ def _attended(
         tables = {place: tables_of(a.position, place + np.arange(n), q) for place in {*places.values()}}
         q, k = (rotary.rotate(x, *tables[places[name]], a.position.layout) for name, x in (("q", q), ("k", k)))
 
-    def written(name: str, cache: Any, new: Any) -> Any:
-        slot = at(filled) if name in of else filled
+    def written(name: str, cache: Any, new: Any, wrong: bool = True) -> Any:
+        wrong = wrong and name in of
+        slot = at(filled) if wrong else filled
         if length is None:
-            return xp.concat([new, cache] if new_first and name in of else [cache, new], axis=-2)
+            before = cache[..., : max(slot, 0), :]
+            return xp.concat([new, cache] if new_first and wrong else [before, new], axis=-2)
         if slot < 0 or slot + n > cache.shape[-2]:
             raise errors.InputError(f"{n} tokens at the slot {slot} of {cache.shape[-2]}")
         return xp.concat([cache[..., :slot, :], new, cache[..., slot + n :, :]], axis=-2)
 
     k_all, v_all = written("k", k_cache, k), written("v", v_cache, v)
-    k_read = written("k", _rotated_again(spec, k_cache), k) if again else k_all
     back = k_cache if lost and "k" in of else k_all, v_cache if lost and "v" in of else v_all
+    if unread:
+        k_all, v_all = written("k", k_cache, k, False), written("v", v_cache, v, False)
+    k_read = written("k", _rotated_again(spec, k_cache), k) if again else k_all
+    filled = filled if length is not None else int(k_all.shape[-2]) - n
     i, j = np.arange(n)[:, None], np.arange(int(k_all.shape[-2]))[None, :]
     seen = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
     plain = _to_all(spec)
@@ -235,10 +240,13 @@ def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, 
         yield "mask", cause, {"mask": mask}
     yield "cache", "the cache is not attended to, only the new tokens", {"forget": True}
     for of, new in {"kv": "new tokens", "k": "new keys", "v": "new values"}.items():
-        for words, slot in _SLOTS.items() if static else ():
-            yield "cache", f"{new} {words}", {"at": slot, "of": of}
+        slots = {words: slot for words, slot in _SLOTS.items() if static or slot(1) <= 1}
+        wrong: dict[str, dict[str, Any]] = {f"{new} {words}": {"at": slot, "of": of} for words, slot in slots.items()}
         if not static:
-            yield "cache", f"{new} are put before the cache, not behind it", {"new_first": True, "of": of}
+            wrong[f"{new} are put before the cache, not behind it"] = {"new_first": True, "of": of}
+        for words, how in wrong.items():
+            yield "cache", words, how
+            yield "cache", f"{words}, in what is returned alone", {**how, "unread": True}
         yield "cache", f"the cache is returned unchanged, without the {new}", {"lost": True, "of": of}
     if spec.attention.position is not None:
         for cause, start in _STARTS.items():

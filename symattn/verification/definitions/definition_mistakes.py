@@ -184,9 +184,10 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
     way = subject.ways[0]
     drawn = [i for i in subject.inputs if i.made is None and i.shape]
     for one, other in permutations(drawn, 2):
-        if one.shape == other.shape:
+        if len(one.shape.split()) == len(other.shape.split()):
             read: Callable[[Compute], Compute] = lambda run, of={one.name: other.name}: partial(_given, run, of)  # type: ignore[misc] # noqa: E731
-            words = f"the input {other.name} is read in place of {one.name}, too"
+            where = ", where they have the same shape" * (one.shape != other.shape)
+            words = f"the input {other.name} is read in place of {one.name}, too{where}"
             yield DefinitionMistake(one.step or subject.step, words, read(way), change=read, reads=one.name)
     tokens = tuple(_AXES.get(axis, "column") for axis in reversed(subject.inputs[0].shape.split()))
     for k, name in enumerate(subject.outputs):
@@ -198,7 +199,8 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
         for operator in operators(axes) if i.made is None and i.name not in ("mask", "keep", "drop") else ():
             change = partial(reading, **{i.name: operator.run})
             words = operator.words.format(f"entries of {i.name}")
-            yield DefinitionMistake(i.step or subject.step, words, change(way), change=change, reads=i.name)
+            step = operator.blamed(i.step or subject.step)
+            yield DefinitionMistake(step, words, change(way), change=change, reads=i.name)
 
 
 #: The meaning of axes by letter; all others are columns.
@@ -227,8 +229,9 @@ def _exchanged(run: Compute, i: int, j: int, /, **keywords: Any) -> tuple[Any, .
 
 
 def _given(run: Compute, of: dict[str, str], /, **keywords: Any) -> Any:
-    """Read inputs in place of others. Raises ``KeyError`` if one of them is missing."""
-    return run(**{**keywords, **{name: (keywords[name], keywords[other])[1] for name, other in of.items()}})
+    """Read inputs in place of others of the same shape. Raises ``KeyError`` if one of them is missing."""
+    pairs = {name: (keywords[name], keywords[other]) for name, other in of.items()}
+    return run(**{**keywords, **{n: y if tuple(x.shape) == tuple(y.shape) else x for n, (x, y) in pairs.items()}})
 
 
 def both(

@@ -82,9 +82,9 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     check_layout("LinearAttention", layout)
     shape, m = partial(placed, layout), "n" if spec.causal else "m"
     arrays = [
-        Input("q", shape("n", "d_k"), "query queries xq r"),
-        Input("k", shape(m, "d_k"), "key keys xk"),
-        Input("v", shape(m, "d_v"), "value values xv u"),
+        Input("q", shape("n", "d_k"), "query queries xq r", step="score"),
+        Input("k", shape(m, "d_k"), "key keys xk", step="score"),
+        Input("v", shape(m, "d_v"), "value values xv u", step="values"),
     ]
     if spec.gate:
         last = ("n", "d_k") if spec.gate == "feature" else ("n",)
@@ -94,10 +94,13 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
                 shape(*last),
                 "gk gate gates log_decay decay alpha log_g a",
                 lambda shape, rng: -rng.integers(0, 9, shape) / 8.0,
+                step="values",
             )
         )
     if spec.delta:
-        arrays.append(Input("beta", shape("n"), "b betas", lambda shape, rng: rng.integers(0, 9, shape) / 8.0))
+        arrays.append(
+            Input("beta", shape("n"), "b betas", lambda shape, rng: rng.integers(0, 9, shape) / 8.0, step="values")
+        )
 
     def laid(run: Compute) -> Compute:
         turned = ("q", "k", "v", *(("g",) if spec.gate == "feature" else ()))
@@ -377,6 +380,10 @@ _GATES: dict[str, Callable[[Array], Array]] = {
         lambda g: namespace_of(g).log(namespace_of(g).where(g < 0, -g, 1)),
     "the state decays after a token is added, not before":  # by the gate of the token before; the first has none
         lambda g: namespace_of(g).concat([0 * g[..., :1, :], g[..., :-1, :]], axis=-2),
+    "decays are sigmoids of the gates, not their exponentials": lambda g: namespace_of(g).log(sigmoid(g)),
+    "decays are sigmoids of the gates with the other sign": lambda g: namespace_of(g).log(sigmoid(-g)),
+    "the state is multiplied by 1 − e^g, not by e^g": lambda g: namespace_of(g).log(1 - powers(g)),
+    "the state is multiplied by 1 + g, not by e^g": lambda g: namespace_of(g).log(1 + g),
 }  # fmt: skip
 
 

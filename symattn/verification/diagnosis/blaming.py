@@ -20,6 +20,7 @@ from symattn.bounds.reference import usual
 from symattn.verification.diagnosis.coarser import coarser, weights_of
 from symattn.verification.diagnosis.observe import explains, first_wrong_step
 from symattn.verification.diagnosis.rows import affected, nonfinite_rows
+from symattn.verification.diagnosis.screening import is_finite
 from symattn.verification.probing.search import FAMILIES
 
 if TYPE_CHECKING:
@@ -50,12 +51,18 @@ def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tu
             return step, seen
     telling = next((r for r in (smallest, *sorted(wrong, key=lambda r: r.case.size)) if _differ(r)), smallest)
     weights = _weights(session, telling)
-    cases = [r for r in wrong if r.ratios is not None][:_CASES]
+    cases = _telling(wrong)
     if weights is None and cases and _right(session, cases, partial(_changed, changes=_each(_ZERO, "q w_q"))):
         return "weights", "the output is right where queries are 0"
     if telling is not smallest and smallest.ratios is not None and not explains(smallest, _weights(session, smallest)):
         return "output", ""
     return first_wrong_step(session.spec, telling, weights, session.records)
+
+
+def _telling(wrong: list[CaseResult]) -> list[CaseResult]:
+    """Return a few of the wrong cases, finite ones if there are any."""
+    cases = [r for r in wrong if r.ratios is not None]
+    return ([r for r in cases if is_finite(r)] or cases)[:_CASES]
 
 
 def _differ(judged: CaseResult) -> bool:
@@ -118,7 +125,7 @@ _IDLE: tuple[tuple[str, str, dict[str, Change]], ...] = (
 
 def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     """Return the step without whose effect all is right, and the evidence; ("", "") if there is none."""
-    cases = [r for r in wrong if r.ratios is not None][:_CASES]
+    cases = _telling(wrong)
     if not cases:
         return "", ""
     for step, words, changes in _IDLE:

@@ -362,8 +362,12 @@ class Search(ABC, Generic[M]):
 
     def with_numbers(self) -> Iterator[M]:
         """Yield the first mistake with a fitted number that balls do not contradict: floats may accept wrong ones."""
-        few = (*self.wrong[:_FEW], *self.right[:_FEW])
-        results = fitted(self.families(), self.miss, self.wrong, lambda m: self._explains(m, few))
+        few, smallest = (*self.wrong[:_FEW], *self.right[:_FEW]), self.wrong[0]
+
+        def explains(mistake: M) -> bool:
+            return self._explains(mistake, few) and self._explained(smallest, mistake) is not False
+
+        results = fitted(self.families(), self.miss, self.wrong, explains)
         self.fits = [m for m in results if self._explains(m, self.wrong)]
         for mistake in self.fits:
             if self._explains(mistake, self.right[:_SEEN]) and explains_all(

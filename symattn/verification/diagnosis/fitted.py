@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import isfinite
+from math import isfinite, isqrt
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -143,7 +143,7 @@ def _narrowed(misses: Callable[[float], float], low: float, high: float) -> tupl
 
 def plain(x: float) -> Iterator[tuple[float, str]]:
     """Yield numbers near x and how they are written, the simplest first: 0, 1/m for small m, one decimal digit, 1/m,
-    few decimal digits, x itself."""
+    two decimal digits, √m and 1/√m, more decimal digits, x itself."""
     if abs(x) < _NEAR**3:
         yield 0.0, "0"
     m = round(1 / x) if x else 0
@@ -151,5 +151,15 @@ def plain(x: float) -> Iterator[tuple[float, str]]:
     rounded = [float(f"{x:.{digits}g}") for digits in (1, 2, 3, 4, 5)]
     decimals = [(near, f"{near:g}".replace("-", "−")) for near in rounded if x and abs(near / x - 1) < _NEAR]
     first = [pair for pair in decimals[:1] if pair[0] == rounded[0] and abs(m) > _FEW]
-    yield from (*first, *shares, *decimals[len(first) :])
+    yield from (*first, *shares, *decimals[len(first) : 2], *_roots(x), *decimals[max(len(first), 2) :])
     yield x, f"{x:.6g}".replace("-", "−")
+
+
+def _roots(x: float) -> Iterator[tuple[float, str]]:
+    """Yield √m or 1/√m near x, for a small m that is no square."""
+    sign, squared = "−" if x < 0 else "", x * x
+    m = round(squared if squared > 1 else 1 / squared) if squared else 0
+    if 1 < m <= _FEW and isqrt(m) ** 2 != m:
+        near, words = (m**0.5, f"√{m}") if squared > 1 else (m**-0.5, f"1/√{m}")
+        if abs(near / abs(x) - 1) < _NEAR:
+            yield float(np.copysign(near, x)), f"{sign}{words}"

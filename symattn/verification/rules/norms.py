@@ -35,8 +35,8 @@ class Norm:
     """(x − mean(x)) / divisor(measure(x − mean(x)), ε), then gain and bias.
 
     ``centred`` says whether the mean is subtracted from x, ``within`` whether it is subtracted in what is measured.
-    ``measure`` takes a function for the mean over ``axes``, the numbers, and their count; ``early`` says that the gain
-    comes first, and ``of_eps`` computes a wrong ε from ε and the count.
+    ``measure`` takes a function for the mean over ``axes``, the numbers, and their count; ``early`` gives gain
+    and bias that come first, and ``of_eps`` computes a wrong ε from ε and the count.
     """
 
     centred: bool
@@ -45,14 +45,14 @@ class Norm:
     divisor: Callable[[Any, Any, Any], Any] = lambda xp, v, eps: xp.sqrt(v + eps)
     axes: tuple[int, ...] = (-1,)
     affine: Affine = affine
-    early: bool = False
+    early: Affine | None = None
     eps: float | Fraction | None = None
     of_eps: Callable[[Any, Any], Any] | None = None
 
     def __call__(self, x: Array, eps: Any, gain: Any = None, bias: Any = None) -> Any:
         """Return the norm of x. Raises ``KeyError`` if there is no such axis, ``Undecided`` for 0/0."""
-        if self.early and gain is not None:
-            x, gain = x * gain, None
+        if self.early is not None:
+            x = self.early(x, gain, bias)
         axes = tuple(range(len(x.shape))) if len(self.axes) > len(x.shape) else self.axes
         if len(x.shape) < max(-a for a in axes):
             raise KeyError("there is no such axis")
@@ -121,16 +121,26 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
         if eps:
             words = f"{freed} the divisor d − 1, and ε is added outside the root"
             yield by(words, lambda xp, v, e: xp.sqrt(v) + e, measure=_freed)
-        words = "the mean deviation |x − mean(x)|" if layer else "the mean of |x|"
-        result = f"{words} is taken in place of the {'standard one' if layer else what}"
-        size = partial(by, result, lambda xp, v, e: v + e)
-        yield size(measure=lambda mean, y, n: mean(namespace_of(y).abs(y)))
+        for words, measure in _SPREADS.items():
+            instead = f"{words.format('|x − mean(x)|' if layer else '|x|')} is taken in place of the {what}"
+            yield by(instead, lambda xp, v, e: v + e, measure=measure)
         yield from _affine(good)
     for along, words in axes.items():
         yield f"mean and variance are taken over {words}", replace(good, axes=along)
     for words, (centred, within) in _CENTRES[layer].items():
         yield words, replace(good, centred=centred, within=within)
 
+
+def _largest(y: Array) -> Any:
+    return namespace_of(y).max(y, axis=-1, keepdims=True)
+
+
+#: Other measures of the spread of numbers.
+_SPREADS: dict[str, Callable[[Any, Any, int], Any]] = {
+    "the mean of {}": lambda mean, y, n: mean(namespace_of(y).abs(y)),
+    "the largest {}": lambda mean, y, n: _largest(namespace_of(y).abs(y)),
+    "the largest x less the smallest": lambda mean, y, n: _largest(y) + _largest(-y),
+}
 
 #: Wrong numbers instead of ε, from ε and the width.
 _EPS: dict[str, Callable[[Any, Any], Any]] = {
@@ -163,7 +173,12 @@ def _affine(good: Norm) -> Iterator[tuple[str, Norm]]:
     }
     for words, way in ways.items():
         yield words, replace(good, affine=way)
-    yield "the gain multiplies x before it is normalised", replace(good, early=True)
+    gain: Affine = lambda y, g, b: affine(y, g, None)  # noqa: E731
+    bias: Affine = lambda y, g, b: affine(y, None, b)  # noqa: E731
+    yield "the gain multiplies x before it is normalised", replace(good, affine=bias, early=gain)
+    yield "the bias is added to x before it is normalised", replace(good, affine=gain, early=bias)
+    words = "gain and bias are applied to x before it is normalised"
+    yield words, replace(good, affine=lambda y, g, b: y, early=affine)
 
 
 # -- queries and keys --------------------------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ _CHANGED: dict[str, Function] = {
     "√{}": lambda xp, y: xp.sqrt(y),
     "|{}|": lambda xp, y: xp.abs(y),
     "tanh({})": lambda xp, y: xp.tanh(y),
+    "sigmoid({})": lambda xp, y: 1 / (1 + xp.exp(-y)),
+    "max({}, 0)": lambda xp, y: xp.maximum(y, 0),
     "exp({})": lambda xp, y: xp.exp(y),
     "exp2({})": lambda xp, y: xp.exp2(y),
     "log({})": lambda xp, y: xp.log(y),
@@ -103,6 +105,9 @@ def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterato
         named = [k for k, x in before.items() if x.named]
         for key in before if len(before) <= _MOST else named:
             x = before[key]
+            for other in _REDUCTIONS if x.named and _is_row(a.shape, x.shape) else ():
+                reduced = kind(a.value, recording.write(other, [x], {"axis": -1}), True)
+                yield partial(_write, recording, operation, place, reduced), partial(_reduce, other, place, key)
             if place and x is not a and tuple(x.shape) == tuple(a.shape):
                 yield partial(_write, recording, operation, place, x), partial(_exchange, place, key)
             for form, added in _ADDED.items() if x.dtype.kind == "f" and _broadcasts(x.shape, a.shape) else ():
@@ -152,6 +157,11 @@ def _exchange(place: Place, key: Any, at: OperationCall) -> Any:
     return _at(at, place, lambda y: at.value(at.latest(key)))
 
 
+def _reduce(name: str, place: Place, key: Any, at: OperationCall) -> Any:
+    row = getattr(at.xp, name)
+    return _at(at, place, lambda y: at.xp.reshape(row(at.value(at.latest(key)), axis=-1), y.shape))
+
+
 def _one_step_earlier(place: Place, at: OperationCall) -> Any:
     return _at(at, place, lambda y: at.stale(_operand(at, place)))
 
@@ -183,6 +193,11 @@ def _places(operands: Sequence[Any]) -> Iterator[tuple[Place, RecordedArray]]:
             yield from (((i, *place), x) for place, x in _places(a))
         elif isinstance(a, RecordedArray):
             yield (i,), a
+
+
+def _is_row(shape: Sequence[int], of: Sequence[int]) -> bool:
+    """Return whether an array has one entry for each row of another."""
+    return shape[-1:] != of[-1:] and tuple(shape) in ((*of[:-1], 1), tuple(of[:-1]))
 
 
 def _broadcasts(shape: Sequence[int], onto: Sequence[int]) -> bool:

@@ -76,19 +76,24 @@ def places(spec: Attention, names: frozenset[str]) -> Iterator[MistakePlace]:
 class Operator:
     """An operation, and words for its effect with {} for the place.
 
-    ``moves`` says that entries are right but in wrong places; ``exact`` that the operation rounds nothing, so that the
-    bound for the variant holds; others are judged in float64.
+    ``moves`` says that entries are right but in wrong places, ``scales`` that they are only scaled; ``exact`` that the
+    operation rounds nothing, so that the bound for the variant holds; others are judged in float64.
     """
 
     words: str
     run: Operation
     moves: bool = False
     exact: bool = False
+    scales: bool = False
+
+    def blamed(self, step: str) -> str:
+        """Return the step to blame for an array whose wrong entries are put down to a step."""
+        return "scale" if self.scales and step == "score" else step
 
     def at(self, place: MistakePlace) -> Mistake:
         """Return the mistake of this operation at a place."""
         exact = self.exact and place.words not in ("outputs", "outputs of the heads")
-        blamed, words = place.order if self.moves else place.step, self.words.format(place.words)
+        blamed, words = self.blamed(place.order if self.moves else place.step), self.words.format(place.words)
         return Mistake(blamed, words, place.variant(self.run), in_floats=not exact, general=True)
 
 
@@ -105,12 +110,23 @@ def operators(axes: Sequence[str]) -> Iterator[Operator]:
     if axes[2:3] == ("head",):
         words = f"{{}} are read with heads and {axes[1]} positions mixed: by a reshape alone, their axis not moved"
         yield _moved(words, _over(-3, lambda xp, x: xp.reshape(xp.swapaxes(x, -3, -2), x.shape)))
+        unit = _over(-3, lambda xp, x: x / xp.sqrt(xp.sum(x * x, axis=(-3, -1), keepdims=True)))
+        yield Operator(f"{{}} are divided by their length over the {axes[0]}s of all heads", unit)
 
 
 #: Orders of columns or heads that pairs of neighbours, or of halves, are confused with.
 _ORDERS: dict[str, Callable[[int], Any]] = {
     "the even {0} of {{}} come first, then the odd ones": lambda n: np.r_[0:n:2, 1:n:2],
     "the {0} of the two halves of {{}} come in turn": lambda n: np.argsort(np.r_[0:n:2, 1:n:2]),
+}
+
+
+#: Changes by the length of an axis.
+_BY_SIZE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "{{}} are divided by the root of the number of {}": lambda x, xp, n: x / xp.sqrt(n),
+    "{{}} are multiplied by the root of the number of {}": lambda x, xp, n: x * xp.sqrt(n),
+    "{{}} are divided by the number of {}": lambda x, xp, n: x / n,
+    "{{}} are multiplied by the number of {}": lambda x, xp, n: x * n,
 }
 
 
@@ -130,9 +146,13 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
     yield Operator(f"the {{}} of the last {name} are lost: 0 is used instead", partial(_lost, axis, -1), exact=True)
     mean = over(lambda xp, x: xp.broadcast_to(xp.mean(x, axis=axis, keepdims=True), x.shape))
     yield Operator(f"the mean of the {{}} over the {plural} is used for each", mean)
+    total = over(lambda xp, x: xp.broadcast_to(xp.sum(x, axis=axis, keepdims=True), x.shape))
+    yield Operator(f"the sum of the {{}} over the {plural} is used for each", total)
     yield Operator(f"the mean over the {plural} is subtracted from {{}}", lambda x: x - mean(x))
     unit = over(lambda xp, x: x / xp.sqrt(xp.sum(x * x, axis=axis, keepdims=True)))
     yield Operator(f"{{}} are divided by their length over the {plural}", unit)
+    for words, divided in _BY_SIZE.items():
+        yield Operator(words.format(plural), over(partial(_sized, divided, axis)), scales=True)
     shares = over(lambda xp, x: x / xp.sum(x, axis=axis, keepdims=True))
     yield Operator(f"{{}} are divided by their sum over the {plural}", shares)
     running = over(lambda xp, x: xp.cumulative_sum(x, axis=axis))
@@ -188,6 +208,10 @@ def one(axis: int, place: int, x: Any) -> Any:
     n = _needs(x, axis)
     at = (..., slice(place % n, place % n + 1), *(slice(None),) * (-axis - 1))
     return namespace_of(x).broadcast_to(x[at], x.shape)
+
+
+def _sized(change: Callable[[Any, Any, Any], Any], axis: int, xp: Any, x: Any) -> Any:
+    return change(x, xp, xp.asarray(int(x.shape[axis]), dtype=x.dtype))
 
 
 def _in_order(axis: int, order: Callable[[int], Any], xp: Any, x: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import Mistake, in_inputs
 from symattn.verification.rules.forbidding import leaving_some_keys
@@ -29,7 +30,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     for name, step, words, change in _changes(spec.heads):
         if name in names:
             mistake = in_inputs(step, words, **{name: change})
-            yield leaving_some_keys(mistake) if name == "keep" else mistake
+            yield leaving_some_keys(mistake) if name in ("keep", "mask") else mistake
     if spec.mask == "additive":
         words = "the mask given only forbids, where it is below 0: its numbers are not added"
         yield in_inputs("mask", words, mask=lambda a: np.where(a < 0, -np.inf, 0 * np.maximum(a, 0)))
@@ -45,9 +46,23 @@ def _changes(heads: int) -> Iterator[tuple[str, str, str, Change]]:
         yield name, name, f"{noun} is transposed", lambda a: a.mT
         yield name, name, f"{noun} is read from the last key to the first", lambda a: a[..., ::-1]
         yield name, name, f"the first row of {noun} is used for all queries", partial(one, -2, 0)
+    for axis, along in ((-1, "key"), (-2, "query")):
+        for words, change in _MASKS.items():
+            yield "mask", "mask", f"the mask given is {words.format(along)}", partial(_along, change, axis)
     yield from _SINGLE
 
 
+def _along(change: Callable[[Any, Array, int], Any], axis: int, a: Array) -> Any:
+    xp = namespace_of(a)
+    return xp.broadcast_to(change(xp, a, axis), a.shape)
+
+
+_MASKS: dict[str, Callable[[Any, Array, int], Any]] = {
+    "that of the next {}": lambda xp, a, axis: xp.roll(a, -1, axis=axis),
+    "that of the {} before": lambda xp, a, axis: xp.roll(a, 1, axis=axis),
+    "open wherever it is for some {}": lambda xp, a, axis: xp.max(a, axis=axis, keepdims=True),
+    "open only where it is for every {}": lambda xp, a, axis: xp.min(a, axis=axis, keepdims=True),
+}
 _SINGLE: tuple[tuple[str, str, str, Change], ...] = (
     ("scale", "scale", "the given scale is divided by: its reciprocal is applied", lambda a: 1 / a),
     ("sink", "sink", "the sign of the sink is flipped", neg),
@@ -96,6 +111,7 @@ def taken(heads: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     groups = [(g, heads // g) for g in every[2:] if heads % g == 0]
     for g, more in groups:
         yield f"{{the}} is that of the first head of each {g}", tuple(i // g * g for i in every)
+        yield f"{{the}} is that of the last head of each {g}", tuple(i // g * g + g - 1 for i in every)
         yield f"{{the}} is one of the first {g} heads', each for {more} in a row", tuple(i // more for i in every)
         yield f"{{the}} is one of the first {g} heads', in turn", tuple(i % g for i in every)
     for a, b in combinations(each, 2):

@@ -115,6 +115,7 @@ def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size], Any]]:
     yield ("n_k", "", lambda at: at.shape[-1]), True
     yield ("n_q", "", lambda at: at.size("q", -2)), True
     yield ("(d_k + 1)", "", lambda at: at.size("q") + 1), True
+    yield ("(d_k − 1)", ", by 1 where d_k = 1", lambda at: max(at.size("q") - 1, 1)), True
     yield ("d_model", "", lambda at: at.size("x") if "x" in at.values else spec.heads * at.size("q")), heads
     yield ("h", ", by the number of heads", lambda at: spec.heads), heads
     yield ("(d_k h_kv)", ", the width of all heads of keys", lambda at: spec.key_heads * at.size("q")), shared

@@ -153,6 +153,9 @@ def _added(spec: Attention) -> Iterator[Mistake]:
                 yield in_steps(blamed, words.format(noun), **{name: partial(times, n)})
             words = "come before the scale, and are scaled too" if many else "comes before the scale, and is scaled too"
             yield in_steps(blamed, f"{noun} {words}", **{name: lambda at: _with(at, at.of("scaled", _term(at)))})
+            if spec.scale is not None:
+                root: Wrong = lambda at: at.finite(partial(_by_root, inf, at), at.right())  # noqa: E731
+                yield in_steps("scale", f"scores and {noun} are scaled by 1/√d_k together", **{name: root})
             if term in _LATE:
                 without, late = _LATE[term]
                 words = f"{noun} is added to the weights, after the softmax"
