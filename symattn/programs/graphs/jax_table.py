@@ -269,6 +269,13 @@ def _subtract(c: Context, a: Value, b: Value) -> Value:
     return op.binary("subtract")(c, a, b)
 
 
+def _undefined(c: Context) -> Value:
+    """Return an element of memory that was never written."""
+    if c.kind is None:
+        return c.lifted(np.nan)
+    return c.kind.undefined() if hasattr(c.kind, "undefined") else c.lifted(0.0) / c.lifted(0.0)
+
+
 _KEPT = "stop_gradient copy copy_p name reduce_precision sharding_constraint"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
@@ -322,7 +329,7 @@ RULES: Mapping[str, Rule] = {
     "scan.rows": op.stack,
     "while": _while,
     "cond": _cond,
-    "undefined": lambda c: c.kind.undefined() if hasattr(c.kind, "undefined") else c.lifted(0.0) / c.lifted(0.0),
+    "undefined": _undefined,
     "optimization_barrier": lambda c, *xs: xs,
     "size": op.size,
     "dim_as_value": lambda c, dim: dim,
