@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from itertools import cycle, islice, permutations, product
 from math import prod
 from typing import Any
@@ -41,6 +41,7 @@ _YIELDED = 3  # points at each sizes that are to be confirmed, at most
 _BEYOND = 1e-9  # rounding explains a smaller failure of a bound, relative to its sides
 _ROUNDED = (1, 2, 3, 5, 7, 60)  # denominators of all entries but one, along which the sides of a strict bound may meet
 _STEPS, _WIDTHS = np.linspace(-2, 2, 9), 4.0 ** -np.arange(22)  # by which the sides are brought nearest to each other
+_COMPASS, _TURNED = 2.0 ** -np.arange(40), 4  # widths of steps along each entry, and steps of each width
 _BITS = 256  # of balls that tell whether they do
 _BESIDE = 2.0**-10  # of a place at which they seem to meet, relative to its entries
 _NARROW = [Fraction(1, 4**k) for k in range(12, 60)]  # the same, in balls
@@ -229,6 +230,10 @@ class Attack:
             tried = rows[:, None] + width * _STEPS[:, None] * axes[:, None]
             every = self.failures(tried.reshape(-1, self.count), bounds)[1].reshape(len(rows), len(_STEPS))
             rows, gaps = tried[np.arange(len(rows)), np.argmax(every, axis=1)], every.max(axis=1, initial=-np.inf)
+        if 1 < self.count <= _ENTRIES and len(self.worst):
+            lowest, least = self._lowest(bounds)
+            rows, gaps = np.concatenate([rows, lowest]), np.concatenate([gaps, least])
+            axes = np.concatenate([axes, np.full(lowest.shape, True)])
         different, unseen = np.unique(np.round(rows, 6), axis=0, return_index=True)[1], True
         for n in different[np.argsort(-gaps[different])][:_MEETING]:
             given = self._placed(rows[n]).given
@@ -236,11 +241,25 @@ class Attack:
                       for near in (lambda x: _signed_square(x.limit_denominator(_SIMPLE)),
                                    lambda x: _signed_square(x).limit_denominator(_SIMPLE))]  # fmt: skip
             yield from simple
-            if self._touches(rows[n], axes[n], bounds):
+            moved = axes[n].sum() > 1
+            if moved and -gaps[n] > _BEYOND:
+                continue
+            here = self._nearer(rows[n], axes[n], bounds) if moved else self._placed(rows[n])
+            if any(self._touches(here, rows[n], axis, bounds) for axis in np.diag(axes[n])[axes[n]]):
                 self.touched |= strict
                 if unseen and not any(abs(self._room(bounds, one)[1]) < _EQUAL for one in simple):
                     unseen = False
-                    yield self._nearer(rows[n], axes[n], bounds)
+                    yield here if moved else self._nearer(rows[n], axes[n], bounds)
+
+    def _lowest(self, bounds: Sequence[Link]) -> tuple[Any, Any]:
+        """Return points, and the sides' difference there, from which no step along an entry brings the sides nearer."""
+        steps = np.concatenate([np.zeros((1, self.count)), np.eye(self.count), -np.eye(self.count)])
+        points, gaps = self.worst, np.empty(0)
+        for width in np.repeat(_COMPASS, _TURNED):
+            tried = points[:, None] + width * steps
+            every = self.failures(tried.reshape(-1, self.count), bounds)[1].reshape(len(points), len(steps))
+            points, gaps = tried[np.arange(len(points)), np.argmax(every, axis=1)], every.max(axis=1, initial=-np.inf)
+        return points, gaps
 
     def is_declared(self, world: Placed) -> bool:
         """Return whether entries that are declared positive or nonnegative are; rounding may have changed that."""
@@ -251,30 +270,30 @@ class Attack:
             for x in world.given.get(name, ())
         )
 
-    def _touches(self, point: Any, axis: Any, bounds: Sequence[Link]) -> bool:
+    def _touches(self, here: Placed, point: Any, axis: Any, bounds: Sequence[Link]) -> bool:
         """Return whether the sides, in balls, are 10⁹ times as near to each other here as on both sides along the axis,
         and no strict condition and no sign is nearly violated."""
         little, strict = _BESIDE * (1 + np.abs(point)), [x for x in self.where if x.sign in "<>≠"]
         if any((np.abs(point) < little)[self.places[name]].any() for name in self.compiled.declared.positive):
             return False
-        here, *beside = (self._room(bounds, self._placed(point + side * little * axis)) for side in (0, 1, -1))
-        near = here[1] < _BEYOND * min(least for least, _ in beside)
-        return near and self._room(strict, self._placed(point))[0] > little.max()
+        beside = [self._room(bounds, self._placed(point + side * little * axis))[0] for side in (1, -1)]
+        near = self._room(bounds, here)[1] < _BEYOND * min(beside)
+        return near and self._room(strict, here)[0] > little.max()
 
-    def _nearer(self, point: Any, axis: Any, bounds: Sequence[Link]) -> Placed:
-        """Return the numbers along the axis, from here, at which larger − smaller is least in balls."""
-        given, (n,) = self._placed(point).given, np.flatnonzero(axis).tolist()
-        name, first = next((name, here.start) for name, here in self.places.items() if here.start <= n < here.stop)
+    def _nearer(self, point: Any, axes: Any, bounds: Sequence[Link]) -> Placed:
+        """Return the numbers at which larger − smaller is least in balls, near here, moved along the axes in turn."""
+        every = [x for entries in self._placed(point).given.values() for x in entries]
 
-        def at(x: Fraction) -> Placed:
-            entries = [x if n == k else y for k, y in enumerate(given[name], first)]
-            return Placed(self.sizes, {**given, name: entries}, self.seed)
+        def at(numbers: Sequence[Fraction]) -> Placed:
+            given = {name: numbers[here] for name, here in self.places.items()}
+            return Placed(self.sizes, given, self.seed)
 
-        best = given[name][n - first]
-        room = cache(lambda x: self._room(bounds, at(x))[1])
-        for width in _NARROW:
-            best = min((best + width * step for step in (0, -2, -1, 1, 2)), key=room)
-        return at(best)
+        def room(n: int, x: Fraction) -> float:
+            return self._room(bounds, at([*every[:n], x, *every[n + 1 :]]))[1]
+
+        for width, n in product(_NARROW, np.flatnonzero(axes).tolist()):
+            every[n] = min((every[n] + width * step for step in (0, -2, -1, 1, 2)), key=partial(room, n))
+        return at(every)
 
     def _room(self, links: Sequence[Link], world: Placed) -> tuple[float, float]:
         """Return a lower and an upper bound of the least difference larger − smaller, or apart, of two sides; from

@@ -294,6 +294,9 @@ FALSE_NEAR = [
     "0 < (a² − 2)² + (b − 1/7)²",
     "‖(a − 3/7) x − y‖ > 0",
     "(tanh(a b) − tanh(2/3))² > 0",
+    "(a² − 2)² + (b² − 3)² > 0",
+    "(x_1² − 2)² + (x_2² − 5)² + (x_3 x_1 − 2)² > 0",
+    "log(e^a + 2 e^b + 3) ≥ log(3) + (a + b + log(6))/3 + 10^{−12}",
     "sign(a)² = 1",
     "|sign(a)| + |sign(b)| ≥ 1",
     "|sign(a − 41/7)| + |sign(a b − 3)| ≥ 1",
@@ -314,6 +317,7 @@ TRUE_NEAR = [
     "sign(a) sign(b) = sign(a b)",
     "lse(x) > x_1",
     "√{1 + a²} − |a| > 0",
+    "log(e^a + 2 e^b + 3) > log(3) + (a + b + log(6))/3 − 10^{−6}",
     "a⁴ b² + a² b⁴ + 1 + 1/1000 > 3 a² b²",
 ]
 
@@ -382,7 +386,13 @@ def test_a_permutation_has_the_size_that_is_set() -> None:
         judged(RelationQuestion(formula("Π Π Π Π x = x"), SHUFFLED, {"n": 3}))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("typed", ["(e^a − 2)² > 0", "(a³ − 2)² > 0"])
+MEETING = [
+    *("(e^a − 2)² > 0", "(a³ − 2)² > 0", "(e^a − 2)² + (e^b − 3)² > 0"),
+    "log(e^a + 2 e^b + 3) > log(3) + (a + b + log(6))/3",
+]
+
+
+@pytest.mark.parametrize("typed", MEETING)
 def test_a_strict_bound_whose_sides_meet_at_numbers_that_have_no_name_is_not_decided(typed: str) -> None:
     with pytest.raises(NotDecided, match="as near to each other"):
         judged(RelationQuestion(formula(typed), LETTERS_NEAR))  # type: ignore[arg-type]
