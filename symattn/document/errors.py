@@ -41,6 +41,10 @@ class Meaningless(Refused):
     """A statement cannot mean what it says, such as a float for π: results that are computed for it do not count."""
 
 
+class MissingEntry(Meaningless, IndexError):
+    """A statement takes an entry that its arrays lack at some sizes."""
+
+
 class CannotRun(SymattnError):
     """The target cannot be imported, or its import does not end. The command line exits with 4.
 

@@ -21,7 +21,7 @@ import numpy as np
 from symattn.arrays.index.axes import Axis, withheld
 from symattn.arrays.indexed import Indexed, Permutation
 from symattn.arrays.notes import assigned, meeting
-from symattn.document.errors import InputError, Meaningless, Refused, SymattnError, Undecided
+from symattn.document.errors import InputError, Meaningless, MissingEntry, Refused, SymattnError, Undecided
 from symattn.document.text import equal_sizes
 from symattn.proof import drawing
 from symattn.proof.code import asks_types, raised_in_symattn
@@ -84,13 +84,18 @@ def run(function: Sides, declared: Declared, world: Letters | Numbers, more: Map
 
 
 def fitting(world: Letters | Numbers, work: Callable[[], object]) -> Any:
-    """Do ``work``. Raises Meaningless if NumPy refuses shapes within the operations of symattn's arrays."""
+    """Do ``work``. Raises Meaningless if NumPy refuses shapes or an index within the operations of symattn's arrays."""
     try:
         return work()
-    except ValueError as error:
+    except (ValueError, IndexError) as error:
         if not isinstance(world, Numbers) or isinstance(error, SymattnError) or not raised_in_symattn(error):
             raise
-        raise Meaningless(f"shapes do not fit at {equal_sizes(world.sizes)}: {str(error).strip()}") from error
+        where, why = equal_sizes(world.sizes) or "the declared shapes", str(error).strip()
+        if isinstance(error, IndexError):
+            raise MissingEntry(
+                f"an entry is missing at {where}: {why}; hint: an axis such as n+2 has 3 or more"
+            ) from error
+        raise Meaningless(f"shapes do not fit at {where}: {why}") from error
 
 
 def _argument(name: str, values: Mapping[str, object], declared: Declared, world: Letters | Numbers) -> Any:

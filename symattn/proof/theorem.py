@@ -233,7 +233,7 @@ def theorem(
     <Grade.PROVED: 'proved'>
     """
     declared = Declared(arrays, permutations or {}, positive, units)
-    if isinstance(letters, str):
+    if letters is not None and not hasattr(letters, "roles"):
         raise InputError(f"theorem {name}: letters are a Glossary; hint: symattn.theorems.texts.letters_of(…, {{}})")
     roles = getattr(letters, "roles", ARRAY_ROLES)
     said, false_said, idea, *assumed = (running_text(words, roles) for words in (says, false_says, why, *hypotheses))

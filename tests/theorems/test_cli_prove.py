@@ -132,6 +132,26 @@ def test_a_false_variant_that_is_true_leaves_the_theorem_undecided(run):
     assert "[undecided: the false variant is accepted as well]" in found.stdout
 
 
+def test_an_entry_that_small_sizes_lack_is_no_defect_of_symattn(run):
+    Path("mine.py").write_text(stated(body="return s[0] + s[2], s[2] + s[0]"))
+    found = run("prove", "mine.py")
+    assert found.status == 3
+    assert "an entry is missing at m = 1, n = 1: index 2" in " ".join(found.stdout.split())
+    assert "it is refuted" in found.stdout
+    assert "a defect" not in found.stdout
+
+
+def test_an_equation_is_printed_as_the_code_gives_it(run):
+    Path("mine.py").write_text(
+        "from symattn import theorem\n@theorem('guarded', 'mine', 'x/x = 1', arrays={'x': 'n'},"
+        " false=lambda x: (x, 2 * x), false_says='x = 2 x')\ndef statement(x):\n"
+        "    xp = x.__array_namespace__()\n    return 1 / xp.where(x == 0, 0 * x + 1, x), 1 / x\n"
+    )
+    shown = run("prove", "mine.py").stdout
+    assert "(1 − 0)" in shown
+    assert "Hypothesis. xᵢ ≠ 0" in shown
+
+
 def test_a_statement_that_cannot_be_decided(run):
     Path("mine.py").write_text(stated(body=UNDECIDED.strip()))
     found = run("prove", "mine.py")

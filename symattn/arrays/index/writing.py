@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.index import expressions as ex
@@ -134,16 +135,16 @@ class Writing:
         return nt.name("1", nt.relation(left, x.relation, right), bold=True)
 
     def _product(self, x: ex.Product, depth: int) -> nt.Node:
-        numbers = [y for y in x.children if isinstance(y, ex.Constant)]
+        numbers = [y for y in x.children if isinstance(y, ex.Constant)]  # several, before any simplification
         sums = [y for y in x.children if isinstance(y, ex.Total)]
         rest = [y for y in x.children if y not in numbers and y not in sums]
         factors = _powers([self._write(y, depth) for y in (*rest, *sums)])
-        value = numbers[0].value if numbers else Fraction(1)
-        shown = [nt.node(abs(value)), *factors] if abs(value) != 1 or not factors else factors
+        value = prod((abs(y.value) for y in numbers), start=Fraction(1))
+        shown = [nt.node(value), *factors] if value != 1 or not factors else factors
         product = shown[0]
         for factor in shown[1:]:
             product = product * factor
-        return nt.Neg(product) if value < 0 else product
+        return nt.Neg(product) if sum(y.value < 0 for y in numbers) % 2 else product
 
     def _opaque(self, x: ex.Opaque, depth: int) -> nt.Node:
         if x.name == "max" and len(x.children) == 1 and isinstance(x.children[0], ex.BoundIndex):

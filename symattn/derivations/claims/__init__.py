@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
@@ -19,8 +18,9 @@ from symattn.derivations.claims.measures import (
     rounds_to,
     sums_of_rounded,
 )
-from symattn.derivations.claims.reading import Vector, brackets, half_unit, number, shape, vector, written
+from symattn.derivations.claims.reading import Vector, brackets, half_unit, last_place, number, shape, vector, written
 from symattn.derivations.printed_elements import decimal
+from symattn.derivations.walks.printed import nearest
 from symattn.derivations.walks.walk_data import counted, enumerated
 from symattn.document.codec import Record, command, record
 from symattn.document.errors import InputError, article, near
@@ -90,7 +90,7 @@ def _typed(value: str) -> str:
 def weights(values: list[str]) -> Document:
     """Decide whether numbers can be a row of softmax: all positive (0 for a masked key), with the sum exactly 1.
 
-    Decimals of two digits and more may have been rounded: then some row that rounds to them suffices.
+    Decimals of two digits and more, as 0.25 and 0.00, may have been rounded: a row that rounds to them suffices.
     """
     if not values:
         raise InputError("claim weights has no numbers; give one or more, such as 0.3 and 0.7")
@@ -98,10 +98,11 @@ def weights(values: list[str]) -> Document:
     row = list(map(number, texts))
     total = sum(row, Quotient.of(0))
     negative = [x for x in row if x.sign() < 0]
-    zeros = [j for j, x in enumerate(row, 1) if x.is_zero()]
-    result = rounded_example(texts, row) if total != 1 and not zeros else []
+    small = any(x.is_zero() and half_unit(typed) for x, typed in zip(row, texts, strict=True))
+    zeros = [j for j, (x, typed) in enumerate(zip(row, texts, strict=True), 1) if x.is_zero() and not half_unit(typed)]
+    result = rounded_example(texts, row) if total != 1 or small else []
     holds = not negative and (total == 1 or bool(result))
-    verdict, evidence = ("true" if total == 1 else "possible", _CHECKED) if holds else ("false", _REFUTED)
+    verdict, evidence = ("possible" if result else "true", _CHECKED) if holds else ("false", _REFUTED)
     if result:
         evidence = Evidence(Grade.CHECKED, "as rounded digits")
     blocks: list[Block] = [Result(verdict, (_sum(row, total),), (evidence,))]
@@ -259,7 +260,8 @@ def _wrong_digits(
     true = first.a if side == 1 else first.b
     assert true is not None
     count = f"{len(wrong)} of {len(results)} entries {'do' if len(wrong) > 1 else 'does'} not round to the digits given"
-    instead = Decimal(true.decimal(len(re.sub("e.*|[^0-9]", "", result.lower()).lstrip("0")) or 1))
+    places = last_place(result)
+    instead = Decimal(nearest(true, places).decimal(places + 1))
     words: Text = (f"{count}; {place} is not {result}, but ", instead, ", rounded.")
     blocks = [*_equality(first), Paragraph(words)]
     record = {"differing": {at: _equality_record(f) for at, (f, *_) in wrong.items()}, "undecided": []}

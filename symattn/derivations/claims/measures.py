@@ -29,15 +29,16 @@ def sums_of_rounded(texts: list[str], row: list[Quotient]) -> tuple[Quotient, Qu
 
 
 def rounded_example(texts: list[str], row: list[Quotient]) -> list[Quotient]:
-    """Return positive numbers of sum 1 that round to the digits, all moved by one share of their half units, or []."""
-    units = list(map(half_unit, texts))
-    gap, room = 1 - sum(row, Quotient.of(0)), Quotient.of(sum(units, Fraction(0)))
-    if room.is_zero():
+    """Return weights of sum 1 that round to the digits, each at one share of its range, or []; 0 stays 0, if exact."""
+    low, high = sums_of_rounded(texts, row)
+    if low == high or any(x.sign() < 0 for x in row):
         return []
-    share = gap / room
-    result = [x + share * Quotient.of(u) for x, u in zip(row, units, strict=True)]
-    within = share <= Quotient.of(1) and share >= Quotient.of(-1)
-    return result if within and all(x.sign() > 0 for x in result) else []
+    share, result = (1 - low) / (high - low), list[Quotient]()
+    for x, u in zip(row, map(half_unit, texts), strict=True):
+        least = max(x - Quotient.of(u), Quotient.of(0))
+        result.append(least + share * (x + Quotient.of(u) - least))
+    possible = all(x.sign() > 0 or not half_unit(text) for x, text in zip(result, texts, strict=True))
+    return result if possible and 0 <= share <= 1 else []
 
 
 def rounds_to(x: Quotient, digits: str) -> bool:

@@ -42,12 +42,21 @@ def written(words: list[str]) -> list[str]:
 
 
 def half_unit(text: str) -> Fraction:
-    """Return half a unit of the last digit of a decimal with two or more significant digits; 0 for exact numbers."""
-    digits, _, power = text.strip().lower().partition("e")
-    whole, point, places = digits.lstrip("+-").partition(".")
-    if not point or not (whole + places).isdigit() or len((whole + places).lstrip("0")) < 2:
+    """Return half a unit of the last digit of a decimal; 0 for exact numbers, such as 12 and 0.5.
+
+    Decimals are those with a point, and two or more digits behind it or from the first that is not 0.
+    """
+    digits = text.strip().lower().lstrip("+-").partition("e")[0]
+    whole, point, places = digits.partition(".")
+    if not point or not (whole + places).isdigit() or max(len(places), len((whole + places).lstrip("0"))) < 2:
         return Fraction(0)
-    return Fraction(10) ** (int(power or 0) - len(places)) / 2
+    return Fraction(10) ** -last_place(text) / 2
+
+
+def last_place(text: str) -> int:
+    """Return the place of the last digit behind the point: 2 of 0.25, 4 of 2.5e-3."""
+    digits, _, power = text.strip().lower().partition("e")
+    return len(digits.partition(".")[2]) - int(power or 0)
 
 
 def vector(text: str) -> Vector:

@@ -160,7 +160,7 @@ def floor(x: Any) -> int:
     return low if low == high or x < high else high
 
 
-def nearest(x: Array, places: int) -> Quotient:
+def nearest(x: Array | Quotient, places: int) -> Quotient:
     """Round x to the nearest multiple of 10^−places, ties to even."""
     unit = Fraction(1, 10**places)
     scaled = x * 10**places

@@ -18,7 +18,16 @@ from symattn.document.evidence import Grade
 
 @pytest.mark.parametrize(
     ("text", "unit"),
-    [("0.0634", "1/20000"), ("6.3379e-02", "1/2000000"), ("12.5", "1/20"), ("1.0", "1/20"), ("-0.25", "1/200")],
+    [
+        ("0.0634", "1/20000"),
+        ("6.3379e-02", "1/2000000"),
+        ("12.5", "1/20"),
+        ("1.0", "1/20"),
+        ("-0.25", "1/200"),
+        ("0.05", "1/200"),
+        ("0.00", "1/200"),
+        ("5.00e-3", "1/200000"),
+    ],
 )
 def test_half_a_unit_of_the_last_digit(text: str, unit: str) -> None:
     assert half_unit(text) == Fraction(unit)
@@ -29,8 +38,24 @@ def test_what_is_exact(text: str) -> None:
     assert half_unit(text) == 0
 
 
-POSSIBLE = [["6.3379e-02", "4.6831e-01", "4.6831e-01"], ["0.333", "0.333", "0.333"], ["[0.34, 0.34, 0.33]"]]
-FALSE = [[".3", ".7", ".1"], ["0.333", "0.333", "0.331"], ["0.50", "0.60", "-0.10"], ["0.333", "1/3", "0.332"]]
+POSSIBLE = [
+    ["6.3379e-02", "4.6831e-01", "4.6831e-01"],
+    ["0.333", "0.333", "0.333"],
+    ["[0.34, 0.34, 0.33]"],
+    ["0.05", "0.05", "0.05", "0.84"],
+    ["0.00", "0.33", "0.66"],
+    ["0.00", "1.00"],
+    ["0.01", "0.01", "0.97"],
+]
+FALSE = [
+    [".3", ".7", ".1"],
+    ["0.333", "0.333", "0.331"],
+    ["0.50", "0.60", "-0.10"],
+    ["0.333", "1/3", "0.332"],
+    ["0.00", "0.98"],
+    ["0.05", "0.05", "0.05", "0.88"],
+    ["-0.01", "1.00"],
+]
 
 
 @pytest.mark.parametrize("values", POSSIBLE, ids=str)
@@ -57,6 +82,9 @@ def test_rows_stay_within_their_digits() -> None:
 
 def test_softmax_against_published_digits() -> None:
     assert claims.equal("softmax([2, 4, 4])", "[0.0634, 0.468, 0.468]").record["holds"] is True
+    assert claims.equal("softmax([1, 2, 3])", "[0.09, 0.24, 0.67]").record["holds"] is True
+    assert claims.equal("softmax([1, 2, 3])", "[0.08, 0.24, 0.67]").record["holds"] is False
+    assert claims.equal("softmax([0, 9])", "[0.00, 1.00]").record["holds"] is True
     assert claims.equal("[0.0635, 0.468, 0.468]", "softmax([2, 4, 4])").record["holds"] is False
     assert claims.equal("softmax([a, a])", "[1/2, 1/2]").record["holds"] is True
 
@@ -91,6 +119,14 @@ def test_which_digits_are_wrong() -> None:
     assert "[3] is not 0.4684, but 0.4683, rounded" in " ".join(found.text().split())
     other = claims.equal("[0.07, 0.468, 0.468]", "softmax([2, 4, 4])")
     assert "[1] is not 0.07, but 0.06, rounded" in " ".join(other.text().split())
+
+
+def test_an_exact_zero_is_a_masked_key_and_a_rounded_one_is_a_small_weight() -> None:
+    masked = claims.weights(["0", "0.33", "0.66"])
+    assert "key 1 is masked" in " ".join(masked.text().split())
+    assert masked.record["values"]["row"][0] == "0"
+    assert "masked" not in claims.weights(["0.00", "1.00"]).text()
+    assert "[1] is not 0.09, but 0, rounded" in " ".join(claims.equal("[0.09, 1.00]", "softmax([0, 9])").text().split())
 
 
 def test_what_is_taken_as_it_is() -> None:

@@ -274,8 +274,9 @@ def test_a_counterexample_without_sizes_names_its_entries() -> None:
 def test_mistakes_in_letters_are_said_by_name() -> None:
     with pytest.raises(InputError, match="laws x : a letter, its deviation"):
         letters_of("new | x n | laws x", {})
-    with pytest.raises(InputError, match="letters are a Glossary"):
-        theorem("t", "softmax", "says", arrays={}, false=(), false_says="", letters="new | x")
+    for letters in ("new | x", {"x": "x"}, 5):
+        with pytest.raises(InputError, match="letters are a Glossary"):
+            theorem("t", "softmax", "says", arrays={}, false=(), false_says="", letters=letters)
 
 
 # -- Bounds that fail near equal arrays, near multiples, by little, or where a sign is 0 -------------------------------
