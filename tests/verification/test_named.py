@@ -269,7 +269,7 @@ def _tiled_with_sink(output: bool, total: bool) -> Program:
     return program
 
 
-def _tiled(late: bool, power: Callable[[Array], Array] = np.exp) -> Program:
+def _eights(late: bool, power: Callable[[Array], Array] = np.exp) -> Program:
     """Tiles of 8, rescaled by ``power`` of a difference; ``late``, the output so far is rescaled with the new tile."""
 
     def program(q: Array, k: Array, v: Array) -> Array:
@@ -561,8 +561,8 @@ _PAIRS = (
           Attention(sink="given")),
     _Pair(_tiled_with_sink(False, False), _tiled_with_sink(True, True), "normalize", "neither output nor sum so far",
           Attention(sink="given")),
-    _Pair(_tiled(True), _tiled(False), "values", "rescaled after the new tile is added to it, not before (tiles of 8)",
-          Attention()),
+    _Pair(_eights(True), _eights(False), "values",
+          "rescaled after the new tile is added to it, not before (tiles of 8)", Attention()),
     *(_Pair(_split_keys(mass, count), _split_keys(lambda m, z: m + np.log(z), count), "merge|normalize",
             f"{words} ({count} parts)")
       for count, words, mass in (
@@ -607,7 +607,7 @@ _PAIRS = (
           ("the frequencies are in the opposite order", lambda d, n: _powers(d)[::-1], lambda p: p),
           ("positions of keys are those of the tile before", lambda d, n: _powers(d),
            lambda p: np.where(p < 5, p, p - 5)))),
-    _Pair(_tiled(False, np.exp2), _tiled(False), "merge", "rescaled by powers of 2 of natural maxima"),
+    _Pair(_eights(False, np.exp2), _eights(False), "merge", "rescaled by powers of 2 of natural maxima"),
     _Pair(_forbidden_only, _added, "mask", "only forbids, where it is below 0", Attention(mask="additive")),
     _Pair(_with_sinks(lambda n: -(-n // 16)), _with_sinks(lambda n: 1), "sink", "once in each tile (tiles of 16)",
           Attention(heads=2, sink="given")),
