@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 _GIVEN = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.DEFAULT_MAP)
-_ELSEWHERE = ("form", "path", "force", "fragment", "check", "ascii", "colour")
+_WRITING = ("path", "force", "check", "colour")
+_ELSEWHERE = ("form", "fragment", "ascii", *_WRITING)
 
 
 def typed(context: click.Context) -> list[str]:
@@ -28,7 +29,7 @@ def refuse_others(context: click.Context, target: str, own: Sequence[str]) -> li
     return names
 
 
-def line(context: click.Context) -> str:
+def line(context: click.Context, without: Sequence[str] = _ELSEWHERE) -> str:
     """Return the command line, options in the order of the help, followed by what is passed on to a script."""
     from symattn.document.codec import command
 
@@ -37,13 +38,19 @@ def line(context: click.Context) -> str:
     names = typed(context)
     for parameter in context.command.params:
         value: Any = context.params.get(parameter.name or "")
-        if parameter.name not in names or parameter.name in _ELSEWHERE:
+        if parameter.name not in names or parameter.name in without:
             continue
         if isinstance(parameter, click.Argument):
             words += map(str, value if isinstance(value, tuple) else [value])
         elif value is not False or parameter.secondary_opts:
-            options.append((parameter.opts[0].removeprefix("--"), list(value) if parameter.multiple else value))
-    first = [str(context.info_name)]
+            name = max(parameter.opts if value is not False else parameter.secondary_opts, key=len)
+            options.append((name.removeprefix("--"), list(value) if parameter.multiple else value is False or value))
+    first = context.command_path.split()[1:]
     if context.allow_interspersed_args:
         return command(*first, *words, options=options)
     return shlex.join([*shlex.split(command(*first, options=options)), *words])
+
+
+def again(path: object) -> str:
+    """Return the command line that writes the document of the running command to a file."""
+    return f"{line(click.get_current_context(), _WRITING)} -o {shlex.quote(str(path))}"

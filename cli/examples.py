@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from .choices import Choice
 from .groups import Grouped
 from .output import Output, listing, options
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command("examples", cls=Grouped)

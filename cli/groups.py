@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from textwrap import wrap
@@ -48,6 +49,16 @@ def topics(command: click.Command) -> dict[str, list[str]]:
     return results
 
 
+def _refuse_one_file_twice(options: Iterable[click.Option], ctx: click.Context) -> None:
+    """Raise UsageError if two options name one file: what one writes, the other would read or replace."""
+    first: dict[str, str] = {}
+    for option in options:
+        if option.metavar == "FILE" and (path := ctx.params.get(option.name or "")):
+            name, place = max(option.opts, key=len), os.path.realpath(path)
+            if first.setdefault(place, name) != name and (os.path.isfile(place) or not os.path.exists(place)):
+                raise click.UsageError(f"{first[place]} and {name} name one file, {path}; hint: name two.", ctx)
+
+
 class Grouped(click.Command):
     """A command whose help lists its own options under their titles, and names those of each topic."""
 
@@ -57,13 +68,14 @@ class Grouped(click.Command):
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click leaves the command out if an option has no value
             raise
-        for parameter in self.get_params(ctx):
-            if isinstance(parameter, click.Option) and not ctx.resilient_parsing:
-                value = ctx.params.get(parameter.name or "")
-                # ``--check "$FILE"`` with FILE unset would check nothing and exit with 0
-                if "" in (value if isinstance(value, tuple) else (value,)):
-                    words = f"{parameter.opts[-1]} is empty; hint: give it a value, or leave it out."
-                    raise click.UsageError(words, ctx)
+        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option) and not ctx.resilient_parsing]
+        for parameter in options:
+            value = ctx.params.get(parameter.name or "")
+            # ``--check "$FILE"`` with FILE unset would check nothing and exit with 0
+            if "" in (value if isinstance(value, tuple) else (value,)):
+                words = f"{parameter.opts[-1]} is empty; hint: give it a value, or leave it out."
+                raise click.UsageError(words, ctx)
+        _refuse_one_file_twice(options, ctx)
         return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

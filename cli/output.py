@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import stream
+from .arguments import again
 from .choices import Choice
 from .errors import Status, say
 from .groups import under
@@ -109,7 +110,7 @@ def compared(path: Path, content: str | bytes) -> Status:
         raise InputError(f"{path} cannot be compared: {error.strerror or error}") from error
     if _timeless(existing) == _timeless(content.encode(errors="replace") if isinstance(content, str) else content):
         return Status.HOLDS
-    say(f"symattn: {path} is stale; hint: the same command with -o {path} in place of --check")
+    say(f"symattn: {path} is stale; hint: {again(path)}")
     return Status.FAULT
 
 

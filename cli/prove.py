@@ -70,8 +70,11 @@ def command(
         raise click.UsageError("--all is the whole catalogue, so it goes without names.")
     if wanted or search is not None:
         return output.emit(_listing(names, search))
+    from symattn.document import files
     from symattn.proving import document
 
+    if certificate:
+        files.check(certificate, output.force, "certificates")
     results = proved(names, explain=explain or coq or bool(certificate), jobs=jobs, cached=not no_cache)
     if certificate:
         _write(results, certificate, output.force)
@@ -118,7 +121,7 @@ def _write(results: list[Decided], path: Path, force: bool) -> None:
 
     if len(results) != 1:
         raise InputError(f"--certificate is for one theorem, and these are {len(results)}; hint: name one")
-    files.write(path, certified(results[0]), force)
+    files.write(path, certified(results[0]), force, "certificates")
 
 
 def _statement(theorem: Theorem) -> Text:

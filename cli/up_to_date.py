@@ -11,7 +11,7 @@ from pathlib import Path
 from symattn.document.errors import InputError
 from symattn.document.files import MARK
 from symattn.document.keywords import other_name
-from symattn.document.render import format_of
+from symattn.document.render import SUFFIXES
 
 # The arguments of these determine what they do; ``verify`` and ``campaign`` run code that the file would choose.
 _REPEATED = (
@@ -21,6 +21,11 @@ _JUDGED = {"verify": 1, "compare": 2}  # how many targets they judge; traces run
 _WRITING = ("output", "certificate", "check", "write-test", "write-baseline")
 _MARK = re.compile(rf"^(% |<!-- )?{MARK}: (symattn .*?)(?: -->)?$", re.MULTILINE)
 _PDF = re.compile(rf"/Creator \({MARK}: (symattn (?:[^()\\]|\\.)*)\)")
+# How a document of each format begins, whatever the suffix of its file is; others are text.
+_OPENINGS = {
+    "latex": "% Made", "html": "<!-- .*\n<(!doctype html|style)", "svg": "<!-- .*\n<svg", "markdown": "<!-- ",
+    "json": r"\{", "pdf": "%PDF", "png": r"\W?PNG\s", "coq": r"\(\* ",
+}  # fmt: skip
 _PNG = re.compile(rb"(.{4})tEXtSoftware\0", re.DOTALL)
 
 
@@ -30,7 +35,10 @@ def check(path: Path) -> int:
 
     content = path.read_bytes()
     text = content.decode(errors="replace").replace("\r\n", "\n")
-    return main([*_words(_command(text, content, _format(path)), path), *_form(text, path), "--check", str(path)])
+    form = next((form for form, opening in _OPENINGS.items() if re.match(opening, text)), "text")
+    if form == "coq":
+        raise InputError(f"{path} is a file for Coq; hint: coqc checks it")
+    return main([*_words(_command(text, content, form), path), *_options(text, form, path), "--check", str(path)])
 
 
 def _command(text: str, content: bytes, form: str) -> str:
@@ -79,15 +87,11 @@ def _writes(word: str) -> bool:
     return word.startswith("-o") or (option.startswith("--") and bool(other_name(option[2:], _WRITING)))
 
 
-def _format(path: Path) -> str:
-    suffix = path.suffix.lower().removeprefix(".")
-    return suffix if suffix in ("svg", "pdf", "png") else str(format_of(path))
-
-
-def _form(text: str, path: Path) -> list[str]:
+def _options(text: str, form: str, path: Path) -> list[str]:
     """Return the options that the document was written with and its command does not name."""
-    form = _format(path)
+    suffix = path.suffix.lower()
     whole = {"latex": r"\documentclass", "html": "<!doctype html>", "svg": 'class="paper"'}
+    options = [] if form == SUFFIXES.get(suffix, suffix[1:]) else ["-f", form]
     if whole.get(form, "") not in text:
-        return ["--fragment"]
-    return ["--ascii"] if form == "text" and text.isascii() else []
+        return [*options, "--fragment"]
+    return [*options, "--ascii"] if form == "text" and text.isascii() else options

@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 from symattn.document.errors import InputError
 
@@ -14,14 +15,18 @@ MARK = "Made with symattn"
 """The mark of files by symattn: at the start of LaTeX and Markdown, in a comment, and at the end of text."""
 
 # LaTeX and Markdown start with the mark in a comment, JSON with its schema; text ends with the mark under a rule.
-_HEAD = re.compile(rf"\A(% |<!-- |\(\* ){MARK}\b|\A\{{\s*\"schema\": \d+,\s*\"kind\": ")
+_HEAD = re.compile(rf"\A(% |<!-- |\(\* ){MARK}\b|\A\{{\s*\"schema\":\s*\d+,\s*\"kind\":\s*")
 _TAIL = re.compile(rf"^[─-]{{20,}}\n{MARK}\b[^\n]*\n*\Z", re.MULTILINE)
 # PDF and PNG name their creator.
 _MADE = re.compile(rf"\A%PDF-.*/Creator \({MARK}\b|\A\W?PNG\s.*?tEXtSoftware\0{MARK}\b", re.DOTALL)
+# Commands read these again: a sheet may hold numbers of its reader, and certificates are evidence.
+_SHEET = re.compile(r"\A\{.*\"sheet\":\s*\{", re.DOTALL)
+_CERTIFICATES = re.compile(r"\A\{\"schema\":\d+,\"kind\":\"certificates\"")
 _ENOUGH = 4000
+Kind = Literal["document", "certificates"]
 
 
-def check(path: Path, force: bool) -> None:
+def check(path: Path, force: bool, kind: Kind = "document") -> None:
     """Raise InputError if ``path`` cannot or must not be written; called before any work is done."""
     if path.is_dir():
         raise InputError(f"{path} is a directory; hint: name a file in it")
@@ -34,16 +39,13 @@ def check(path: Path, force: bool) -> None:
         return
     if not os.access(path, os.W_OK):
         raise InputError(f"{path} is not writable; hint: change its mode, or name another file")
-    if path.is_file() and not force and not written_by_symattn(path):
-        raise InputError(
-            f"{path} exists, and does not say that symattn wrote it; hint: --force (in Python force=True), or name "
-            "another file"
-        )
+    if path.is_file() and not force and (why := _to_be_kept(path, kind)):
+        raise InputError(f"{path} {why}; hint: --force (in Python force=True), or name another file")
 
 
-def write(path: Path, content: str | bytes, force: bool) -> None:
+def write(path: Path, content: str | bytes, force: bool, kind: Kind = "document") -> None:
     """Write text as UTF-8, or bytes, to a new file in the same folder, which then replaces ``path``."""
-    check(path, force)
+    check(path, force, kind)
     content = content.encode(errors="replace") if isinstance(content, str) else content
     try:
         if path.exists() and not path.is_file():  # a device or a pipe is written to, never replaced
@@ -79,11 +81,27 @@ def replaced(path: Path, content: bytes, mode: int) -> None:
 
 def written_by_symattn(path: Path) -> bool:
     """Return whether the file starts or ends like symattn's own, or is empty."""
+    head, tail = _ends(path)
+    return not head or bool(_HEAD.search(head) or _TAIL.search(tail) or _MADE.search(head + tail))
+
+
+def _to_be_kept(path: Path, kind: Kind) -> str:
+    """Return why a file is not replaced by one of ``kind``; "" if it may be."""
+    head, _ = _ends(path)
+    if not written_by_symattn(path):
+        return "exists, and does not say that symattn wrote it"
+    if _SHEET.search(head):
+        return "is a sheet, which commands read, and you may have edited it"
+    if _CERTIFICATES.search(head):
+        return "" if kind == "certificates" else "holds certificates, and no document replaces them"
+    return "holds a document, which certificates do not replace" if head and kind == "certificates" else ""
+
+
+def _ends(path: Path) -> tuple[str, str]:
     with path.open("rb") as file:
         head = _text(file.read(_ENOUGH))
         file.seek(max(0, file.seek(0, os.SEEK_END) - _ENOUGH))
-        tail = _text(file.read())
-    return not head or bool(_HEAD.search(head) or _TAIL.search(tail) or _MADE.search(head + tail))
+        return head, _text(file.read())
 
 
 def _text(content: bytes) -> str:

@@ -136,3 +136,27 @@ def test_a_device_is_written_to_and_stays() -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device there")
 def test_a_full_device_is_one_line() -> None:
     refuses(files.write, Path("/dev/full"), OURS, force=False, says="/dev/full cannot be written: No space left")
+
+
+def test_files_that_commands_read_are_replaced_only_by_their_own_kind(run, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shift = ("prove", "softmax-shift", "--certificate")
+    run("examples", "show", "cross", "-f", "json", "-o", "sheet.json")
+    run(*shift, "kept.json")
+    run("derive", "shift", "-o", "page.md")
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    refused = {
+        ("walk", "sheet.json", "-o", "sheet.json"): "is a sheet",
+        ("examples", "show", "cross", "-f", "json", "-o", "sheet.json"): "is a sheet",
+        (*shift, "sheet.json"): "is a sheet",
+        (*shift, "page.md"): "holds a document",
+        ("derive", "shift", "-o", "kept.json"): "holds certificates",
+        (*shift, "new.json", "-o", "./new.json"): "--certificate and --output name one file",
+        ("verify", "a.py:f", "--write-test", "t.json", "-o", "t.json"): "name one file",
+    }
+    for arguments, why in refused.items():
+        ran = run(*arguments)
+        assert (ran.status, why in ran.stderr) == (2, True), ran.stderr
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+    assert run(*shift, "kept.json").status == run(*shift, "page.md", "--force").status == 0
+    assert run(*shift, "/dev/null", "-o", "/dev/null", "-f", "text").status == 0 or os.name == "nt"

@@ -214,6 +214,26 @@ def test_what_was_judged_of_arrays_is_judged_again(run, tmp_path: Path, monkeypa
         assert run("check", "page.md").status == status
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("derive", "scaling", "--dk", "4", "--format", "latex"), "page.md"),
+        (("claim", "weights", ".5", ".5", "--format", "html", "--fragment"), "page.tex"),
+        (("claim", "weights", ".5", ".5", "--format", "text", "--ascii"), "page"),
+        (("draw", "masks", "--format", "svg"), "page.html"),
+    ],
+)
+def test_the_format_of_a_document_is_its_own_whatever_its_suffix(run, tmp_path: Path, monkeypatch, arguments, name):
+    monkeypatch.chdir(tmp_path)
+    run(*arguments, "-o", name)
+    assert run("check", name).status == 0
+    file = Path(name)
+    file.write_text(f"{file.read_text(encoding='utf-8')}\n" if name != "page" else f"x{file.read_text()}")
+    again = f"symattn {' '.join(arguments)} -o {name}"
+    ran = run("check", name)
+    assert (ran.status, ran.stderr) == (1, f"symattn: {name} is stale; hint: {again}\n")
+
+
 def test_files_of_others_are_passed_over_if_asked(run, tmp_path: Path) -> None:
     other = tmp_path / "readme.md"
     other.write_text("# Mine\n")

@@ -14,7 +14,7 @@ Format = Literal["text", "latex", "markdown", "html", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 """The formats that ``render`` knows."""
 
-_SUFFIXES: dict[str, Format] = {
+SUFFIXES: dict[str, Format] = {
     ".txt": "text", ".text": "text", ".tex": "latex", ".ltx": "latex", ".md": "markdown", ".markdown": "markdown",
     ".html": "html", ".htm": "html", ".json": "json",
 }  # fmt: skip
@@ -35,12 +35,12 @@ def render(document: Document, format: str, **options: object) -> str:
 def format_of(path: str | PurePath) -> Format:
     """Return the format of a file's suffix. Raises InputError for an unknown suffix."""
     suffix = PurePath(path).suffix.lower()
-    if suffix not in _SUFFIXES:
-        known = ", ".join(_SUFFIXES)
+    if suffix not in SUFFIXES:
+        known = ", ".join(SUFFIXES)
         hint = (
             "write .tex, and typeset it with pdflatex"
             if suffix == ".pdf"
             else f"use one of {known}, or name the format"
         )
         raise InputError(f"no format for the suffix of {str(path)!r}; hint: {hint}")
-    return _SUFFIXES[suffix]
+    return SUFFIXES[suffix]
