@@ -30,8 +30,8 @@ def path(context: click.Context, parameter: click.Parameter, text: str | None) -
 
 
 @click.command("bound", cls=Grouped)
-@click.option("--n", default="1024", type=Wholes(1, 2**24), help="Number of keys, or several: 256,1024. Default: 1024.")
-@click.option("--dk", default="64", type=Wholes(1, 2**24), help="d_k, or several: 64,128. Default: 64.")
+@click.option("--n", type=Wholes(1, 2**24), help="Number of keys, or several: 256,1024. Default: 1024.")
+@click.option("--dk", type=Wholes(1, 2**24), help="d_k, or several: 64,128. Default: 64.")
 @click.option(
     "--dtype", default="float32", callback=words, help="Arithmetic, or several: float32,bf16,fp16. Default: float32."
 )
@@ -46,8 +46,8 @@ def path(context: click.Context, parameter: click.Parameter, text: str | None) -
 @click.option(
     "--inputs", "--input", callback=path, metavar="FILE", help="An npz file with q, k, v, ...: bound each element."
 )
-@click.option("--compare/--no-compare", default=True, help="Show what common tolerances accept and refuse.")
-@click.option("--seed", type=Whole(0), default=0, help="Seed of the inputs of --compare.")
+@click.option("--compare/--no-compare", default=None, help="Show what common tolerances accept and refuse.")
+@click.option("--seed", type=Whole(0), help="Seed of the inputs of --compare.")
 @click.option(
     "--alpha",
     type=float,
@@ -69,10 +69,9 @@ def command(output: Output, **wishes: object) -> int:
     from symattn.verification.tolerances.tolerance import document
 
     settings = given(wishes)
-    names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "seed", "alpha")
+    names = ("n", "dk", "dtype", "compare", "contract", "accumulate", "tile", "inputs", "largest", "seed", "alpha")
     own = {name: settings.pop(name, wishes[name]) for name in names if wishes[name] is not None}
-    compare = settings.pop("compare", False)
     spec = specified(settings, whole=True).spec
     with progress("bounding"):
-        answer = document(spec, line(click.get_current_context()), compare=compare, **own)
+        answer = document(spec, line(click.get_current_context()), **own)
     return output.emit(answer)

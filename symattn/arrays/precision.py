@@ -111,7 +111,7 @@ class Precision(Answering):
         if f.name == TF32:
             return cls(f.name, wide, wide, wide, f, contract="fused", factors=f)
         if f.name in WIDE:
-            return cls(f.name, f, f, f, f)
+            return cls(f.name, f, f, f, f, contract=contract or "eager")
         fused = cls(f.name, f, wide, wide, f, contract="fused")
         # A narrow exponential is computed in float32 and rounded: one ulp is more than enough. No code normalises
         # repeatedly in narrow numbers, and allowing it would loosen the bound.

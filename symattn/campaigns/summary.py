@@ -24,10 +24,12 @@ def summary(folder: Path, command: str = "") -> Document:
     blocks: list[Block] = [Paragraph((_counts(result, left),)), *_verdicts(jobs, result), *_faults(result)]
     blocks += [*_errors(result), *_took(result), *_notes(result)]
     if left:
-        blocks.append(Note((f"{left} of {len(jobs)} verifications are not made yet; the same command goes on.",)))
+        are = "is" if left == 1 else "are"
+        blocks.append(Note((f"{left} of {len(jobs)} verifications {are} not made yet; the same command goes on.",)))
     others = len(results.keys() - {job["key"] for job in jobs})
     if others:
-        blocks.append(Note((f"The folder holds {others} results of other plans, which are not counted.",)))
+        many = "a result of another plan, which is" if others == 1 else f"{others} results of other plans, which are"
+        blocks.append(Note((f"The folder holds {many} not counted.",)))
     return Document(
         "verification", "campaign", ("Campaign of verifications",), tuple(blocks),
         subtitle=(f"{len(result)} of {len(jobs)} made",),

@@ -300,7 +300,7 @@ def test_the_summary_tells_verdicts_faults_and_errors(tmp_path: Path, form: str)
     document = summary(tmp_path, "symattn campaign --summary out")
     assert document.verdict is Verdict.FAULT
     text = " ".join(render(document, form).split())
-    for words in ("a.py", "scores are scaled by", "cannot be imported", "1 results of other plans"):
+    for words in ("a.py", "scores are scaled by", "cannot be imported", "a result of another plan"):
         assert words in text, words
     if form == "text":
         assert "4 with faults, 2 errors, 2 no fault; 42 cases." in text

@@ -166,6 +166,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "another claim": (lambda: claim("weight", 1), "Did you mean 'weights'?"),
     "closer than nothing": (lambda: claim("closer", [1], [2]), "hint: than=(c, d)"),
     "elements of a bound for sizes": (lambda: bound(n=4).allowed, "hint: give the inputs"),
+    "sizes beside inputs": (lambda: bound(None, {"q": [[1]], "k": [[1]], "v": [[1]]}, n=3), "n is for a bound without"),
     "a bound for no keys": (lambda: bound(n=0), "n must be an integer from 1 to 2^24, got 0"),
     "rows without a name": (lambda: walk([[1, 0], [0, 1]]), 'hint: walk({"x": …})'),
     "an array without a name": (lambda: walk(np.eye(2)), 'hint: walk({"x": …})'),

@@ -148,6 +148,13 @@ def test_the_printed_exponents_are_those_of_the_rule() -> None:
         assert [known.a, known.alone, known.below] == pytest.approx(rule(sizes, precision), rel=1e-12)
 
 
+def test_the_contract_that_is_printed_is_the_one_that_was_given() -> None:
+    for dtype in ("float64", "float32", "bfloat16"):
+        for contract in ("eager", "fused"):
+            assert f"; {contract} contract" in bound(n=8, dtype=dtype, contract=contract).text()
+        assert "; fused contract" in bound(n=8, dtype=dtype).text()
+
+
 def test_another_rule_is_another_print(monkeypatch: pytest.MonkeyPatch) -> None:
     p = Precision.of("fp32")
     before = a_priori(InputLimits(64, 64, 8.0, 4.0), p)
@@ -170,7 +177,7 @@ def test_each_exponent_that_is_changed_gives_another_value() -> None:
 
 @pytest.mark.parametrize("given", [None, {name: np.eye(4) for name in "qkv"}])
 def test_the_tolerance_as_it_is_typed_is_the_bound(given: dict[str, np.ndarray] | None) -> None:
-    found = bound(None, given, n=64)
+    found = bound(None, given, n=None if given else 64)
     (typed,) = [part.text for block in found.document().blocks if isinstance(block, Result)
                 for part in block.text if isinstance(part, Code)]  # fmt: skip
     read = dict(pair.split("=") for pair in typed.split(", "))

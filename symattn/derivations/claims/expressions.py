@@ -34,6 +34,10 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
+class NoValue(InputError):
+    """Raised when an expression certainly has no real value at a point."""
+
+
 class ClaimExpression:
     """A parsed text. ``letters`` are the letters in it, in alphabetical order."""
 
@@ -86,17 +90,22 @@ class ClaimExpression:
             raise self.wrong(f"{short(typed)} is not a decimal number") from None
 
     def exact(self, point: dict[str, Fraction]) -> Quotient:
-        """Return the value at a point. Raises ZeroDivisionError if undefined, Refused if it leaves the exact field."""
-        return Quotient.of(self.compute(Quotient.of, lambda name: Quotient.of(point[name]), _exact_call))
+        """Return the value at a point. Raises NoValue if undefined, Refused if it leaves the exact field."""
+        try:
+            return Quotient.of(self.compute(Quotient.of, lambda name: Quotient.of(point[name]), _exact_call))
+        except ZeroDivisionError:
+            raise NoValue(f"{short(self.text)!r} has no value: it divides by zero") from None
 
     def ball(self, point: dict[str, Fraction]) -> Any:
-        """Return a ball around the value at the working precision; it is not finite if there is no value."""
+        """Return a ball around the value at the working precision, not finite if none is known. Raises NoValue."""
         import flint
 
         def number(x: Fraction) -> Any:
             return flint.arb(flint.fmpq(x.numerator, x.denominator))
 
         def call(name: str, x: Any) -> Any:
+            if (name == "sqrt" and x < 0) or (name == "log" and x <= 0):
+                raise NoValue(f"{short(self.text)!r} has no real value: {name} of {x.str(3, radius=False)}")
             return abs(x) if name == "abs" else getattr(x, name)()
 
         return flint.arb(1) * self.compute(number, lambda name: number(point[name]), call)
@@ -266,15 +275,21 @@ class Equality:
 
 
 def compare(left: str, right: str) -> Equality:
-    """Return whether two expressions are equal. Raises InputError for a text that is not an expression."""
+    """Return whether two expressions are equal. Raises InputError for what is no expression, or has no value."""
     x, y = _exact_number(left), _exact_number(right)
     if x is not None and y is not None:
         return _numbers(x, y, {})
     a, b = ClaimExpression(left), ClaimExpression(right)
     letters = sorted({*a.letters, *b.letters})
-    exactly = 0
+    exactly, why = 0, "a side has no value at any point that was tried"
     for point in _points(letters):
-        equality = _at(a, b, point)
+        try:
+            equality = _at(a, b, point)
+        except NoValue:
+            if not letters:
+                raise
+            continue
+        why = "no point that was tried refutes it, and SymPy does not reduce the difference to 0"
         if equality is None:
             continue
         if equality.holds is False:
@@ -285,7 +300,6 @@ def compare(left: str, right: str) -> Equality:
     if _sympy_says_zero(a, b):
         where = f"; equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}" if exactly else ""
         return Equality(True, Evidence(Grade.CHECKED, f"SymPy reduces the difference to 0{where}"))
-    why = "no point that was tried refutes it, and SymPy does not reduce the difference to 0"
     return Equality(None, Evidence(Grade.UNDECIDED, why))
 
 
@@ -310,11 +324,11 @@ def _points(letters: list[str]) -> list[dict[str, Fraction]]:
 
 
 def _at(a: ClaimExpression, b: ClaimExpression, point: dict[str, Fraction]) -> Equality | None:
-    """Compare both sides at a point; return None if a side has no value there, or balls cannot decide."""
+    """Compare both sides at a point; return None if balls cannot decide. Raises NoValue."""
     try:
         return _numbers(a.exact(point), b.exact(point), point)
-    except ZeroDivisionError:
-        return None
+    except NoValue:
+        raise
     except (Refused, Undecided, InputError):
         import flint
 

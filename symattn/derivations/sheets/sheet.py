@@ -335,8 +335,9 @@ def attention_of(data: object, entries: dict[str, Entries], where: str) -> Atten
             result[field_] = True
     inferred = {name: value for name, value in result.items() if name not in data}
     if data.get("mask") and "mask" in entries and data["mask"] != _kind_of_mask(entries):
-        kind = "truth values" if _kind_of_mask(entries) == "boolean" else "numbers"
-        raise InputError(f"{where}: the mask is {data['mask']}, and its entries are {kind}")
+        boolean = _kind_of_mask(entries) == "boolean"
+        kind, hint = ("truth values", "numbers") if boolean else ("numbers", "true and false")
+        raise InputError(f"{where}: the mask is {data['mask']}, and its entries are {kind}; hint: write {hint}")
     spec: Attention = made_of(Attention, {**data, **inferred}, where)
     return spec
 

@@ -99,8 +99,8 @@ def bound(
     inputs: Mapping[str, object] | str | PathLike[str] | None = None,
     dtype: str | Precision = "float32",
     *,
-    n: int = 1024,
-    d_k: int = 64,
+    n: int | None = None,
+    d_k: int | None = None,
     contract: Contract | None = None,
     accumulate: str | None = None,
     tile: int | None = None,
@@ -110,13 +110,13 @@ def bound(
 ) -> Tolerance:
     """Return how far correct attention may be off: the tolerance that a test needs, with its proof.
 
-    For ``inputs`` (arrays q, k, v and the other inputs of the specification, or an npz file) it bounds each
-    element; without them it covers all inputs with ``n`` keys of width ``d_k`` and entries from N(0, 1), or of at
-    most ``largest``. ``dtype`` is the arithmetic, by name or as a ``Precision``. ``contract`` says whether scores
-    are stored in it (``eager``) or in a wider one (``fused``, the default here), ``accumulate`` is the format of
-    sums, and ``tile`` the number of keys per tile. In bfloat16 and float16 ``sharp`` adds the tolerance of rounding
-    to nearest, for each element and for weighted means, which a correct output exceeds with a probability of at
-    most ``alpha``. Raises InputError if no bound is proved for the specification, and for bad inputs.
+    For ``inputs`` (arrays q, k, v and the other inputs of the specification, or an npz file) it bounds each element;
+    without them it covers all inputs with ``n`` keys (1024) of width ``d_k`` (64) and entries from N(0, 1), or of at
+    most ``largest``. ``dtype`` is the arithmetic, by name or as a ``Precision``. ``contract`` says whether scores are
+    stored in it (``eager``) or in a wider one (``fused``, the default here), ``accumulate`` is the format of sums, and
+    ``tile`` the number of keys per tile. In bfloat16 and float16 ``sharp`` adds the tolerance of rounding to nearest,
+    for each element and for weighted means, which a correct output exceeds with a probability of at most ``alpha``.
+    Raises InputError if no bound is proved for the specification, and for bad inputs.
 
     >>> bound(n=256, d_k=64, dtype="bfloat16").value < 1
     True
@@ -134,15 +134,23 @@ def bound(
     usual = USUAL if contract is None and isinstance(dtype, str) else contract
     precision = Precision.of(dtype, usual, accumulate)
     if inputs is None:
-        sizes = Sizes(_size("n", n), n, _size("d_k", d_k), d_k)
+        n, d_k = _size("n", 1024 if n is None else n), _size("d_k", 64 if d_k is None else d_k)
+        sizes = Sizes(n, n, d_k, d_k)
         precision = precision if tile is None else precision.in_tiles(n, tile)
         reach = asked.normal(sizes) if largest is None else asked.bounded(sizes, largest)
         return Tolerance(asked.beforehand(spec, precision, sizes, reach), command=command, alpha=alpha)
+    _refuse_besides_inputs(n=n, d_k=d_k, largest=largest)
     file = "" if isinstance(inputs, Mapping) else fspath(inputs)
     form = Precision.of(dtype)
     arrays = asked.checked(inputs, spec, form) if isinstance(inputs, Mapping) else asked.read_inputs(file, spec, form)
     precision = precision if tile is None else precision.in_tiles(arrays["k"].shape[-2], tile)
     return Tolerance(asked.for_inputs(spec, precision, arrays), file or "the arrays", command, alpha)
+
+
+def _refuse_besides_inputs(**others: object) -> None:
+    """Raise InputError if something is given that is for a bound without inputs."""
+    if names := [name for name, value in others.items() if value is not None]:
+        raise InputError(f"{names[0]} is for a bound without inputs, and inputs are given; hint: leave it out")
 
 
 def _check_numbers(largest: Any, alpha: float) -> None:
@@ -162,12 +170,12 @@ def document(
     spec: Attention,
     command: str,
     *,
-    n: Sequence[int] = (1024,),
-    dk: Sequence[int] = (64,),
+    n: Sequence[int | None] = (None,),
+    dk: Sequence[int | None] = (None,),
     dtype: Sequence[str] = ("float32",),
     inputs: str | None = None,
-    compare: bool = True,
-    seed: int = 0,
+    compare: bool | None = None,
+    seed: int | None = None,
     **how: Any,
 ) -> Document:
     """Return a document: the bound for inputs or for one size, or a table of several; ``how`` are options of ``bound``.
@@ -177,9 +185,11 @@ def document(
     lines = len(n) * len(dk) * len(dtype)
     if inputs is not None and len(dtype) > 1:
         raise InputError(f"--inputs goes with one --dtype, not with {', '.join(dtype)}")
+    if inputs is not None:
+        _refuse_besides_inputs(compare=compare or None, seed=seed)
     if inputs is not None or lines == 1:
         result = bound(spec, inputs, dtype[0], n=n[0], d_k=dk[0], command=command, **how)
-        return result.document(compare, seed)
+        return result.document(compare is not False, seed or 0)
     if lines > _MOST:
         raise InputError(f"{lines} bounds were requested; a table has at most {_MOST}")
     every = (bound(spec, None, t, n=keys, d_k=d_k, **how).asked for t, d_k, keys in product(dtype, dk, n))

@@ -84,7 +84,10 @@ def inputs(**arrays) -> dict:
         (inputs(keep=[1]), "keep holds truth values"),
         (inputs(keep=[True, False]), "k has shape (1, 2) and keep (2,): n_k differs"),
         ({"inputs": QKV, "attention": {"mask": "boolean"}}, "needs input 'mask'"),
-        ({"inputs": QKV | {"mask": [[0]]}, "attention": {"mask": "boolean"}}, "its entries are numbers"),
+        (
+            {"inputs": QKV | {"mask": [[0]]}, "attention": {"mask": "boolean"}},
+            "its entries are numbers; hint: write true and false",
+        ),
     ],
 )
 def test_bad_sheets(refused, sheet, content, words: str) -> None:
