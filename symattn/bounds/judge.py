@@ -187,7 +187,10 @@ def _sharp(
             with bits(at):
                 result = run(spec, inputs, variant)
                 limits = bound(result)
-            if at >= _LIMIT or _is_sharp(result.output.entries, limits):
+            if at >= _LIMIT or all(
+                isinstance(x, Undefined | Forbidden) or not limit or x.rad() <= limit * _SHARP
+                for x, limit in zip(result.output.entries.flat, limits.flat, strict=True)
+            ):
                 return result, limits
         except Undecided:
             if at >= _LIMIT:
@@ -354,13 +357,6 @@ def traced(judged: CaseResult) -> Traced:
 def centres(a: Any) -> np.ndarray:
     """Return the middles of an array of balls or of enclosures as float64; NaN for what is no number."""
     return np.asarray(a.mid) if isinstance(a, Enclosure) else middles(a.entries)
-
-
-def _is_sharp(entries: np.ndarray, bound: np.ndarray) -> bool:
-    for x, limit in zip(entries.flat, bound.flat, strict=True):
-        if not isinstance(x, Undefined | Forbidden) and limit and not x.rad() <= limit * _SHARP:
-            return False
-    return True
 
 
 def explains(spec: Attention, precision: Precision, judged: CaseResult, variant: Variant) -> bool | None:

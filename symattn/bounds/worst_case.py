@@ -175,12 +175,8 @@ def bound(spec: Attention, inputs: Mapping[str, object], precision: str | Precis
     except Refused:
         with bits(_BITS):
             return Bound(in_balls(run(spec, given), precision), {}, "balls")
-    return Bound(whole, _scaled(shares, whole) if shares else {}, "floats")
-
-
-def _scaled(shares: dict[str, np.ndarray], allowed: np.ndarray) -> dict[str, np.ndarray]:
-    """Shares that sum to what is allowed."""
-    total = sum(shares.values())
-    with np.errstate(all="ignore"):
-        factor = np.where(np.isfinite(allowed) & (total > 0), allowed / total, 0.0)
-        return {name: np.where(np.isfinite(part), part, 0.0) * factor for name, part in shares.items()}
+    with np.errstate(all="ignore"):  # shares that sum to what is allowed
+        total = sum(shares.values())
+        factor = np.where(np.isfinite(whole) & (total > 0), whole / total, 0.0)
+        shares = {name: np.where(np.isfinite(part), part, 0.0) * factor for name, part in shares.items()}
+    return Bound(whole, shares, "floats")

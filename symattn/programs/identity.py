@@ -128,7 +128,10 @@ def tried_apart(
     def tests() -> Iterator[IdentityResult]:
         for sizes in (*stages, None):
             if sizes := program.kinds.further() if sizes is None else sizes:
-                yield (result := _quietly(lambda: test(sizes)))  # noqa: B023 - called at once
+                with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    result = test(sizes)
+                yield result
                 if not result.agrees:
                     break
 
@@ -139,12 +142,6 @@ def tried_apart(
     if results[-1].agrees is False:
         return results[-1]
     return reduce(lambda one, other: one.joined(other) if other.agrees else one, results)
-
-
-def _quietly(test: Callable[[], IdentityResult]) -> IdentityResult:
-    with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return test()
 
 
 def _not_tried(reason: str) -> IdentityResult:

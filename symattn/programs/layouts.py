@@ -225,7 +225,9 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
     if not a.form:
         return to_layout(a.input, value, how.layout)
     if a.form == "bounds" and a.input != "doc":
-        return _bounds_of(a.input, inputs)
+        # offsets of documents among the queries or among the keys, also of those that have none there
+        every = np.unique(np.concatenate([inputs["doc_q"], inputs["doc_k"]]))
+        return np.concatenate([[0], np.searchsorted(inputs[a.input], every, side="right")]).astype(np.int32)
     if a.form in _OTHERS:
         return _OTHERS[a.form](value)
     source, axes = ("q", AXES[how.layout]) if "q" in inputs else ("x", 3)
@@ -293,12 +295,6 @@ def _counted(keep: Tensor) -> Tensor:
     """Return the numbers of valid keys, (b,), from (b, n_k) or (b, 1, n_k)."""
     result = keep.sum(axis=-1)
     return result.reshape(-1) if result.ndim < 2 else result[:, 0]
-
-
-def _bounds_of(name: str, inputs: Inputs) -> np.ndarray:
-    """Return the offsets of documents among the queries or among the keys, including documents without any there."""
-    every = np.unique(np.concatenate([inputs["doc_q"], inputs["doc_k"]]))
-    return np.concatenate([[0], np.searchsorted(inputs[name], every, side="right")]).astype(np.int32)
 
 
 _OTHERS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -132,7 +132,16 @@ def parameters(function: Function) -> tuple[Parameter, ...] | None:
     try:
         return tuple(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
-        return _documented(function)
+        # The documentation of torch's builtins begins with ``name(query, …) -> Tensor``.
+        name = re.escape(getattr(function, "__name__", ""))
+        start = re.match(rf"\s*{name}(\([^()]*(?:\([^()]*\)[^()]*)*\))", function.__doc__ or "") if name else None
+        if start is None:
+            return None
+        try:
+            tree = ast.parse(f"def f{start[1]}: pass").body[0]
+        except SyntaxError:
+            return None
+        return _of_tree(tree.args) if isinstance(tree, ast.FunctionDef) else None
 
 
 def is_module(function: object) -> bool:
@@ -166,19 +175,6 @@ def bound_keywords(function: Function) -> frozenset[str]:
         bound |= frozenset(function.keywords)
         function = function.func
     return bound
-
-
-def _documented(function: Function) -> tuple[Parameter, ...] | None:
-    """Read the parameters from documentation that begins, as of torch's builtins, with ``name(query, …) -> Tensor``."""
-    name = re.escape(getattr(function, "__name__", ""))
-    start = re.match(rf"\s*{name}(\([^()]*(?:\([^()]*\)[^()]*)*\))", function.__doc__ or "") if name else None
-    if start is None:
-        return None
-    try:
-        tree = ast.parse(f"def f{start[1]}: pass").body[0]
-    except SyntaxError:
-        return None
-    return _of_tree(tree.args) if isinstance(tree, ast.FunctionDef) else None
 
 
 def _of_tree(arguments: ast.arguments) -> tuple[Parameter, ...]:

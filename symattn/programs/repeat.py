@@ -325,20 +325,13 @@ def _expected(right: Expected, judged: CaseResult, convention: Convention) -> tu
 def _nested(values: object, module: str = "np.") -> str:
     """Return the entries as nested lists, with one row per line if they are many."""
     if not isinstance(values, np.ndarray):
-        return _entry(values, module)
+        x = values.item() if isinstance(values, np.generic) and not isinstance(values, str) else values
+        if isinstance(x, float) and not np.isfinite(x):
+            return module + "nan" if np.isnan(x) else ("-" if x < 0 else "") + module + "inf"
+        return repr(x)
     rows = [_nested(row, module) for row in values]
     one = f"[{', '.join(rows)}]"
     return one if len(one) < 90 or values.ndim == 1 else "[\n" + indent(",\n".join(rows), "    ") + ",\n]"
-
-
-def _entry(x: object, module: str) -> str:
-    if isinstance(x, str):
-        return repr(x)
-    if isinstance(x, np.generic):
-        x = x.item()
-    if isinstance(x, float) and not np.isfinite(x):
-        return module + "nan" if np.isnan(x) else ("-" if x < 0 else "") + module + "inf"
-    return repr(x)
 
 
 def _strange(dtype: str) -> bool:

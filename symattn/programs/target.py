@@ -80,11 +80,13 @@ class Target:
         with suspects(self.convention.framework, self.convention.dtype) as runtimes:
             seen = watch(self._function, *placed(self.convention.arguments, passed))
         first = first_of(seen.output)
+        # the array that the previous call returned, now and then
+        before = self._before and (frameworks.read(self._before[0])[0], self._before[1])
         outcome = Outcome(
             error=by_memory(seen.error, memory),
             stdout=seen.stdout,
             mutated=tuple(dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])),
-            overwrote=self._overwrote(),
+            overwrote=before is not None and not np.array_equal(*before, equal_nan=True),
             views=tuple(dict.fromkeys(a.input or "" for a in bits if self._arrays.shares(first, passed[a]))),
             warnings=seen.warnings,
             runtime=next(filter(None, runtimes), ""),
@@ -140,13 +142,6 @@ class Target:
 
     def _bits(self, array: Tensor) -> tuple[tuple[int, ...], bytes]:
         return tuple(array.shape), self._arrays.bits(array)
-
-    def _overwrote(self) -> bool:
-        """Return whether the array that the previous call returned has changed since."""
-        if self._before is None:
-            return False
-        array, values = self._before
-        return not np.array_equal(frameworks.read(array)[0], values, equal_nan=True)
 
     def _with_output(self, outcome: Outcome, output: Tensor, inputs: Inputs) -> Outcome:
         returned = len(output) if isinstance(output, tuple) else 1

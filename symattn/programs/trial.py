@@ -73,7 +73,9 @@ class ConventionTrial:
         self.ran: set[Layout] = set()
         self._reached: dict[Layout, tuple[int, Convention]] = {}  # the furthest line, and how it was called
         self._documented, self._lettered = documented(function), lettered(function)
-        self._optional_mask = [] if request.masks else _optional_masks(function)
+        known = () if request.masks else parameters(function) or ()
+        optional = [p.name for p in known if p.default is not p.empty and p.name not in bound_keywords(function)]
+        self._optional_mask = [name for name in optional if meaning(name) == "mask"]
         self._effort = Effort(_CALLS, _SECONDS)
         self._made: dict[tuple[Any, ...], Inputs | None] = {}
         self._outputs: dict[int, tuple[Inputs, Tensor]] = {}  # by the id of the inputs, which are kept alive
@@ -396,14 +398,6 @@ def _line(error: Failure) -> int:
 
 def _with(convention: Convention, place: int, a: Argument) -> Convention:
     return replace(convention, arguments=(*convention.arguments[:place], a, *convention.arguments[place + 1 :]))
-
-
-def _optional_masks(function: Function) -> list[str]:
-    """Return optional parameters that are called a mask."""
-    free = [
-        p for p in parameters(function) or () if p.default is not p.empty and p.name not in bound_keywords(function)
-    ]
-    return [p.name for p in free if meaning(p.name) == "mask"]
 
 
 def _notes(convention: Convention, request: Request) -> Iterator[str]:

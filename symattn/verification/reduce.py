@@ -263,8 +263,7 @@ def steps(spec: Attention, judged: CaseResult, variant: reference.Variant) -> tu
 
 
 def _row(balls: Any, row: int) -> str:
-    return "  ".join(_number(x) for x in balls.entries[row])
-
-
-def _number(x: object) -> str:
-    return f"{float(x.mid()):.6g}" if hasattr(x, "mid") else str(x).partition(" (")[0].replace("-inf", "−∞")
+    return "  ".join(
+        f"{float(x.mid()):.6g}" if hasattr(x, "mid") else str(x).partition(" (")[0].replace("-inf", "−∞")
+        for x in balls.entries[row]
+    )

@@ -122,7 +122,12 @@ def _fault(fault: Fault, number: int) -> Iterator[md.Block]:
         yield md.Note((fault.ground,))
     if fault.scales:
         yield md.Paragraph(("The scale observed in the weights, log(p₂/p₁)/(s₂ − s₁):",))
-        yield _scales(fault)
+        rows: dict[str, list[float]] = {"observed": [s.observed for s in fault.scales]}
+        for words in fault.scales[0].candidates:
+            rows[words] = [s.candidates[words] for s in fault.scales]
+        columns = (md.Column(typeset("d_k"), "left"), *(md.Column((str(s.d_k),)) for s in fault.scales))
+        cells = tuple((typeset(words), *((f"{x:.4f}",) for x in line)) for words, line in rows.items())
+        yield md.Table(columns, cells, shaded=(0,))
 
 
 # ε, dQ, q, w_o, x2; not the article.
@@ -183,26 +188,13 @@ def _array(values: object) -> str:
     return text if len(text) <= 400 else text[:397] + "..."
 
 
-def _scales(fault: Fault) -> md.Table:
-    rows: dict[str, list[float]] = {"observed": [s.observed for s in fault.scales]}
-    for words in fault.scales[0].candidates:
-        rows[words] = [s.candidates[words] for s in fault.scales]
-    columns = (md.Column(typeset("d_k"), "left"), *(md.Column((str(s.d_k),)) for s in fault.scales))
-    cells = tuple((typeset(words), *((f"{x:.4f}",) for x in line)) for words, line in rows.items())
-    return md.Table(columns, cells, shaded=(0,))
-
-
 def _ground(report: Report) -> md.Paragraph:
     fields = ", ".join(f"{name}={value}" for name, value in report.fields.items())
     what = f"Attention({fields}). " if fields else ""
     known = "An error counts as a fault if no implementation in this arithmetic can make it"
-    tried = f"Tried: {report.domain}; {_tried(report)}. Grade: {report.grade}."
-    return md.Paragraph((f"{what}{known}: {report.precision}. {tried}",))
-
-
-def _tried(report: Report) -> str:
-    """Return the number of judged calls; if there are none, that of pairs of primes on which semantics was tested."""
+    # the number of judged calls; if there are none, that of pairs of primes on which semantics was tested
     pairs = sum(check.cases for check in report.checks if check.epsilon is not None)
-    return (
-        f"{pairs} pairs of primes" if pairs and not report.cases else f"{report.cases} case{'s' * (report.cases != 1)}"
-    )
+    cases = f"{report.cases} case{'s' * (report.cases != 1)}"
+    cases = f"{pairs} pairs of primes" if pairs and not report.cases else cases
+    tried = f"Tried: {report.domain}; {cases}. Grade: {report.grade}."
+    return md.Paragraph((f"{what}{known}: {report.precision}. {tried}",))

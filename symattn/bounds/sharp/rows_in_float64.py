@@ -149,7 +149,11 @@ class QueryBlock:
     def _alike(self, t: Floats, ordered: Floats) -> Floats | float:
         if not self.xp.any((ordered[:, 1:] == ordered[:, :-1]) & self.xp.isfinite(ordered[:, 1:])):
             return 1.0
-        return _multiplicity(t)
+        xp, order = self.xp, self.xp.argsort(t, axis=1)
+        new = xp.concat([xp.zeros_like(t[:, :1]) == 0, ordered[:, 1:] != ordered[:, :-1]], axis=1)
+        group = xp.cumulative_sum(xp.reshape(new, (-1,)), axis=0) - 1
+        counts = xp.reshape(xp.bincount(group)[group], t.shape)
+        return wide(xp.take_along_axis(counts, xp.argsort(order, axis=1), axis=1))
 
     def relative(self, how: Stores) -> tuple[Floats, Floats]:
         """Return E but for scores, and κ² of steps 1 and 2, each (r, 1)."""
@@ -284,16 +288,6 @@ def _grown(most: Floats) -> Floats:
     """Return e^{2Ē}, at most e^80: there r is more than 2 Σ A |D|, which no mean exceeds."""
     xp = namespace_of(most)
     return xp.exp(xp.minimum(2 * most, 80.0))
-
-
-def _multiplicity(t: Floats) -> Floats:
-    xp = namespace_of(t)
-    order = xp.argsort(t, axis=1)
-    ordered = xp.take_along_axis(t, order, axis=1)
-    new = xp.concat([xp.zeros_like(t[:, :1]) == 0, ordered[:, 1:] != ordered[:, :-1]], axis=1)
-    group = xp.cumulative_sum(xp.reshape(new, (-1,)), axis=0) - 1
-    counts = xp.reshape(xp.bincount(group)[group], t.shape)
-    return wide(xp.take_along_axis(counts, xp.argsort(order, axis=1), axis=1))
 
 
 def applies(spec: Attention, inputs: Mapping[str, object]) -> bool:

@@ -117,7 +117,12 @@ class Tracer:
 
     def _made(self, module: Module | None, read: bool) -> provenance.TracedSoftmax:
         """Return the record of a softmax that should meet values, unless a checkpoint runs it again and stops early."""
-        traced_softmax = provenance.TracedSoftmax(module, read, heads_of(_layer()) is not None)
+        import torch
+
+        # A softmax of torch's module belongs to the module around that.
+        around = [m for m in doing.modules[-2:] if not isinstance(m, torch.nn.Softmax)]
+        has_heads = heads_of(around[-1] if around else None) is not None
+        traced_softmax = provenance.TracedSoftmax(module, read, has_heads)
         if not in_backward():
             self.softmaxes.append(traced_softmax)
         return traced_softmax
@@ -182,14 +187,6 @@ class Tracer:
 
 def _module() -> Module | None:
     return doing.modules[-1] if doing.modules else None
-
-
-def _layer() -> Module | None:
-    """The module that a softmax belongs to: for torch's module of a softmax, the module around it."""
-    import torch
-
-    inner = [m for m in doing.modules[-2:] if not isinstance(m, torch.nn.Softmax)]
-    return inner[-1] if inner else None
 
 
 def _changed(func: Function, op: provenance.Operation) -> list[Tensor]:

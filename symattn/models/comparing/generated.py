@@ -327,10 +327,7 @@ class Generation(WithVerdict):
             if row.rough and not row.moved and not row.undecided:
                 times = row.rounding / row.prefill
                 yield f"{row.way} rounds {times:.0f} times as much as the prefill: it may store something coarsely."
-        yield from self._of_prefix()
-
-    def _of_prefix(self) -> Iterator[str]:
-        """Yield notes on the model itself, from the ways that stop early."""
+        # on the model itself, from the ways that stop early
         if CONTINUATION in self.wrong:
             yield "The model's own prefill depends on the words of later tokens: look at its mask first."
         elif PREFIX in self.wrong and CONTINUATION in {row.way for row in self.rows}:

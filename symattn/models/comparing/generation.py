@@ -59,7 +59,8 @@ class WayRunner:
         except Exception as error:  # a model or a cache without this feature may raise anything
             return WayResult(way.name, reason=one_line(error)[:160], stored=stored[1].lost() or stored[0].lost())
         entries = [self._errors(own, wide, side) for side in sides]
-        places = [_earliest(outcome) for outcome in entries]
+        differences = [[one.first(k) for k, one in enumerate(outcome)] for outcome in entries]
+        places = [min(filter(None, side), key=lambda place: place.state, default=None) for side in differences]
         first = next((place for place in places if place is not None), None)
         if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._sees(way, first))
@@ -165,12 +166,6 @@ def _changed(sequences: tuple[Text, ...], item: int, at: int | slice) -> tuple[T
 def _recorded(way: GenerationWay, stored: Recorded) -> Cache | None:
     make = way.cache
     return None if make is None else lambda config, length: stored.on(make(config, length))
-
-
-def _earliest(entries: Sequence[StateErrors]) -> StateDifference | None:
-    """Return the first difference of all sequences, by its layer."""
-    places = [place for k, one in enumerate(entries) if (place := one.first(k)) is not None]
-    return min(places, key=lambda place: place.state, default=None)
 
 
 def _moved(a: Array, b: Array, room: float) -> bool:

@@ -228,17 +228,15 @@ class _Search:
             return _swallowed([t for _, t in self._trials(aim)][-1].sample, trial.ranking.best.contract, aim)
         if not self.grown:
             words = "no known arithmetic gives its bits, and the worst case allows more"
-            return f"{words}; {self._without_means()}"
+            hint = "hint: --contract fused, if scores and sums are in float32, so that weighted means are judged"
+            return (
+                f"{words}; {hint if self._stores() is None else 'and weighted means are not judged of this attention'}"
+            )
         last = self.grown[-1]
         least = next((x for x in larger(aim) if last.shows(self._contract(), aim.variants(x))), None)
         result = f"from {in_percent(least)} on it shows" if least else "nothing near it shows"
         more = "" if last.tokens >= MOST else "; hint: give a Domain of more tokens"
         return f"weighted means over {last.words} allow more: {result} there{more}"
-
-    def _without_means(self) -> str:
-        if self._stores() is None:
-            return "hint: --contract fused, if scores and sums are in float32, so that weighted means are judged"
-        return "and weighted means are not judged of this attention"
 
     def _bound_alone(self, aim: Aim) -> str:
         least = 2 * self._least(aim) * aim.share

@@ -16,7 +16,7 @@ from symattn.bounds.called_target import Inputs, Layout
 from symattn.document.errors import InputError
 from symattn.verification import rules
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered
-from symattn.verification.definitions.definition_subject import Definition, Entries, Input
+from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 
@@ -131,15 +131,12 @@ def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
         "sink": "h" if spec.heads > 1 else "1",
         "drop": "n_q n_k",
     }
-    names = ["q", "k", "v", *needed(spec, ("q", "k", "v"))]
-    return tuple(Input(n, shapes[n], _WORDS[n], _entries(spec).get(n)) for n in dict.fromkeys(names))
-
-
-def _entries(spec: Attention) -> dict[str, Entries]:
-    return extras.ENTRIES | {
+    entries = extras.ENTRIES | {
         "mask": _boolean if spec.mask == "boolean" else _additive,
         "keep": lambda shape, rng: (rng.random(shape) < 0.7) | (np.arange(shape[-1]) == 0),
     }
+    names = ["q", "k", "v", *needed(spec, ("q", "k", "v"))]
+    return tuple(Input(n, shapes[n], _WORDS[n], entries.get(n)) for n in dict.fromkeys(names))
 
 
 def _boolean(shape: tuple[int, ...], rng: Random) -> Array:

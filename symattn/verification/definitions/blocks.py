@@ -53,7 +53,7 @@ def subject(spec: Block) -> Definition:
         shapes |= {"mlp.w_gate": "m f"} if spec.gated else {}
     for norm in norms(spec):
         shapes |= {f"{norm}.gain": "m", f"{norm}.bias": "m"}
-    entries = {n: _gain if n.endswith("gain") else _small for n in shapes}
+    entries = {n: partial(_quarters, *((2, 7) if n.endswith("gain") else (-4, 5))) for n in shapes}
     weights = tuple(
         Input(n, s, _WORDS[n], entries[n], ".w_" in n, step="norm" if "norm" in n else "project")
         for n, s in shapes.items()
@@ -78,12 +78,8 @@ def subject(spec: Block) -> Definition:
     )
 
 
-def _small(shape: tuple[int, ...], rng: Random) -> Array:
-    return rng.integers(-4, 5, shape) / 4.0
-
-
-def _gain(shape: tuple[int, ...], rng: Random) -> Array:
-    return rng.integers(2, 7, shape) / 4.0
+def _quarters(low: int, high: int, shape: tuple[int, ...], rng: Random) -> Array:
+    return rng.integers(low, high, shape) / 4.0
 
 
 _PARTS = ("attention", "the feed-forward layer")

@@ -77,23 +77,19 @@ def _forms(spec: Any, layout: Layout) -> Iterator[Definition]:
     elif ordered(spec):
         yield room.subject(spec, layout)
     else:
-        yield from _by_axes(room.subject(spec))
-
-
-def _by_axes(subject: Definition) -> Iterator[Definition]:
-    """Yield a definition as it is, and then for fewer different numbers of axes, as many as possible first.
-
-    Functions such as norms need not accept all of (d,), (n, d) and (b, n, d) as their first input.
-    """
-    yield subject
-    letters = subject.inputs[0].shape.split()
-    least = min(len(subject.axes_of(subject.inputs[0].name, sizes)) for sizes in subject.shapes)
-    numbers = range(least, len(letters) + 1)
-    for several in range(len(numbers), 0, -1):
-        for chosen in combinations(numbers, several):
-            yield replace(
-                subject, shapes=tuple(_with_axes(s, letters, chosen[i % several]) for i, s in enumerate(subject.shapes))
-            )
+        # Functions such as norms need not accept all of (d,), (n, d) and (b, n, d) as their first input: after the
+        # definition as it is come fewer different numbers of axes, as many as possible first.
+        subject = room.subject(spec)
+        yield subject
+        letters = subject.inputs[0].shape.split()
+        least = min(len(subject.axes_of(subject.inputs[0].name, sizes)) for sizes in subject.shapes)
+        numbers = range(least, len(letters) + 1)
+        for several in range(len(numbers), 0, -1):
+            for chosen in combinations(numbers, several):
+                yield replace(
+                    subject,
+                    shapes=tuple(_with_axes(s, letters, chosen[i % several]) for i, s in enumerate(subject.shapes)),
+                )
 
 
 def _with_axes(sizes: Mapping[str, int], letters: Sequence[str], number: int) -> dict[str, int]:

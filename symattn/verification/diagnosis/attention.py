@@ -385,14 +385,9 @@ class FloatRuns:
         size = max(largest, lengths * min(largest / raw, 1e3) if raw > 0 and largest > 0 else lengths)
         terms = n + q.shape[-1] + 2 * (int(np.shape(values["x"])[-1]) if "x" in values else 0) + 8
         total = max(float(np.nanmax(np.abs(a).sum(axis=-1), initial=1.0)), 1.0) if a.size else 1.0
-        values_ = _largest(np.asarray(values["v"])) * _projection(values)
+        grown = float(np.abs(np.asarray(values["w_o"])).sum(axis=0).max(initial=1.0)) if "w_o" in values else 1.0
+        values_ = _largest(np.asarray(values["v"])) * grown
         return float(_ROUGH * float(f.u) * (terms + 4 * size) * values_ * total + 64 * float(f.eta) * n * (values_ + 1))
-
-
-def _projection(values: Values) -> float:
-    """Return the largest factor by which an output projection can grow a number."""
-    w = values.get("w_o")
-    return 1.0 if w is None else float(np.abs(np.asarray(w)).sum(axis=0).max(initial=1.0))
 
 
 def _largest(x: np.ndarray) -> float:

@@ -136,7 +136,10 @@ def earlier_used(session: Session) -> Fault | None:
 
 def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
     rng = np.random.default_rng((session.seed, 4))
-    unused, entries = _unused(session), FAMILIES["normal"](rng)
+    step = session.domain.multiple_of
+    most = min(_LONGEST, session.domain.max_tokens)
+    unused = [n for n in range(-(-_SHORTEST // step) * step, most + 1, step) if n not in session.lengths]
+    entries = FAMILIES["normal"](rng)
     for number in range(min(_ROUNDS, len(unused) // 3)):
         n, few, many = unused[3 * number : 3 * number + 3]
         order = (few, many, few) if number % 2 else (many, few, many)
@@ -145,13 +148,6 @@ def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
             for n_k in order
         )
         yield next(called), list(called)
-
-
-def _unused(session: Session) -> list[int]:
-    """Return lengths that no call had."""
-    step = session.domain.multiple_of
-    most = min(_LONGEST, session.domain.max_tokens)
-    return [n for n in range(-(-_SHORTEST // step) * step, most + 1, step) if n not in session.lengths]
 
 
 def _blamed(session: Session, later: list[CaseResult]) -> str:

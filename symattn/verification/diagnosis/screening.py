@@ -225,7 +225,11 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
     few = sorted(finite, key=lambda r: (-sum(p.expected.allowed.size for p in r.parts), r.case.size))[:_PAIRED]
     every = {id(m): m for m in (*search.possible, *search.further())}
     larger, smaller = firsts(search, few, list(every.values()), _FIRSTS)
-    parts = list(search.distinct(_parts(search, every.values()), few, every=True))
+    # the mistakes that explain some of a few small cases alone, those that explain most first
+    small = search.wrong[:_SMALLEST:_APART]
+    counts = [(sum(search.screened(r, m) is True for r in small), m) for m in every.values()]
+    alone = [m for count, m in sorted(counts, key=lambda x: -x[0]) if count]
+    parts = list(search.distinct(alone, few, every=True))
     for first in parts[:_ALONE]:
         yield _beside(search, first, every, few)[0]
     search.begin()  # the effort of finding those parts is not charged to the mistakes that account for most
@@ -252,10 +256,3 @@ def _beside(search: Search[M], first: M, every: dict[int, M], few: Sequence[Case
     in_order = ranked(search, few[:1], [both for both, _ in pairs])
     likely = [both for share, both in in_order if share <= LITTLE]
     return best(search, few, likely), [beside[id(both)] for _, both in in_order[:_NEAREST]]
-
-
-def _parts(search: Search[M], mistakes: Iterable[M]) -> list[M]:
-    """Return the mistakes that explain some of a few small cases alone, those that explain most first."""
-    few = search.wrong[:_SMALLEST:_APART]
-    counts = [(sum(search.screened(r, m) is True for r in few), m) for m in mistakes]
-    return [m for count, m in sorted(counts, key=lambda x: -x[0]) if count]

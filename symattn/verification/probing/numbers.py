@@ -147,7 +147,11 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield masks that leave only the last keys, the first, or one; and rows without any if the domain has them."""
     if maker.spec.mask is None and not maker.spec.padding:
         return
-    yield from _low(maker, rng)
+    # All scores so far below 0 that finite numbers in place of −∞ are not far below them.
+    for level in _levels(maker.largest_score):
+        q, k = np.zeros((6, 4)), np.zeros((6, 4))
+        q[:, 0], q[:, 1], k[:, 0], k[:, 1] = 16, 1, -level / 8, rng.integers(-2, 3, 6)
+        yield f"every score near −{level:g}, the weights", maker.from_heads(q, k, np.eye(6), rng)
     for n_q, n_k in ((4, 20), (5, 5), (3, 40), (2, 100)):
         if max(n_q, n_k) > maker.domain.max_tokens or (maker.square and n_k > 40):
             continue
@@ -158,14 +162,6 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             masked = _with_mask(maker, result, keys)
             if masked is not None:
                 yield f"{name}, n_k = {n_k}", maker.tame(masked)
-
-
-def _low(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield scores all so far below 0 that finite numbers in place of −∞ are not far below them."""
-    for level in _levels(maker.largest_score):
-        q, k = np.zeros((6, 4)), np.zeros((6, 4))
-        q[:, 0], q[:, 1], k[:, 0], k[:, 1] = 16, 1, -level / 8, rng.integers(-2, 3, 6)
-        yield f"every score near −{level:g}, the weights", maker.from_heads(q, k, np.eye(6), rng)
 
 
 def _hidden(n: int) -> dict[str, Array]:

@@ -83,11 +83,16 @@ def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     for n in (2, 4, 8, 16):
         v = 2 * rng.integers(-8, 8, (n, 3)) + 1
         yield f"scores 0, n = {n}", maker.from_heads(np.zeros((n if maker.square else 3, 2)), np.zeros((n, 2)), v)
-    yield "one score far above the others", maker.from_heads(*_favourites(5, rng))
+    # Query i scores 0 with key π(i), by products that are all zero, and far below with all others.
+    q = 32.0 * (isqrt(5) + 1) * (np.eye(5)[rng.permutation(5)] - 1)
+    v = rng.integers(-8, 9, (5, 3)).astype(float)
+    yield "one score far above the others", maker.from_heads(q, np.eye(5), v)
     rows = 5 if maker.square else 2
     for shift in (200, -200, 1000, -1000):
         yield f"every score near {shift}", maker.from_heads(*offset(shift, rows, rng))
-    for level in _levels(maker):
+    # Scores S, within the domain, at which e^{−2S} vanishes in float16, float32 and float64.
+    most = 2.0 ** np.floor(np.log2(maker.largest_score * 0.9)) if maker.largest_score < np.inf else np.inf
+    for level in dict.fromkeys(min(level, most) for level in (16.0, 64.0, 512.0)):
         yield f"queries that score near {level:g} and −{level:g}", maker.from_heads(*_apart(level, rows, maker, rng))
     low = np.zeros((5, 2))
     low[:, 0] = [-200, 3, -1, 2, -190]
@@ -161,18 +166,6 @@ def far(maker: Maker) -> float:
     least = float(maker.precision.score.eta)
     wanted = 2.0 ** np.ceil(np.log2(-1.25 * np.log(least)))
     return float(min(wanted, 2.0 ** np.floor(np.log2(maker.largest_score * 0.75))))
-
-
-def _favourites(n: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Return queries i that score 0 with key π(i), by products that are all zero, and far below with all others."""
-    far = 32.0 * (isqrt(n) + 1)
-    return far * (np.eye(n)[rng.permutation(n)] - 1), np.eye(n), rng.integers(-8, 9, (n, 3)).astype(float)
-
-
-def _levels(maker: Maker) -> tuple[float, ...]:
-    """Return levels of scores S, within the domain, at which e^{−2S} vanishes in float16, float32 and float64."""
-    most = 2.0 ** np.floor(np.log2(maker.largest_score * 0.9)) if maker.largest_score < np.inf else np.inf
-    return tuple(dict.fromkeys(min(level, most) for level in (16.0, 64.0, 512.0)))
 
 
 def _apart(level: float, rows: int, maker: Maker, rng: np.random.Generator) -> tuple[Array, Array, Array]:

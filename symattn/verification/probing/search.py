@@ -22,7 +22,13 @@ def search(maker: Maker, seed: int, examples: int) -> Iterator[tuple[str, dict[s
     rng = np.random.default_rng((seed, 5))
     names = sorted(FAMILIES)
     for _ in range(examples):
-        sizes, family = _sizes(maker, rng), names[rng.integers(len(names))]
+        n_q, n_k, d_k, d_v, d_model = (int(n) for n in rng.integers(1, _FEW + 1, 5))
+        if rng.random() < _OFTEN:
+            n_k = int(rng.choice(_MANY_SQUARE if maker.square else _MANY))
+        if rng.random() < _OFTEN:
+            d_k = int(rng.choice(_WIDE))
+        sizes = Sizes(n_q, n_k, d_k, d_v, d_model, _BATCHES[rng.integers(len(_BATCHES))][: maker.batches])
+        family = names[rng.integers(len(names))]
         yield f"{family} entries", maker.make(sizes, FAMILIES[family](rng), rng)
 
 
@@ -69,15 +75,6 @@ def perturbed(inputs: Mapping[str, Array], names: Sequence[str], rng: np.random.
     else:
         a = a + rng.standard_normal(a.shape) * 2.0**-4
     return {name: a.reshape(inputs[name].shape)}
-
-
-def _sizes(maker: Maker, rng: np.random.Generator) -> Sizes:
-    n_q, n_k, d_k, d_v, d_model = (int(n) for n in rng.integers(1, _FEW + 1, 5))
-    if rng.random() < _OFTEN:
-        n_k = int(rng.choice(_MANY_SQUARE if maker.square else _MANY))
-    if rng.random() < _OFTEN:
-        d_k = int(rng.choice(_WIDE))
-    return Sizes(n_q, n_k, d_k, d_v, d_model, _BATCHES[rng.integers(len(_BATCHES))][: maker.batches])
 
 
 def normal(rng: np.random.Generator) -> Entries:

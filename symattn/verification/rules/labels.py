@@ -19,7 +19,16 @@ from symattn.verification.rules.forbidding import allowed, empty_as_mean, forbid
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes of a specification with padding, or with documents."""
     if spec.padding:
-        yield from _padding(spec)
+        yield opening("padding is applied to queries, not to keys", _queries_padded)
+        words = "padding is applied to queries, not to keys (rows of padding give the mean of all values)"
+        yield _filled(words, _queries_padded)
+        yield in_inputs("mask", "lengths are off by one: one key of the padding is seen", keep=partial(_longer, 1))
+        yield in_inputs("mask", "lengths are off by one: the last valid key is not seen", keep=partial(_longer, -1))
+        if spec.heads > 1:
+            words = "padding is that of another item of the batch: masks are repeated for heads in the wrong order"
+            yield _filled(words, _of_other_items)
+        for words, change in _OF_ITEMS.items():
+            yield _reading(words, partial(_by_items, change))
     if spec.documents:
         yield from _documents(spec, names)
 
@@ -31,19 +40,6 @@ def _reading(words: str, change: Callable[[Inputs], dict[str, np.ndarray]]) -> M
 
 
 # -- padding -----------------------------------------------------------------------------------------------------------
-def _padding(spec: Attention) -> Iterator[Mistake]:
-    yield opening("padding is applied to queries, not to keys", _queries_padded)
-    words = "padding is applied to queries, not to keys (rows of padding give the mean of all values)"
-    yield _filled(words, _queries_padded)
-    yield in_inputs("mask", "lengths are off by one: one key of the padding is seen", keep=partial(_longer, 1))
-    yield in_inputs("mask", "lengths are off by one: the last valid key is not seen", keep=partial(_longer, -1))
-    if spec.heads > 1:
-        words = "padding is that of another item of the batch: masks are repeated for heads in the wrong order"
-        yield _filled(words, _of_other_items)
-    for words, change in _OF_ITEMS.items():
-        yield _reading(words, partial(_by_items, change))
-
-
 def _filled(words: str, open_: Wrong) -> Mistake:
     """Return the mistake of a mask with a finite number instead of −∞ in rows without any key, which give the mean."""
     return in_steps("mask", words, masked=lambda at: empty_as_mean(at, forbid(at, open_(at))))

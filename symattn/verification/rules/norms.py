@@ -73,11 +73,6 @@ def _freed(mean: Any, y: Any, n: int) -> Any:
     return mean(y * y) * n / (n - 1)
 
 
-def _length(xp: Any, v: Any, eps: Any) -> Any:
-    """Return √v, but at least a tiny number, so that zeros stay zeros."""
-    return xp.maximum(xp.sqrt(v), xp.asarray(Fraction(1, 10**12), dtype=v.dtype))
-
-
 def right(kind: Kind) -> Norm:
     """Return the right norm."""
     norm = Norm(kind == "layer", kind == "layer")
@@ -116,7 +111,9 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
         words = "the sum of the squares is taken in place of their mean"
         yield words, replace(good, measure=lambda mean, y, n: mean(y * y) * n)
         words = f"it divides by the length √Σx², without ε (as in an L2 norm), not by the {what}"
-        yield by(words, _length, measure=lambda mean, y, n: mean(y * y) * n)
+        # at least a tiny number, so that zeros stay zeros
+        length = lambda xp, v, e: xp.maximum(xp.sqrt(v), xp.asarray(Fraction(1, 10**12), dtype=v.dtype))  # noqa: E731
+        yield by(words, length, measure=lambda mean, y, n: mean(y * y) * n)
         yield f"{freed} the divisor d − 1", replace(good, measure=_freed)
         if eps:
             words = f"{freed} the divisor d − 1, and ε is added outside the root"

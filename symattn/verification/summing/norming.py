@@ -47,14 +47,10 @@ def _row_sums(runner: Runner, spec: Norm) -> Callable[[Array], Array]:
             raise NoTree(f"the function refuses these inputs ({outcome.error})")
         if outcome.output is None or outcome.output.shape != x.shape:
             raise NoTree("the function gives no output of the shape of its input")
-        return _sums(x, np.asarray(outcome.output, dtype=float))
+        y = np.asarray(outcome.output, dtype=float)
+        rows, term, zero = np.arange(len(x)), np.abs(x).argmax(axis=1), np.abs(x).argmin(axis=1)
+        with np.errstate(all="ignore"):
+            r = (y[rows, term] - y[rows, zero]) / x[rows, term]
+            return np.asarray(-y[rows, zero] / r * x.shape[1])
 
     return call
-
-
-def _sums(x: Array, y: Array) -> Array:
-    """Return n·μ of each row."""
-    rows, term, zero = np.arange(len(x)), np.abs(x).argmax(axis=1), np.abs(x).argmin(axis=1)
-    with np.errstate(all="ignore"):
-        r = (y[rows, term] - y[rows, zero]) / x[rows, term]
-        return np.asarray(-y[rows, zero] / r * x.shape[1])

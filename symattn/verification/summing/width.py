@@ -94,7 +94,10 @@ def unlike(term_sum: TermSum, tree: Tree, known: tuple[Width, Width]) -> Pair | 
     t, least = known[0].digits, known[1].digits
     probes = [] if known[0].more else [2.0 ** (1 - t), 2.0**-t, 1.5 * 2.0**-t]
     if known[0] == known[1]:
-        near += _outer(tree, paths[0], triples[0][1])
+        # with an m from the first and from the last subtree of several terms that joins the sum of i
+        i, _, j = triples[0][1]
+        added = [b - a for a, b in pairwise(paths[0][:-1]) if len(b - a) > 1 and b - a in tree.known]
+        near += [(i, min(terms), j) for terms in dict.fromkeys((*added[:1], *added[-1:]))]
     inner = _differing(term_sum, near, probes)
     return inner or _differing(term_sum, [last for _, last in triples], [] if known[1].more else [2.0 ** (1 - least)])
 
@@ -106,12 +109,6 @@ def _differing(term_sum: TermSum, at: list[Triple], probes: list[float]) -> Pair
         if (np.abs(here - left[0]) > _NEAR * np.array(probes)).any():
             return i, m
     return None
-
-
-def _outer(tree: Tree, path: list[frozenset[int]], at: Triple) -> list[Triple]:
-    """Return i and j with an m from the first and from the last subtree of several terms that joins the sum of i."""
-    added = [b - a for a, b in pairwise(path[:-1]) if len(b - a) > 1 and b - a in tree.known]
-    return [(at[0], min(result), at[2]) for result in dict.fromkeys((*added[:1], *added[-1:]))]
 
 
 def _path(tree: Tree, i: int) -> list[frozenset[int]]:

@@ -134,17 +134,12 @@ def drawn(
     return maker.make(Sizes(rows, keys, sizes.d_k, sizes.d_v), lambda n, s: changed(n, rng.standard_normal(s)), rng)
 
 
-def _kinds(spec: Attention, names: frozenset[str]) -> list[Mistake]:
-    """Return one mistake of each kind: the first of those that differ only in a number, such as the width of a tile."""
-    result: dict[str, Mistake] = {}
-    for mistake in known(spec, names):
-        result.setdefault(_NUMBERS.sub("", mistake.cause), mistake)
-    return list(result.values())
-
-
 def _wrong(spec: Attention, inputs: Inputs, exact: Array) -> Iterator[tuple[Mistake, Array]]:
     """Yield the known mistakes whose outputs have the right shape, with these outputs."""
-    for mistake in _kinds(spec, frozenset(inputs)):
+    kinds: dict[str, Mistake] = {}  # the first of those that differ only in a number, such as the width of a tile
+    for mistake in known(spec, frozenset(inputs)):
+        kinds.setdefault(_NUMBERS.sub("", mistake.cause), mistake)
+    for mistake in kinds.values():
         try:
             with np.errstate(all="ignore"):
                 output = np.asarray(reference.variant_values(spec, dict(inputs), mistake.variant)["output"])

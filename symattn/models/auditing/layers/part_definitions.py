@@ -166,7 +166,14 @@ def stream(parts: int) -> Definition:
     names = ("x", "y", "z")[: parts + 1]
     orders = [names] if parts == 1 else [names, ("x", "z", "y"), ("y", "z", "x")]
     ways = [partial(_added, order) for order in orders]
-    return _definition("residual", "residual", (*names, "normed"), ("output",), ways, _of_stream(names))
+    words = {"x": "the residual is left out", "y": "the output of the part is left out"}
+    if parts > 1:
+        words |= {"y": "the output of attention is left out", "z": "the output of the feed-forward layer is left out"}
+    summed = {cause: tuple(n for n in names if n != name) for name, cause in words.items()}
+    summed["the residual starts from the tokens after the norm"] = ("normed", *names[1:])
+    summed["the residual is added twice"] = (*names, "x")
+    mistakes = (DefinitionMistake("residual", cause, partial(_added, order)) for cause, order in summed.items())
+    return _definition("residual", "residual", (*names, "normed"), ("output",), ways, mistakes)
 
 
 def _added(order: tuple[str, ...], **keywords: Array) -> Array:
@@ -174,18 +181,6 @@ def _added(order: tuple[str, ...], **keywords: Array) -> Array:
     for name in order[1:]:
         total = residual(total, keywords[name])
     return total
-
-
-def _of_stream(names: tuple[str, ...]) -> Iterator[DefinitionMistake]:
-    words = {"x": "the residual is left out", "y": "the output of the part is left out"}
-    if len(names) > 2:
-        words |= {"y": "the output of attention is left out", "z": "the output of the feed-forward layer is left out"}
-    for name, cause in words.items():
-        rest = tuple(n for n in names if n != name)
-        yield DefinitionMistake("residual", cause, partial(_added, rest))
-    cause = "the residual starts from the tokens after the norm"
-    yield DefinitionMistake("residual", cause, partial(_added, ("normed", *names[1:])))
-    yield DefinitionMistake("residual", "the residual is added twice", partial(_added, (*names, "x")))
 
 
 def scaled(factor: float) -> Definition:
