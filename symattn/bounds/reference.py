@@ -84,8 +84,28 @@ class Run:
 
     @cached_property
     def terms(self) -> np.ndarray:
-        """See above."""
-        return _terms(self.spec, self.inputs, self.values, self.variant)
+        """How many products and sums a monomial of each score passes; a product with zero is exact and not counted.
+
+        From q and k: one product and at most N − 1 sums, N the number of products that are not zero. Through
+        projections a monomial x_ia w_al w'_bl y_jb meets at most d_model and one for the bias on either side, and d_k,
+        in any order in which the sums over a, b, l are taken (so also for x (W_Q W_Kᵀ) yᵀ). Terms for distances: as
+        many again, for their own projection, and three for the sum of them.
+        """
+        spec, inputs, values = self.spec, self.inputs, self.values
+        first = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "scores")
+        shape, (d_k, d_s) = values["scores"].plain_shape, (int(values[n].plain_shape[-1]) for n in first.of[:2])
+        most = d_k + (d_s + 1 if spec.score != "dot" else 0)
+        relative = [int(a.shape[-2]) for n, a in inputs.items() if n in ("w_r", "w_pk", "w_pq")]
+        if spec.position is not None and not isinstance(spec.position, Alibi | Buckets):
+            most += 4 + sum(relative) + d_k
+        if "w_q" in values:
+            d_model = int(values["w_q"].shape[-2])
+            return np.full(shape, 2 * (d_model + 1) + most)
+        if most > d_k or not of_products(spec):
+            return np.full(shape, most)
+        marks = {n: (np.asarray(inputs[n]) != 0).astype(float) for n in ("q", "k", "v", "x", "y") if n in inputs}
+        result = trace(spec, marks, Variant({**self.variant.steps}, values=self.variant.values), {"scores"})
+        return np.asarray(result["scores"]).astype(int)
 
     @cached_property
     def value_terms(self) -> int:
@@ -272,27 +292,3 @@ def float64_outputs(run: Callable[[Inputs], Sequence[object]], inputs: Inputs) -
     """Return the results of a computation in float64."""
     with np.errstate(all="ignore"):
         return [np.asarray(y, dtype=np.float64) for y in run(float64_inputs(inputs))]
-
-
-def _terms(spec: Attention, inputs: Inputs, values: Values, variant: Variant) -> np.ndarray:
-    """Count the products and sums that a monomial of each score passes; a product with zero is exact and not counted.
-
-    From q and k: one product and at most N − 1 sums, N the number of products that are not zero. Through projections
-    a monomial x_ia w_al w'_bl y_jb meets at most d_model and one for the bias on either side, and d_k, in any order in
-    which the sums over a, b, l are taken (so also for x (W_Q W_Kᵀ) yᵀ). Terms for distances: as many again, for their
-    own projection, and three for the sum of them.
-    """
-    first = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "scores")
-    shape, (d_k, d_s) = values["scores"].plain_shape, (int(values[n].plain_shape[-1]) for n in first.of[:2])
-    most = d_k + (d_s + 1 if spec.score != "dot" else 0)
-    relative = [int(a.shape[-2]) for n, a in inputs.items() if n in ("w_r", "w_pk", "w_pq")]
-    if spec.position is not None and not isinstance(spec.position, Alibi | Buckets):
-        most += 4 + sum(relative) + d_k
-    if "w_q" in values:
-        d_model = int(values["w_q"].shape[-2])
-        return np.full(shape, 2 * (d_model + 1) + most)
-    if most > d_k or not of_products(spec):
-        return np.full(shape, most)
-    marks = {n: (np.asarray(inputs[n]) != 0).astype(float) for n in ("q", "k", "v", "x", "y") if n in inputs}
-    result = trace(spec, marks, Variant({n: c for n, c in variant.steps.items()}, values=variant.values), {"scores"})
-    return np.asarray(result["scores"]).astype(int)

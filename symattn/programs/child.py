@@ -286,24 +286,23 @@ class Child(AbstractContextManager["Child"]):
                 self._next()
 
     def _reply(self, reply_of: Callable[[Process], Any]) -> Any:
-        """Return the contents of a reply within the limits, or a failure, after which there is no process."""
+        """Return the contents of a reply within the limits, or a failure, after which there is no process.
+
+        Raises the worker's error.
+        """
         self._process = self._process or Process()
         reply = reply_of(self._process)
         if isinstance(reply, Failure):
             self._gone()
             return reply
-        return _opened(*reply)
-
-
-def _opened(words: str, content: Any, text: str = "") -> Any:
-    """Return the contents of a reply, or raise the worker's error."""
-    if words == "done":
-        return content
-    if words == "defect":
-        raise RuntimeError(f"a call in the child process failed\n{content}")
-    error: SymattnError = content.__new__(content)  # not content(text): MissingExtra takes other arguments
-    error.args = (text,)
-    raise error
+        words, content, *text = reply
+        if words == "done":
+            return content
+        if words == "defect":
+            raise RuntimeError(f"a call in the child process failed\n{content}")
+        error: SymattnError = content.__new__(content)  # not content(text): MissingExtra takes other arguments
+        error.args = (*text,)
+        raise error
 
 
 # -- verified by its name ----------------------------------------------------------------------------------------------

@@ -292,7 +292,13 @@ def _collect(session: Session) -> None:
     subject.between(session, rng)
     _try_later(session, subject.later(), rng)
     session.progress("accuracy")
-    _search(session)
+    # fewer random inputs if faults are known, which these only help to name, or if residues have decided
+    few = max(session.examples // 4, min(power.LEAST, session.examples))
+    examples = few if session.known or session.settled else session.examples
+    for case in session.share(subject.random, subject.drawn(session, examples)):
+        if session.known >= subject.enough:
+            break
+        session.take(case)
     _climb(session, rng)
     _try_later(session, subject.last(), rng)
     for case in session.aside if session.known else ():  # the diagnosis rests on them
@@ -320,16 +326,6 @@ def _try_group(
         session.take(case)
         if session.domain != domain:
             return _try_group(session, name, group, rng, enough)
-
-
-def _search(session: Session) -> None:
-    """Try random inputs; fewer if faults are known, which these only help to name, or if residues have decided."""
-    few = max(session.examples // 4, min(power.LEAST, session.examples))
-    examples = few if session.known or session.settled else session.examples
-    for case in session.share(session.subject.random, session.subject.drawn(session, examples)):
-        if session.known >= session.subject.enough:
-            break
-        session.take(case)
 
 
 def _climb(session: Session, rng: np.random.Generator) -> None:

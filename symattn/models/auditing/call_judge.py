@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.formats import HALF
 from symattn.arrays.precision import Contract, Precision
-from symattn.bounds.judgement import Judgement, judge_output
+from symattn.bounds.judgement import judge_output
 from symattn.bounds.reference import canonical
 from symattn.bounds.sharp.limits import Stores
 from symattn.document.errors import SymattnError
@@ -81,9 +81,15 @@ def _of_others(
     cleaned = np.where(empty[..., None], 0.0, got)
     how = Stores.of(arithmetic, True, spec.capped) if factors is None else together(arithmetic)
     try:
-        return _call_judgement(judge_output(spec, inputs, cleaned, arithmetic, how, alpha, factors=factors))
+        judgement = judge_output(spec, inputs, cleaned, arithmetic, how, alpha, factors=factors)
     except SymattnError as error:
         return CallJudgement(np.nan, "unknown", str(error))
+    if judgement.measured is not None and not np.isfinite(judgement.measured.allowed).any():
+        return CallJudgement(np.nan, "unknown", "the bound says nothing about these inputs")
+    words = f"weighted means of the output: {judgement.mean.words}" if judgement.mean else ""
+    ratio = judgement.ratio if judgement.beyond else min(judgement.ratio, 1.0)
+    sure: Sure = "certified" if judgement.certain else "beyond rounding to nearest" if judgement.beyond else ""
+    return CallJudgement(ratio, sure, words, at=judgement.at[:-1])
 
 
 def output(setting: CallSetting) -> Floats:
@@ -98,15 +104,6 @@ def screened(setting: CallSetting, got: Floats, arithmetic: Precision) -> bool:
         off = np.abs(output(setting) - got)[~setting.empty()]
         size = np.abs(got[~setting.empty()]).max(initial=0.0)
     return bool(np.isfinite(off).all() and off.max(initial=0.0) <= _FAR * float(arithmetic.input.u) * (1 + size))
-
-
-def _call_judgement(judgement: Judgement) -> CallJudgement:
-    if judgement.measured is not None and not np.isfinite(judgement.measured.allowed).any():
-        return CallJudgement(np.nan, "unknown", "the bound says nothing about these inputs")
-    words = f"weighted means of the output: {judgement.mean.words}" if judgement.mean else ""
-    ratio = judgement.ratio if judgement.beyond else min(judgement.ratio, 1.0)
-    sure: Sure = "certified" if judgement.certain else "beyond rounding to nearest" if judgement.beyond else ""
-    return CallJudgement(ratio, sure, words, at=judgement.at[:-1])
 
 
 # -- which known mistake explains a wrong call, named only if exactly one does -----------------------------------------
@@ -152,7 +149,11 @@ def one_of(fitting: Sequence[str]) -> str:
 
 def hypotheses(right: CallSetting, masking: Masking | None) -> Iterator[Hypothesis]:
     """Yield known mistakes, the simplest first."""
-    yield from _of_scores(right)
+    if right.softcap is not None:
+        yield Hypothesis("the softcap is left out", replace(right, softcap=None))
+    for words, scale in scales(right, right.scale).items():
+        if abs(scale - right.scale) > 1e-6 * right.scale:
+            yield Hypothesis(words, replace(right, scale=scale))
     if right.sink is not None:
         yield Hypothesis("the sink is left out", replace(right, sink=None))
         yield Hypothesis(
@@ -170,14 +171,6 @@ def hypotheses(right: CallSetting, masking: Masking | None) -> Iterator[Hypothes
     elif right.allowed is not None:
         yield Hypothesis("the mask is ignored", right.with_mask(None))
         yield Hypothesis("the mask is inverted", right.with_mask(~right.allowed))
-
-
-def _of_scores(right: CallSetting) -> Iterator[Hypothesis]:
-    if right.softcap is not None:
-        yield Hypothesis("the softcap is left out", replace(right, softcap=None))
-    for words, scale in scales(right, right.scale).items():
-        if abs(scale - right.scale) > 1e-6 * right.scale:
-            yield Hypothesis(words, replace(right, scale=scale))
 
 
 def scales(setting: CallSetting, own: float) -> dict[str, float]:

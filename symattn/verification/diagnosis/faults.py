@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from symattn.bounds.called_target import same_bits
@@ -54,7 +55,9 @@ def _stale(session: Session) -> Fault | None:
 def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Fault]:
     for cause in explained:
         session.progress("smallest input")
-        telling = _telling(cause)
+        # the smallest case that shows the cause; for an unexplained wrong shape, a case with it
+        misshapen = [] if cause.mistakes else [r for r in cause.records if r.finding == "shape"]
+        telling = next(chain(misshapen, filter(cause.shows, cause.records)), cause.records[0])
         smallest = _smallest(session, telling, cause.shows if cause.shows(telling) else _anything)
         named = cause.sure and bool(cause.mistakes)
         step, words, message = _named(session, cause) if named else _unnamed(session, smallest, cause)
@@ -105,14 +108,6 @@ def _outputs(session: Session, smallest: CaseResult, cause: Cause[Any]) -> str:
     wrong = frozenset().union(*(r.wrong for r in cause.records))
     names = ", ".join(outputs[k] for k in sorted(wrong & among if among else wrong))
     return f"; wrong in {names}, shown in {outputs[smallest.where[0]]}"
-
-
-def _telling(cause: Cause[Any]) -> CaseResult:
-    """Return the smallest case that shows the cause; for an unexplained wrong shape, a case with it."""
-    misshapen = [r for r in cause.records if r.finding == "shape"]
-    if misshapen and not cause.mistakes:
-        return misshapen[0]
-    return next((r for r in cause.records if cause.shows(r)), cause.records[0])
 
 
 def _failing(session: Session) -> Iterator[Fault]:

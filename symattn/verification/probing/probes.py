@@ -141,24 +141,15 @@ def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         eights, rising = np.full((n, 1), 8.0), np.arange(n, dtype=float)[:, None]
         yield f"later keys score higher, n = {n}", maker.from_heads(eights, rising, np.eye(n), rng)
         yield f"values double, n = {n}", maker.from_heads(eights * 0, rising, 2.0**rising, rng)
-    yield from _high(maker, rng)
-
-
-def _high(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield one key so far above all others that their exponentials vanish, wrongly so if a mask forbids that key.
-
-    It is the last key, the first, and one between, so that masks of every kind forbid it to some query.
-    """
-    above = far(maker)
+    # One key so far above all others that their exponentials vanish, wrongly so if a mask forbids that key: the last,
+    # the first, and one between, so that masks of every kind forbid it to some query.
     for n_q, n_k in ((6, 6), (3, 6), (6, 6)):
         for place in (n_k - 1, 0, n_k // 2):
-            q, k = np.zeros((n_k if maker.square else n_q, 4)), np.zeros((n_k, 4))
-            q[:, 0], q[:, 1] = 16, 1
-            k[place, 0], k[:, 1] = above / 8, rng.permutation(n_k) - 2
-            yield (
-                f"key {place + 1} of {n_k} scores {above:g} above the others",
-                maker.from_heads(q, k, np.eye(n_k), rng),
-            )
+            queries, keys = np.zeros((n_k if maker.square else n_q, 4)), np.zeros((n_k, 4))
+            queries[:, 0], queries[:, 1] = 16, 1
+            keys[place, 0], keys[:, 1] = far(maker) / 8, rng.permutation(n_k) - 2
+            words = f"key {place + 1} of {n_k} scores {far(maker):g} above the others"
+            yield words, maker.from_heads(queries, keys, np.eye(n_k), rng)
 
 
 def far(maker: Maker) -> float:

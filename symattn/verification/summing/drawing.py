@@ -25,7 +25,10 @@ def picture(order: Order, command: str = "") -> Picture:
 def scene(order: Order, tree: Tree) -> Scene:
     """Draw the leaves in a row, and a node over s of n leaves at log(s)/log(n) of the height, amid its children."""
     drawn = Scene(f"The order in which {tree.n} {order.terms} are added", " ".join(order.words))
-    _tiles(drawn, order)
+    for part in _parts(order)[::2]:  # every second tile is shaded
+        start, end = _across(part[0], order.n) - 1, _across(part[-1], order.n) + 1
+        note = f"{order.terms} {part[0]} to {part[-1]}"
+        drawn.add(Box(start, _TOP, end - start, _FOOT - _TOP + 6, fill="tint", note=note))
     places: list[Point] = [(_across(leaf, tree.n), _FOOT) for leaf in range(tree.n)]
     for children, leaves in zip(tree.nodes, tree.subtrees, strict=True):
         x = sum(places[child][0] for child in children) / len(children)
@@ -49,14 +52,6 @@ def _across(leaf: int, n: int) -> float:
 def _parts(order: Order) -> list[list[int]]:
     """Return the tiles, if there are any."""
     return parts_of(order.reading) if order.reading and order.reading.way == "tiles" else []
-
-
-def _tiles(drawn: Scene, order: Order) -> None:
-    """Shade every second tile."""
-    for part in _parts(order)[::2]:
-        start, end = _across(part[0], order.n) - 1, _across(part[-1], order.n) + 1
-        note = f"{order.terms} {part[0]} to {part[-1]}"
-        drawn.add(Box(start, _TOP, end - start, _FOOT - _TOP + 6, fill="tint", note=note))
 
 
 def _numbers(drawn: Scene, order: Order, tree: Tree) -> float:

@@ -87,18 +87,13 @@ def _plain(tree: Tree) -> TreeReading | None:
             return TreeReading("pairs", tree.n)
         if tree == Tree.of(tree.n, (part for size in sizes for part in _strides(tree.n, tree.n // size))):
             return TreeReading("halves", tree.n)
-    return _loop(tree)
-
-
-def _loop(tree: Tree) -> TreeReading | None:
-    """Return the reading of one sum that grows by ``step`` terms at a time, perhaps fewer at the end, or None."""
-    grown = [sorted(result) for result in tree.subtrees]
-    sizes = [len(result) for result in grown]
-    steps = [b - a for a, b in pairwise(sizes)]
-    if len(set(steps[:-1])) > 1 or steps[-1] > steps[0] or steps[0] not in (sizes[0], sizes[0] - 1):
+    # one sum that grows by a number of terms at a time, perhaps fewer at the end
+    grown = [sorted(terms) for terms in tree.subtrees]
+    steps = [len(b) - len(a) for a, b in pairwise(grown)]
+    if len(set(steps[:-1])) > 1 or steps[-1] > steps[0] or steps[0] not in (len(grown[0]), len(grown[0]) - 1):
         return None
     leaves = list(range(tree.n))
-    if all(result == leaves[: len(result)] for result in grown):
+    if all(terms == leaves[: len(terms)] for terms in grown):
         return TreeReading("order", tree.n, steps[0])
     return TreeReading("reversed", tree.n, steps[0]) if all(f == leaves[-len(f) :] for f in grown) else None
 

@@ -101,20 +101,16 @@ def weigh(
     """Weigh every tolerance on every family of inputs. Raises ``InputError`` for float64."""
     if precision.input.name == "float64":
         raise InputError("float64: what a tolerance accepts is reported for narrower types; hint: --dtype float32")
-    return tuple(w for name in FAMILIES for w in _weighed(spec, precision, name, sizes, tolerances, seed))
-
-
-def _weighed(
-    spec: Attention, precision: Precision, family: str, sizes: Sizes, tolerances: Sequence[WeighedTolerance], seed: int
-) -> Iterator[Weighed]:
-    inputs = drawn(spec, precision, FAMILIES[family], sizes, seed)
-    right = judge.expected(spec, inputs, precision, lenient=True)
-    exact = right.near
-    wrong = [(m, y) for m, y in _wrong(spec, inputs, exact) if (right.ratios(y) > 1).any()]
-    got = legal(spec, inputs, precision)
-    for tolerance in tolerances:
-        accepted = tuple(m for m, y in wrong if tolerance.accepts(y, exact))
-        yield Weighed(tolerance, family, accepted, len(wrong), tolerance.needed(got, exact))
+    result: list[Weighed] = []
+    for family, entries in FAMILIES.items():
+        inputs = drawn(spec, precision, entries, sizes, seed)
+        right = judge.expected(spec, inputs, precision, lenient=True)
+        wrong = [(m, y) for m, y in _wrong(spec, inputs, right.near) if (right.ratios(y) > 1).any()]
+        got = legal(spec, inputs, precision)
+        for tolerance in tolerances:
+            accepted = tuple(m for m, y in wrong if tolerance.accepts(y, right.near))
+            result.append(Weighed(tolerance, family, accepted, len(wrong), tolerance.needed(got, right.near)))
+    return tuple(result)
 
 
 def drawn(
