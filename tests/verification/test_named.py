@@ -704,7 +704,7 @@ def test_steps_are_made_idle_by_numbers_that_the_format_holds() -> None:
 
     def run_case(case: Case) -> Any:
         called.append(case.inputs["sink"])
-        return SimpleNamespace(finding=None, outcome=SimpleNamespace(late=False), decisive=True)
+        return SimpleNamespace(finding=None, outcome=SimpleNamespace(late=False), decisive=True, parts=())
 
     precision, maker = Precision.of("bfloat16"), SimpleNamespace(admits=lambda inputs: True)
     session: Any = SimpleNamespace(

@@ -344,7 +344,7 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
     h, packed, bias = int(given.get("num_head") or given["num_heads"]), given["qkv_weight"], given["qkv_bias"]
     out = _again(x, given, h)
     wide, keep = _padded(x)
-    scaled = x.device.type == "cpu" or given.get("mask") is not None
+    scaled = _scaled(x, given.get("mask"))
     if scaled:  # by the operators of the fast path
         q, k, v = torch._transform_bias_rescale_qkv(torch.matmul(wide, packed.mT), bias, h)
     else:
@@ -395,6 +395,11 @@ def _padded(x: Tensor) -> tuple[Tensor, Tensor]:
     wide = x.to_padded_tensor(0.0)
     there = torch.arange(wide.shape[1], device=x.device) < lengths[:, None]
     return wide, there[:, None, None] & there[:, None, :, None]
+
+
+def _scaled(x: Tensor, mask: Tensor) -> bool:
+    """Return whether queries are scaled before they meet keys."""
+    return x.device.type == "cpu" or mask is not None
 
 
 def _unscaled(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Sequence[Tensor]:
