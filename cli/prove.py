@@ -145,7 +145,8 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     chosen = tuple(theorem for theorem, _ in gathered(names).values())
     chosen = chosen if search is None else matching(search, chosen)
     if not chosen:
-        raise InputError(f"no theorem mentions {search!r}; hint: fewer words, or symattn prove --list")
+        where = f" of {', '.join(names)}" if names else ""
+        raise InputError(f"no theorem{where} mentions {search!r}; hint: fewer words, or symattn prove --list")
     columns = headers("theorem", "says")
     blocks: list[Block] = []
     for topic in dict.fromkeys(t.topic for t in chosen):

@@ -159,7 +159,7 @@ def verify_trace(
         Verdict.FAULT if (faults := tuple(judged.faults())) else Verdict.NO_FAULT,
         Path(path).name,
         judged.precision.words,
-        f"{shapes}; {judged.looked} queries of each of {heads} heads",
+        f"{shapes}; {judged.looked} queries{f' of each of {heads} heads' if heads != 1 else ''}",
         0,
         faults,
         tuple(judged.checks()),

@@ -88,6 +88,8 @@ def test_a_defect_says_where_and_shows_its_traceback_when_asked(
         (("walk", "--step"), "symattn walk: Option '--step' requires an argument"),
         (("bound", "--inputs", "a.npz", "--seed", "0"), "seed is for a bound without inputs"),
         (("bound", "--inputs", "a.npz", "--compare"), "compare is for a bound without inputs"),
+        (("prove", "--search", "variance", "masks"), "no theorem of masks mentions 'variance'"),
+        (("prove", "--search", "xyzzy"), "no theorem mentions 'xyzzy'"),
         (("bound", "--tile", "x"), "'x' is not a valid integer"),
         (("verify", "a.py:f", "--array", "w_q=x"), "--array is for an ONNX model, and a.py:f is a function"),
         (("verify", "a.py:f", "--no-prove"), "--prove is for an ONNX model, and a.py:f is a function"),
