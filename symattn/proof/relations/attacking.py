@@ -191,7 +191,7 @@ class Attack:
         ends = np.cumsum([0, *lengths.values()]).tolist()
         self.places = {name: slice(a, b) for name, a, b in zip(lengths, ends, ends[1:], strict=False)}
         self.count = ends[-1]
-        self.worst: Any = np.empty((0, self.count))
+        self.worst: np.ndarray = np.empty((0, self.count))
         self.touched = False
 
     def points(self) -> Iterator[Placed]:
@@ -251,7 +251,7 @@ class Attack:
                     unseen = False
                     yield here if moved else self._nearer(rows[n], axes[n], bounds)
 
-    def _lowest(self, bounds: Sequence[Link]) -> tuple[Any, Any]:
+    def _lowest(self, bounds: Sequence[Link]) -> tuple[np.ndarray, np.ndarray]:
         """Return points, and the sides' difference there, from which no step along an entry brings the sides nearer."""
         steps = np.concatenate([np.zeros((1, self.count)), np.eye(self.count), -np.eye(self.count)])
         points, gaps = self.worst, np.empty(0)
@@ -270,7 +270,7 @@ class Attack:
             for x in world.given.get(name, ())
         )
 
-    def _touches(self, here: Placed, point: Any, axis: Any, bounds: Sequence[Link]) -> bool:
+    def _touches(self, here: Placed, point: np.ndarray, axis: np.ndarray, bounds: Sequence[Link]) -> bool:
         """Return whether the sides, in balls, are 10⁹ times as near to each other here as on both sides along the axis,
         and no strict condition and no sign is nearly violated."""
         little, strict = _BESIDE * (1 + np.abs(point)), [x for x in self.where if x.sign in "<>≠"]
@@ -280,7 +280,7 @@ class Attack:
         near = self._room(bounds, here)[1] < _BEYOND * min(beside)
         return near and self._room(strict, here)[0] > little.max()
 
-    def _nearer(self, point: Any, axes: Any, bounds: Sequence[Link]) -> Placed:
+    def _nearer(self, point: np.ndarray, axes: np.ndarray, bounds: Sequence[Link]) -> Placed:
         """Return the numbers at which larger − smaller is least in balls, near here, moved along the axes in turn."""
         every = [x for entries in self._placed(point).given.values() for x in entries]
 
@@ -307,7 +307,7 @@ class Attack:
                     ends += [(float(x.lower()), float(x.upper())) for x in gaps]
         return min(least for least, _ in ends), min(most for _, most in ends)
 
-    def _first(self) -> Any:
+    def _first(self) -> np.ndarray:
         """Return points at all scales, half of them with arrays that are near or multiples of each other."""
         random = self.random
         points = random.standard_normal((_POINTS, self.count))
@@ -323,7 +323,7 @@ class Attack:
             near[:, here] = factor * other + np.where(exact, 0, little)
         return points
 
-    def _moved(self, kept: Any) -> Any:
+    def _moved(self, kept: np.ndarray) -> Any:
         """Return new points near those that were kept, along their differences, or scaled."""
         random, (a, b, c) = self.random, kept[self.random.integers(len(kept), size=(3, _POINTS))]
         away = random.standard_normal(a.shape) * (random.random(a.shape) < random.choice((0.3, 1.0)))
@@ -332,7 +332,7 @@ class Attack:
         how = random.integers(3, size=(_POINTS, 1))
         return np.where(how == 0, a + sizes * away, np.where(how == 1, a + scaled / 4 * (b - c), a * scaled))
 
-    def _placed(self, point: Any, many: bool = False) -> Placed:
+    def _placed(self, point: np.ndarray, many: bool = False) -> Placed:
         declared, entries = self.compiled.declared, {}
         for name, here in self.places.items():
             least = 2.0**-20 if name in declared.positive else 0.0
@@ -340,7 +340,7 @@ class Attack:
             entries[name] = [*map(PointValues, signed)] if many else [*map(Fraction, signed.tolist())]
         return Placed(self.sizes, entries, self.seed, many)
 
-    def failures(self, points: Any, bounds: Sequence[Link] | None = None) -> Any:
+    def failures(self, points: np.ndarray, bounds: Sequence[Link] | None = None) -> np.ndarray:
         """Return by how much some bound fails at each point, relative to its sides, and as it is; −∞ where a condition
         is not met, or a side is not finite or nearly 0 like the other. Points that compare differently are read apart.
         """
@@ -359,7 +359,7 @@ class Attack:
                 break
         return result
 
-    def _read(self, points: Any, bounds: Sequence[Link]) -> Any:
+    def _read(self, points: np.ndarray, bounds: Sequence[Link]) -> np.ndarray:
         world, none = self._placed(points.T, True), np.full(len(points), -np.inf)
         ratios, gaps, met = none, none, np.full(len(points), True)
         for gap, scale in (x for link in bounds for x in self._gaps(link, world)):
