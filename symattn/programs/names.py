@@ -50,8 +50,8 @@ _SPELLINGS = {
     "doc_q": "doc_q q_segment_ids segment_ids_q",
     "doc_k": "doc_k kv_segment_ids k_segment_ids segment_ids_k",
     "drop": "drop dropout_mask",
-    "g_q": "g_q q_norm_weight q_layernorm_weight query_norm_weight q_gain",
-    "g_k": "g_k k_norm_weight k_layernorm_weight key_norm_weight k_gain",
+    "g_q": "g_q q_norm query_norm q_norm_weight q_layernorm_weight query_norm_weight q_gain",
+    "g_k": "g_k k_norm key_norm k_norm_weight k_layernorm_weight key_norm_weight k_gain",
     "w_in": "w_in in_proj_weight w_qkv qkv_weight c_attn_weight",
     "b_in": "b_in in_proj_bias b_qkv qkv_bias c_attn_bias",
 }
