@@ -41,7 +41,6 @@ _FEW = 30  # for a bound,
 _DEGREE = 200  # of a comparison in one letter or exponential; larger ones take minutes to factor
 _LINES, _STEPS = 3, 48  # and lines through some of them, with bisections to a change of sign
 _ALONG = (*(-(2.0**k) for k in range(14, -7, -1)), 0.0, *(2.0**k for k in range(-6, 15)))
-_NAMED = 6  # the largest number in a statement that is tried as the size of its only axis, and one more
 _in_floats = cache(partial(sympy.lambdify, modules="math"))  # of letters, an expression
 Constraint = tuple[str, Any]  # (relation, expression): the expression is "=", "≥" or ">" 0
 
@@ -206,14 +205,11 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
 
 
 def _sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, int]]:
-    """Yield sizes 1 and 2, and 3 for a single letter, or up to one beyond a small number that the statement names; for
-    three letters or more all equal; then ``branches``."""
+    """Yield sizes 1 and 2, and 3 for a single letter; for three letters or more all equal; then ``branches``."""
     sorts = declared.sorts()
     alike = ((n,) * len(sorts) for n in (1, 2))
     every = product((1, 2, 3)[: 4 - len(sorts)], repeat=len(sorts)) if len(sorts) < 3 else alike
     yield from (dict(zip(sorts, sizes, strict=True)) for sizes in every)
-    if len(sorts) == 1:
-        yield from ({sorts[0]: n} for n in range(4, 2 + max((n for n in brought.sizes if n <= _NAMED), default=2)))
     for sizes in brought.branches:
         if sum(Numbers(sizes).entry_counts(declared)) > _ENTRIES:
             raise Undecided(

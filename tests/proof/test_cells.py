@@ -36,12 +36,6 @@ def median(x: Any, y: Any, z: Any) -> Any:
     return xp(x).maximum(least(x, y), least(xp(x).maximum(x, y), z))
 
 
-def matching(x: Any) -> Any:
-    """The number of entries that are the squares of their positions."""
-    every = xp(x).arange(x.shape[0], dtype=x.dtype)
-    return xp(x).sum(xp(x).where(x == every * every, 0 * x + 1, 0 * x))
-
-
 FALSE: dict[str, tuple[Declared, Sides]] = {
     "one size": (VECTOR, lambda x, n: (unless(n == 37, x), x)),
     "a root of a polynomial in a size": (VECTOR, lambda x, n: (unless(n * n - 10 * n == 11, x), x)),
@@ -107,10 +101,6 @@ FALSE: dict[str, tuple[Declared, Sides]] = {
     ),
     "two comparisons that differ at a root": (ONE, lambda x: (strictly(x * x - 2), 1 - strictly(2 - x * x))),
     "two equations at once": (TWO, lambda x, y: (unless((7 * x == 41) & (x * y == 3), x), x)),
-    "one entry more than a number allows": (
-        VECTOR,
-        lambda x: (xp(x).maximum(matching(x) - 3, 0 * matching(x)), 0 * top(x)),
-    ),
     "weights that tie": (TWO, lambda x, y: (unless(xp(x).exp(x) == xp(x).exp(y + 9), x), x)),
 }
 
@@ -128,7 +118,6 @@ TRUE: dict[str, tuple[Declared, Sides]] = {
     "the cell is empty": (TWO, lambda x, y: (relu(x - y) * relu(y - x - 1), 0 * x)),
     "a remainder changes nothing": (VECTOR, lambda x, n: (x + 2 - 1 if n % 16 == 5 else x + 1, x + 1)),
     "both sides branch alike": (VECTOR, lambda x, n: (unless(n == 37, x), unless(2 * n == 74, x))),
-    "no more entries than there are": (VECTOR, lambda x, n: (relu(matching(x) - n), 0 * top(x))),
     "products of signs": (TWO, lambda x, y: (abs_(x * y), abs_(x) * abs_(y))),
     "sorted": (VECTOR, lambda x: (xp(x).sum(xp(x).sort(x)), xp(x).sum(x))),
 }

@@ -80,7 +80,7 @@ def capped_by_logistic(q: Array, k: Array, v: Array, softcap: float) -> Array:
 
 @right("capped and causal, the cap before the mask", spec=_CAP_CAUSAL, at=_WIDE)
 def capped_then_masked(q: Array, k: Array, v: Array) -> Array:
-    s = 5 * np.tanh(q @ k.T / np.float32(5 * math.sqrt(q.shape[-1])))
+    s = 5 * np.tanh(q @ k.T / q.dtype.type(5 * math.sqrt(q.shape[-1])))
     rows, cols = np.indices(s.shape)
     s[cols > rows + s.shape[1] - s.shape[0]] = -np.inf
     return softmax(s) @ v

@@ -134,7 +134,7 @@ def makings() -> Iterator[Making]:
     for name in examples():
         yield f"walk {name}", partial(_walked, name), tuple(f"symattn.{room}" for room in rooms)
     for told in CLAIMS:
-        rooms = ("", ".equality", ".expressions", ".measures", ".reading")
+        rooms = ("", ".expressions", ".measures", ".reading")
         yield f"claim {told[0]}", partial(claim, *told), tuple(f"symattn.derivations.claims{room}" for room in rooms)
     rooms = ("bounds.formula", "verification.tolerances.bound_document")
     for told in ({"n": 256}, {"n": 64, "dtype": "bfloat16", "tile": 16}):

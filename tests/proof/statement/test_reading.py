@@ -76,7 +76,7 @@ REFUSED: list[tuple[Node, str]] = [
     (equals(Transposed(s), s), "a row"),
     (equals(s, t), "one side is a number"),
     (relation(name("s", "j"), "∈", 1), "the sign"),
-    (equals(name("s", 3), 0), "false|IndexError|refuse"),
+    (equals(name("s", 3), 0), "false|an entry is missing|refuse"),
     (relation(e**t, "≤", e ** (2 * t)), "false"),
     (equals(t / (t - t), 1), "Zero|zero"),
     (call("softmax", s), "no relation"),
