@@ -114,9 +114,10 @@ def explained(sample: BitSample, left: float, others: Iterable[BitSample] = ()) 
     if not fits:
         return None
     first, share = fits[0]
-    alike = (s.mistake for s, _ in fits if s.family is None and distance.are_alike(s, first))
+    alike = tuple(s.mistake for s, _ in fits if s.family is None and distance.are_alike(s, first))
+    alike = tuple(m for m in alike if not m.general) or alike  # an operation on an array repeats a mistake of a step
     causes: list[str] = []
-    for mistake in plainest(tuple(alike)) or (first.mistake,):
+    for mistake in plainest(alike) or (first.mistake,):
         if not mistake.cause.startswith(tuple(causes)):  # else it says the same, and more
             causes.append(mistake.cause)
     return replace(first.mistake, cause="; or ".join(causes[:_NAMED])), share
