@@ -98,9 +98,9 @@ def weights(values: list[str]) -> Document:
     row = list(map(number, texts))
     total = sum(row, Quotient.of(0))
     negative = [x for x in row if x.sign() < 0]
-    small = any(x.is_zero() and half_unit(typed) for x, typed in zip(row, texts, strict=True))
-    zeros = [j for j, (x, typed) in enumerate(zip(row, texts, strict=True), 1) if x.is_zero() and not half_unit(typed)]
-    result = rounded_example(texts, row) if total != 1 or small else []
+    every_zero = [j for j, x in enumerate(row, 1) if x.is_zero()]
+    zeros = [j for j in every_zero if not half_unit(texts[j - 1])]  # others may be small weights
+    result = rounded_example(texts, row) if total != 1 or zeros != every_zero else []
     holds = not negative and (total == 1 or bool(result))
     verdict, evidence = ("possible" if result else "true", _CHECKED) if holds else ("false", _REFUTED)
     if result:

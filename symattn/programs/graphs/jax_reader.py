@@ -323,7 +323,6 @@ class _JaxprReader:
         options = {k: v for k, v in equation.params.items() if k != "interpret"}
         avals = [import_jax().ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
         closed = _jaxpr(f"the kernel {options['name']}", partial(pallas_call_hlo_interpret, **options), avals)
-        closed = closed.replace()
         outside, self._kernel = self._kernel, True
         result = self.inlined(closed, operands)
         self._kernel = outside

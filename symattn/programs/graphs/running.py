@@ -211,8 +211,8 @@ def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value,
     """
     if not isinstance(like, Context):
         context = Context(like)
-        has_tiles = any("body" in node.attributes for node in graph.nodes)
-        with lighter(context.kind) if has_tiles else nullcontext():
+        has_loops = any("body" in node.attributes for node in graph.nodes)
+        with lighter(context.kind) if has_loops else nullcontext():
             return run(graph, inputs, context)
     values: dict[str, Value] = {**graph.constants, **inputs}
     used = graph.used

@@ -78,12 +78,12 @@ class Context:
         return 1 / result if inverse else result
 
 
-_LIGHTER = 16  # arrays of tiles that count as one
+_LIGHTER = 16  # arrays of a loop over tiles that count as one
 
 
 @contextmanager
 def lighter(kind: Any) -> Iterator[None]:
-    """Count the many arrays of tiles as less work than the few of a function that has no tiles."""
+    """Count the many small arrays of a loop over tiles as less work than the few of a function without loops."""
     field = getattr(kind, "field", None)
     if field is None:
         yield

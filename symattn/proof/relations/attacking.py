@@ -217,21 +217,13 @@ class Attack:
     def meetings(self, strict: bool) -> Iterator[Placed]:
         """Yield numbers at which the sides of a bound may be equal, or fail by little: those along one entry at which
         they come nearest, as they are or, if it or its square is about a simple fraction, at this fraction; the other
-        entries are rounded."""
+        entries are rounded. Then those at which they come nearest if all entries are moved."""
         bounds = [x for x in self.bounds if (x.sign in "<>≠") == strict]
         if not bounds or self.compiled.declared.units:
             return
-        rounded = [np.round(self.worst * q) / q for q in _ROUNDED]
-        whole, rows = np.array([self.worst] * len(rounded)), np.array(rounded)
-        axis = np.eye(self.count, dtype=bool)[:: 1 + self.count // _ENTRIES]
-        rows = np.where(axis, whole[:, :, None], rows[:, :, None]).reshape(-1, self.count)
-        axes, gaps = np.tile(axis, (len(rows) // max(len(axis), 1), 1)), np.empty(0)
-        for width in _WIDTHS:
-            tried = rows[:, None] + width * _STEPS[:, None] * axes[:, None]
-            every = self.failures(tried.reshape(-1, self.count), bounds)[1].reshape(len(rows), len(_STEPS))
-            rows, gaps = tried[np.arange(len(rows)), np.argmax(every, axis=1)], every.max(axis=1, initial=-np.inf)
+        rows, axes, gaps = self._nearest_along_axes(bounds)
         if 1 < self.count <= _ENTRIES and len(self.worst):
-            lowest, least = self._lowest(bounds)
+            lowest, least = self._nearest_of_all(bounds)
             rows, gaps = np.concatenate([rows, lowest]), np.concatenate([gaps, least])
             axes = np.concatenate([axes, np.full(lowest.shape, True)])
         different, unseen = np.unique(np.round(rows, 6), axis=0, return_index=True)[1], True
@@ -251,15 +243,30 @@ class Attack:
                     unseen = False
                     yield here if moved else self._nearer(rows[n], axes[n], bounds)
 
-    def _lowest(self, bounds: Sequence[Link]) -> tuple[np.ndarray, np.ndarray]:
+    def _nearest_along_axes(self, bounds: Sequence[Link]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return points at which the sides come nearest along one entry each, these entries, and the differences."""
+        rounded = [np.round(self.worst * q) / q for q in _ROUNDED]
+        whole, rows = np.array([self.worst] * len(rounded)), np.array(rounded)
+        axis = np.eye(self.count, dtype=bool)[:: 1 + self.count // _ENTRIES]
+        rows = np.where(axis, whole[:, :, None], rows[:, :, None]).reshape(-1, self.count)
+        axes, gaps = np.tile(axis, (len(rows) // max(len(axis), 1), 1)), np.empty(0)
+        for width in _WIDTHS:
+            rows, gaps = self._stepped(rows, width * _STEPS[:, None] * axes[:, None], bounds)
+        return rows, axes, gaps
+
+    def _nearest_of_all(self, bounds: Sequence[Link]) -> tuple[np.ndarray, np.ndarray]:
         """Return points, and the sides' difference there, from which no step along an entry brings the sides nearer."""
         steps = np.concatenate([np.zeros((1, self.count)), np.eye(self.count), -np.eye(self.count)])
         points, gaps = self.worst, np.empty(0)
         for width in np.repeat(_COMPASS, _TURNED):
-            tried = points[:, None] + width * steps
-            every = self.failures(tried.reshape(-1, self.count), bounds)[1].reshape(len(points), len(steps))
-            points, gaps = tried[np.arange(len(points)), np.argmax(every, axis=1)], every.max(axis=1, initial=-np.inf)
+            points, gaps = self._stepped(points, width * steps, bounds)
         return points, gaps
+
+    def _stepped(self, points: np.ndarray, steps: np.ndarray, bounds: Sequence[Link]) -> tuple[np.ndarray, np.ndarray]:
+        """Move each point by the step that brings the sides nearest to each other; return their differences, too."""
+        tried = points[:, None] + steps
+        every = self.failures(tried.reshape(-1, self.count), bounds)[1].reshape(tried.shape[:2])
+        return tried[np.arange(len(points)), np.argmax(every, axis=1)], every.max(axis=1, initial=-np.inf)
 
     def is_declared(self, world: Placed) -> bool:
         """Return whether entries that are declared positive or nonnegative are; rounding may have changed that."""
