@@ -24,7 +24,7 @@ from symattn.document import files
 from symattn.document.codec import changed_fields, record
 from symattn.document.errors import InputError, perhaps
 from symattn.faults.table import SPECIFICATIONS, TABLE, PublicReport
-from symattn.verification.probing.search import FAMILIES
+from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.rules import known
 
 Array = np.ndarray

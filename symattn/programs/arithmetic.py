@@ -24,11 +24,9 @@ from symattn.verification.arithmetic.answer import Answer
 from symattn.verification.arithmetic.bits_of_a_call import tried
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.engine import SEED
-from symattn.verification.summing import norming
-from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import Order, ordered
-from symattn.verification.summing.summed_attention import KEYS, order, scores
-from symattn.verification.summing.tree import NoTree
+from symattn.verification.summing.summed_attention import KEYS, norm_order, order, scores
+from symattn.verification.summing.tree import NoTree, TermNumbers, TermSum
 
 Spec = Attention | LayerNorm | RMSNorm
 DTYPES = (*HALF, "float32", "float64")
@@ -114,7 +112,7 @@ def _answer(function: Function | str, spec: Spec, how: Options, keys: int) -> An
     dtype = how.precision.input.name
     with how.opened(function, spec) as runner:
         if not isinstance(spec, Attention):
-            return Answer(runner.describe(), None, norming.order(runner, spec, dtype, keys))
+            return Answer(runner.describe(), None, norm_order(runner, spec, dtype, keys))
         session = how.session(runner, spec)
         trial = tried(session, taken=False) if dtype in HALF else None
         if trial is None and dtype in HALF:

@@ -22,8 +22,7 @@ from symattn.document import codec, errors
 from symattn.verification import power, reduce
 from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.probing import behaviour, hints, numbers
-from symattn.verification.probing.probes import GROUPS, Group, batches
-from symattn.verification.probing.search import FAMILIES, altered, search
+from symattn.verification.probing.probes import FAMILIES, GROUPS, Group, altered, batches, search
 from symattn.verification.report import Counterexample, Fault, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
 
@@ -200,7 +199,7 @@ class OfAttention(Subject):
 
     def remembered(self, session: Session) -> Fault | None:
         """See ``conduct.earlier_used``."""
-        from symattn.verification.diagnosis.conduct import earlier_used
+        from symattn.verification.diagnosis.faults import earlier_used
 
         return earlier_used(session)
 

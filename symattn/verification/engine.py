@@ -26,7 +26,7 @@ from symattn.document.text import equal_sizes
 from symattn.verification import power
 from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
 from symattn.verification.power import Tried
-from symattn.verification.probing import hints, refusals, search
+from symattn.verification.probing import hints, probes, refusals
 from symattn.verification.report import Check, Fault, Report, Sought, StepPower
 from symattn.verification.subject import Cases, Subject
 
@@ -345,7 +345,7 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
 
     tried = (r for r in session.records if 0 < r.worst < 1 and r.case.size < subject.climbed)
     for judged in sorted(tried, key=lambda r: -r.worst)[: 1 if session.settled else _CLIMBS]:
-        search.climb(change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst)
+        probes.climb(change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst)
 
 
 def _with_note(report: Report, note: str) -> Report:

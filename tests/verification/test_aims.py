@@ -26,8 +26,7 @@ from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.attention import LATER, OfAttention
 from symattn.verification.engine import Session
 from symattn.verification.probing.numbers import edges
-from symattn.verification.probing.probes import GROUPS
-from symattn.verification.probing.search import altered, climb, search
+from symattn.verification.probing.probes import GROUPS, altered, climb, search
 from symattn.verification.reduce import reduce
 from symattn.verification.report import Sought
 from tests.verification.kernels import HALF, Array, kernel

@@ -30,7 +30,7 @@ from symattn.document.evidence import Grade, Verdict
 from symattn.verification.arithmetic import bits_of_a_call
 from symattn.verification.arithmetic.ranking import Pair, Ranking, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import BitSample
-from symattn.verification.probing.search import FAMILIES
+from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.rules import known
 from tests.verification.kernels import HALF, kernel
 

@@ -35,9 +35,8 @@ from symattn.programs import definitions
 from symattn.programs.verifying import requested
 from symattn.verification.definitions import definition_causes as definition_causes
 from symattn.verification.definitions import gradients
-from symattn.verification.definitions.definition_mistakes import of_fields
+from symattn.verification.definitions.definition_mistakes import explains, legal, of_fields
 from symattn.verification.definitions.definition_subject import Definition, Input
-from symattn.verification.definitions.judging import explains, legal
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.diagnosis import causes
 from symattn.verification.rules.rotating import tables_of

@@ -14,8 +14,8 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.judge import judge, of_attention
 from symattn.bounds.mistake import Mistake
 from symattn.programs.verify import verify
+from symattn.verification.diagnosis.blaming import affected
 from symattn.verification.diagnosis.coarser import form
-from symattn.verification.diagnosis.rows import affected
 from symattn.verification.rules import combined, known
 from tests.faults.programs import softmax as _softmax
 from tests.verification.naming import Array, Named, Program, faults, scores

@@ -30,8 +30,7 @@ from symattn.verification.attention import LATER
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.engine import Session
-from symattn.verification.probing.probes import GROUPS
-from symattn.verification.probing.search import altered, climb, search
+from symattn.verification.probing.probes import GROUPS, altered, climb, search
 from symattn.verification.reduce import reduce
 
 Array = Any

@@ -27,7 +27,7 @@ from symattn.testing import assert_close_to_exact
 from symattn.verification import effort, engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.effort import Effort, exhausted, for_finding
-from symattn.verification.probing import search
+from symattn.verification.probing import probes
 from symattn.verification.reduce import reduce
 from symattn.verification.tolerances import asked, tolerance
 from tests.faults.collection.every import chosen
@@ -247,7 +247,7 @@ def test_the_smallest_input_is_sought_by_a_number_of_trials() -> None:
 def _drawn(seed: int) -> list[tuple[str, dict[str, Any]]]:
     convention = target(UNSCALED, Request.of(Attention(), dtype="float32", layout="nd")).convention
     maker = Maker(Attention(), convention, Precision.of("float32"), Domain())
-    drawn = search.search(maker, seed, 20)
+    drawn = probes.search(maker, seed, 20)
     return [(title, {name: a.tolist() for name, a in inputs.items()}) for title, inputs in drawn]
 
 
@@ -267,7 +267,7 @@ def test_inputs_at_random_follow_from_the_seed_alone(request: pytest.FixtureRequ
     request.getfixturevalue("local_module")
     assert _drawn(3) == before
     assert _drawn(4) != before
-    assert {title for title, _ in before} == {f"{name} entries" for name in search.FAMILIES}
+    assert {title for title, _ in before} == {f"{name} entries" for name in probes.FAMILIES}
 
 
 def _told(report: Report) -> str:

@@ -24,7 +24,7 @@ from symattn.document.errors import InputError
 from symattn.programs.verify import verify
 from symattn.verification.probing.probes import small
 from symattn.verification.report import STEPS
-from symattn.verification.rules import combined, known, reading
+from symattn.verification.rules import combined, head_mistakes, known
 from symattn.verification.rules.families import families
 from tests.lanes import one_row_in
 
@@ -289,7 +289,7 @@ def test_a_causal_mask_left_out_beside_documents_is_named() -> None:
 @pytest.mark.parametrize("heads", [3, 4, 64])
 def test_each_head_may_read_the_factor_of_another_one(heads: int) -> None:
     spec, factors = Attention(heads=heads, scale="given"), np.arange(1.0, heads + 1)
-    every = reading.mistakes(spec, frozenset(["q", "k", "v", "scale"]))
+    every = head_mistakes.of_readings(spec, frozenset(["q", "k", "v", "scale"]))
     made = [m for m in every if "divided" not in m.cause and "of all heads" not in m.cause]
     read = [tuple(changed(spec, {"scale": factors}, m.variant)[1]["scale"]) for m in made]
     assert len(set(read)) == len(read) < 70

@@ -14,7 +14,7 @@ from symattn.arrays import kind
 from symattn.arrays.precision import Precision
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.streaming.by_tiles import by_tiles
-from symattn.verification.definitions.judging import expected
+from symattn.verification.definitions.definition_mistakes import expected
 from symattn.verification.definitions.norms import subject
 from tests.faults.collection.every import chosen
 from tests.faults.programs import collected

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from symattn.document.codec import record
-from symattn.verification.summing.asking import TermNumbers, TermSum
-from symattn.verification.summing.order import ordered, written
+from symattn.verification.summing.order import Width, ordered, widths, written
 from symattn.verification.summing.reading import TreeReading, common_parts, read
-from symattn.verification.summing.tree import NoTree, Tree, rebuilt
-from symattn.verification.summing.width import Width, widths
+from symattn.verification.summing.tree import NoTree, TermNumbers, TermSum, Tree, rebuilt
 from tests.verification.sums import ORDERS, Adding, back, halves, lanes, loop, pairs, split, tiles, tree_of
 
 Array = np.ndarray

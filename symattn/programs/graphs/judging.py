@@ -28,8 +28,8 @@ from symattn.programs.names import Function
 from symattn.programs.program import read
 from symattn.verification.arithmetic.suspects import BitSample, explained
 from symattn.verification.definitions.definition_mistakes import DefinitionMistake
+from symattn.verification.definitions.definition_mistakes import expected as expected_gradients
 from symattn.verification.definitions.gradients import WRT, Gradient, subject
-from symattn.verification.definitions.judging import expected as expected_gradients
 from symattn.verification.report import Check, Fault, Report
 from symattn.verification.semantics import Difference, IdentityResult, drawn, identity_test
 

@@ -18,7 +18,7 @@ from symattn.bounds.inputs import Array, Sizes
 from symattn.bounds.reference import Change, Values, Variant
 from symattn.verification.arithmetic.ranking import APART, FITS, Pair, Ranking, arithmetic, confirmed, nearest, pair
 from symattn.verification.arithmetic.suspects import BitSample, Suspect
-from symattn.verification.probing.search import FAMILIES
+from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.report import Arithmetic, Fault
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from symattn.bounds.sharp.limits import ALPHA, HYPOTHESIS, Floats, Stores
 from symattn.bounds.sharp.rows_in_float64 import applies
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, Refused
-from symattn.verification.probing.search import FAMILIES
+from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.report import Fault
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ import numpy as np
 from symattn.bounds import called_target, judge, reference
 from symattn.bounds.case_result import Case, CaseResult, Part, largest
 from symattn.verification.definitions import definition_mistakes
-from symattn.verification.definitions.definition_mistakes import DefinitionMistake, Numbered
+from symattn.verification.definitions.definition_mistakes import DefinitionMistake, Numbered, explains
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
-from symattn.verification.definitions.judging import explains
 from symattn.verification.diagnosis import outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys, sizes_of

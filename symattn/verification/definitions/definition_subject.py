@@ -23,7 +23,7 @@ from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
-from symattn.verification.definitions import judging
+from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.definition_mistakes import (
     Compute,
     DefinitionForm,
@@ -31,7 +31,7 @@ from symattn.verification.definitions.definition_mistakes import (
     Numbered,
 )
 from symattn.verification.power import LEAST, Mutation, powers
-from symattn.verification.probing import hints, search
+from symattn.verification.probing import hints, probes
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
 Numbers = Callable[[str, tuple[int, ...]], Array]  # from an input's name and shape
 Family = Callable[[Random], Numbers]  # a way of drawing the numbers of one case
-FAMILIES: dict[str, Family] = {name: search.FAMILIES[name] for name in ("integer", "normal", "sparse", "large")}
+FAMILIES: dict[str, Family] = {name: probes.FAMILIES[name] for name in ("integer", "normal", "sparse", "large")}
 
 
 #: The meaning of letters in a domain, unless a subject says otherwise.
@@ -315,7 +315,7 @@ class Definition(Subject):
 
     def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
         """Scale one array whose numbers are drawn by family, or change one row of it."""
-        changed = search.perturbed(inputs, self.free(inputs), rng)
+        changed = probes.perturbed(inputs, self.free(inputs), rng)
         return self.completed(
             session, {**inputs, **{n: session.precision.input.rounded(a) for n, a in changed.items()}}
         )
@@ -392,7 +392,7 @@ class Definition(Subject):
     # -- outputs -------------------------------------------------------------------------------------------------------
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
         """See ``judging``."""
-        return judging.legal(self, precision, inputs)
+        return definition_mistakes.legal(self, precision, inputs)
 
     def right(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs by the first way."""

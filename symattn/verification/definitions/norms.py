@@ -29,7 +29,7 @@ from symattn.bounds.extras import ENTRIES
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake
 from symattn.verification.definitions.definition_subject import Definition, Family, Input
-from symattn.verification.probing.search import integers, normal
+from symattn.verification.probing.probes import integers, normal
 from symattn.verification.rules import norms
 from symattn.verification.rules.norms import affine
 from symattn.verification.subject import Random

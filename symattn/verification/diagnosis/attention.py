@@ -19,10 +19,10 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, SCORES, Values, Variant, canonical, changed, trace
 from symattn.verification import report, rules
-from symattn.verification.diagnosis import effective_weights, fitted, outofrange, rows, screening
+from symattn.verification.diagnosis import blaming, effective_weights, fitted, outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, ComputedValues, best, is_finite, left
-from symattn.verification.probing.search import FAMILIES
+from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.rules import combined, operations, recording, softmaxes, tiling
 from symattn.verification.rules.families import families
 
@@ -114,7 +114,7 @@ class InAttention(Search[Mistake]):
 
     def seen(self, judged: CaseResult) -> CaseResult:
         """Return the case, with ``without_rows`` without its rows that have no key."""
-        return rows.without_empty_rows(judged) if self.without_rows else judged
+        return blaming.without_empty_rows(judged) if self.without_rows else judged
 
     def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
         """See ``Search``: a mistake that is judged in floats must leave little of the error."""
@@ -250,9 +250,9 @@ class InAttention(Search[Mistake]):
 
     def _behind_empty_rows(self) -> tuple[Cause[Any], ...]:
         """Return a mistake that explains all but the rows without any key, if these are wrong as well."""
-        records = [rows.without_empty_rows(r) for r in self.session.records]
+        records = [blaming.without_empty_rows(r) for r in self.session.records]
         wrong = by_size(r for r in records if r.finding in OF_VALUES)
-        symptom = rows.what_empty_rows_give(self.session.records)
+        symptom = blaming.what_empty_rows_give(self.session.records)
         if not symptom or not wrong:
             return ()
         right = by_size(r for r in records if r.finding is None)

@@ -22,7 +22,7 @@ from symattn.bounds.judge import holds, traced, union
 from symattn.bounds.reference import usual
 from symattn.bounds.storing import FORMATS
 from symattn.document.errors import Undecided
-from symattn.verification.probing.search import FAMILIES
+from symattn.verification.probing.probes import FAMILIES
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

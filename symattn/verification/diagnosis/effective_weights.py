@@ -19,7 +19,7 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import At, Mistake, in_steps
 from symattn.bounds.reference import canonical, trace
 from symattn.verification.diagnosis.fitted import plain
-from symattn.verification.probing.search import normal
+from symattn.verification.probing.probes import normal
 from symattn.verification.rules.families import fills
 from symattn.verification.rules.forbidding import added, allowed
 from symattn.verification.rules.predicates import Condition, Pairs, plainest

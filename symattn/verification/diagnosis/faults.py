@@ -1,19 +1,26 @@
-"""From judged cases to faults: the wrong step, the known mistake, and the smallest input that shows it."""
+"""From judged cases to faults: the wrong step, the known mistake, and the smallest input that shows it.
+
+Faults of conduct are another dtype, changed arguments, overwritten results, misread views, and different results for
+the same input, such as from dropout left on, uninitialised memory or random errors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from symattn.bounds.called_target import same_bits
+import numpy as np
+
+from symattn.bounds.called_target import Outcome, same_bits
 from symattn.bounds.case_result import UNFIT, Case, CaseResult
+from symattn.bounds.inputs import Sizes
 from symattn.verification.diagnosis.causes import Cause, causes
 from symattn.verification.diagnosis.conditions import separating
-from symattn.verification.diagnosis.conduct import conduct, misread, only_aliased, unsteady
+from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.reduce import Inputs, counterexample, reduce, shapes, shown
-from symattn.verification.report import STEPS, Fault
+from symattn.verification.report import STEPS, Counterexample, Fault
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -148,3 +155,143 @@ def _smallest(session: Session, judged: CaseResult, shows: Callable[[CaseResult]
 
     reduce(dict(judged.case.inputs), fails, subject.axes(judged.case.inputs), session.domain)
     return best[0]
+
+
+def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Counterexample]) -> Iterator[Fault]:
+    """Yield a fault for each kind of misconduct among judged cases, at the smallest case; ``wanted`` is the dtype of
+    the inputs."""
+    wrong = any(r.finding in ("values", "not finite") for r in records) and only_aliased(records)
+    aliased = "; where one array is passed for several of them the output is wrong" * wrong
+    result: dict[str, tuple[str, Callable[[Any], str], Callable[[Any], str]]] = {
+        "dtype": (
+            "output",
+            lambda r: f"the output is returned as {r.outcome.dtype}",
+            lambda r: f"returns {r.outcome.dtype} for {wanted} inputs",
+        ),
+        "mutates": (
+            "call",
+            lambda r: f"the argument {', '.join(r.outcome.mutated)} is changed in place",
+            lambda r: f"changes its argument {', '.join(r.outcome.mutated)}" + aliased,
+        ),
+        "overwrites": (
+            "call",
+            lambda r: "a later call overwrites the array that an earlier one has returned",
+            lambda r: "a later call changes the array that an earlier one has returned",
+        ),
+    }
+    for finding, (step, cause, words) in result.items():
+        judged = min((r for r in records if r.finding == finding), key=lambda r: r.case.size, default=None)
+        if judged is not None:
+            yield Fault(step, cause(judged), words(judged), shown(judged))
+
+
+def only_aliased(records: Sequence[Any]) -> bool:
+    """Return whether arguments are changed, and values are wrong only if one array is passed for several of them."""
+    wrong = [r for r in records if r.finding in ("values", "not finite")]
+    return any(r.finding == "mutates" for r in records) and all(r.case.memory == "shared" for r in wrong)
+
+
+def misread(records: Sequence[Any], shown: Callable[[Any], Counterexample]) -> Fault | None:
+    """Return the fault if only arrays that are not contiguous in memory give wrong results."""
+    wrong = [r for r in records if r.finding in ("values", "not finite")]
+    if not wrong or any(r.case.memory in ("contiguous", "shared") for r in wrong):
+        return None
+    cause = "arrays are read as if they were contiguous in memory"
+    views = ", ".join(dict.fromkeys(r.case.name for r in wrong))
+    return Fault(
+        "call", cause, f"{cause}: the same numbers are right otherwise, and wrong for {views}", shown(wrong[0])
+    )
+
+
+_AGAIN = 4  # of the smallest wrong cases, and of larger ones, that are called again: small ones hide random errors
+
+
+def unsteady(session: Session) -> Fault | None:
+    """Return the fault of different results for the same input, beyond the bound, or of errors in some calls only.
+
+    One call then says nothing of the next, so nothing else is diagnosed.
+    """
+    failed = [r for r in session.records if r.finding in ("values", "not finite", "raises")]
+    failed.sort(key=lambda r: r.case.size)
+    for judged in (*failed[:_AGAIN], *failed[_AGAIN :: max(1, len(failed) // _AGAIN)]):
+        for _ in range(2):
+            words = _difference(judged, session.call(judged.case))
+            if words:
+                message = f"gives different results for the same input: {words}"
+                return Fault("call", "different results for the same input", message, shown(session.subject, judged))
+    return None
+
+
+def _difference(once: CaseResult, second: Outcome) -> str:
+    """Describe the difference of two calls; empty if both are the same up to legal orders of summation."""
+    first = once.outcome
+    if second.late:
+        return ""
+    if (first.error is None) != (second.error is None):
+        return f"one call gives an array, another {first.error or second.error}"
+    if second.error is not None or (same_bits(first, second) and not second.others):
+        return ""
+    arrays = zip((first.output, *first.others), (second.output, *second.others), once.parts, strict=False)
+    for a, b, part in arrays:
+        allowed = part.expected.allowed
+        if a is None or b is None or a.shape != b.shape or a.size != allowed.size:
+            continue
+        with np.errstate(invalid="ignore"):
+            apart = (np.abs(a - b) > 2 * allowed.reshape(a.shape)) | (np.isfinite(a) != np.isfinite(b))
+        if apart.any():
+            at = tuple(int(i) for i in np.argwhere(apart)[0])
+            index = ", ".join(str(i + 1) for i in at)
+            return f"output {index} is {a[at]:.9g} at one call and {b[at]:.9g} at another"
+    return ""
+
+
+# -- functions that reuse arrays of an earlier call: positions, tables or masks stored by length alone -----------------
+# Each round takes lengths that no call had before, and calls three times: with them, with another number of keys, and
+# with the first ones again and other numbers. If every first call is right and in every round a later one is wrong, the
+# earlier calls are to blame, and not a length: the two numbers of keys come first in turn.
+_ROUNDS, _LEAST = 6, 4
+_SHORTEST, _LONGEST = 5, 120  # lengths
+
+
+def earlier_used(session: Session) -> Fault | None:
+    """Return the fault, if the calls show it."""
+    later: list[CaseResult] = []
+    for first, rest in _rounds(session):
+        wrong = [r for r in rest if r.finding in ("values", "not finite", "shape", "raises")]
+        if first.finding is not None or not first.decisive or not wrong:
+            return None
+        later.append(wrong[0])
+    if len(later) < _LEAST:
+        return None
+    message = (
+        f"a result of an earlier call is reused: for new lengths, all {len(later)} first calls are right, "
+        "and in each of them a later call with other numbers or another number of keys is wrong"
+    )
+    return Fault(
+        _blamed(session, later), "a result of an earlier call is reused", message, shown(session.subject, later[0])
+    )
+
+
+def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
+    rng = np.random.default_rng((session.seed, 4))
+    step = session.domain.multiple_of
+    most = min(_LONGEST, session.domain.max_tokens)
+    unused = [n for n in range(-(-_SHORTEST // step) * step, most + 1, step) if n not in session.lengths]
+    entries = FAMILIES["normal"](rng)
+    for number in range(min(_ROUNDS, len(unused) // 3)):
+        n, few, many = unused[3 * number : 3 * number + 3]
+        order = (few, many, few) if number % 2 else (many, few, many)
+        called = (
+            session.run_case(Case("earlier calls", "", session.maker.make(Sizes(n, n_k, 4, 3), entries, rng)))
+            for n_k in order
+        )
+        yield next(called), list(called)
+
+
+def _blamed(session: Session, later: list[CaseResult]) -> str:
+    """Return the step to blame: if all scores are 0, positions have no effect, but masks do."""
+    idle = [{n: np.zeros_like(a) if n in ("q", "w_q") else a for n, a in r.case.inputs.items()} for r in later]
+    wrong = any(session.run_case(Case("earlier calls", "", given)).finding is not None for given in idle)
+    if wrong:
+        return "mask" if session.spec.masks_anything else "call"
+    return "position" if session.spec.position is not None else "call"

@@ -15,7 +15,7 @@ from symattn.bounds.case_result import Case
 from symattn.bounds.inputs import Maker
 from symattn.document.evidence import Evidence, Grade
 from symattn.verification import report
-from symattn.verification.probing import search
+from symattn.verification.probing import probes
 from symattn.verification.probing.probes import small
 from symattn.verification.semantics import OUTSIDE
 
@@ -47,7 +47,7 @@ def cases(found: IdentityResult | None, maker: Maker, rng: np.random.Generator) 
     for _ in range(_TRIES):
         yield Case("shapes", f"where residues differ, {sizes.n_q} × {sizes.n_k}", maker.make(sizes, small(rng), rng))
     for name in ("normal", "large"):
-        result = maker.make(sizes, search.FAMILIES[name](rng), rng)
+        result = maker.make(sizes, probes.FAMILIES[name](rng), rng)
         yield Case("shapes", f"where residues differ, {name} entries", result)
 
 

@@ -11,14 +11,11 @@ from symattn.bounds.mistake import Mistake, where_scaled
 from symattn.bounds.reference import Change, Variant
 from symattn.verification.report import STEPS
 from symattn.verification.rules import (
-    distance_mistakes,
     forbidding,
     head_mistakes,
-    labels,
     masking,
     norms,
     operators,
-    reading,
     rotating,
     scoring,
     softmaxes,
@@ -34,12 +31,12 @@ def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield from norms.mistakes(spec, names)
     yield from steps.in_other_fields(spec)
     yield from rotating.mistakes(spec)
-    yield from reading.mistakes(spec, names)
+    yield from head_mistakes.of_readings(spec, names)
     yield from scoring.mistakes(spec)
-    yield from distance_mistakes.mistakes(spec)
+    yield from scoring.of_distances(spec)
     yield from (where_scaled(spec, m) for m in steps.mistakes(spec))
     yield from forbidding.mistakes(spec)
-    yield from labels.mistakes(spec, names)
+    yield from forbidding.of_labels(spec, names)
     yield from softmaxes.mistakes(spec)
     yield from tiling.mistakes(spec)
     yield from tiling.of_other_tiles(spec, names)

@@ -17,7 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Mistake, change, not_scaled, scaled_by_one
 from symattn.bounds.reference import Variant
-from symattn.verification.rules import distance_mistakes, forbidding, norms, reading, rotating, softmaxes
+from symattn.verification.rules import forbidding, head_mistakes, norms, rotating, scoring, softmaxes
 from symattn.verification.rules.steps import times
 
 
@@ -97,7 +97,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         yield MistakeFamily("bias", of, ("positioned",), times, _HUNDRED)
     if isinstance(position, Alibi):
         words = "linear biases do not grow beyond the distance {}"
-        yield MistakeFamily("bias", words, ("positioned",), distance_mistakes.up_to, _logarithmic(1, 512, 40))
+        yield MistakeFamily("bias", words, ("positioned",), scoring.up_to, _logarithmic(1, 512, 40))
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
         rotated = ("q_rotated", "k_rotated")
         yield MistakeFamily(
@@ -112,7 +112,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     if spec.qk_norm in ("rms", "layer"):
         normed = ("q_normed", "k_normed")
         yield MistakeFamily("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))
-    for name, (step, noun, _) in reading.NUMBERS.items():
+    for name, (step, noun, _) in head_mistakes.NUMBERS.items():
         if NEEDED[name](spec):
             yield MistakeFamily(step, f"{noun} is cut off above {{}}", (), times, _HUNDRED, limit=(name, np.minimum))
             yield MistakeFamily(step, f"{noun} is cut off below {{}}", (), times, _HUNDRED, limit=(name, np.maximum))

@@ -1,19 +1,28 @@
 """Mistakes in scores: other arrays or fewer columns multiplied, a part of a cosine or a distance; scaled by powers of
-sizes, or divided by the lengths of queries and keys."""
+sizes, or divided by the lengths of queries and keys; biases by other slopes, distances or buckets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
-from math import ceil, floor, sqrt
+from itertools import product
+from math import ceil, floor, log, sqrt
 from typing import Any
+
+import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import norms, scores
+from symattn.attention.constants import made_wide
+from symattn.attention.positions import relative, rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_steps, not_scaled, root, step, where_scaled
+from symattn.verification.rules import head_mistakes
+from symattn.verification.rules.tiling import Taken, other_tiles
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
@@ -150,3 +159,178 @@ def _by_length(role: str, besides: bool, at: At) -> Any:
     xp = namespace_of(x)
     length = xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))
     return s / (length if role == "q" else length.mT)
+
+
+def of_distances(spec: Attention) -> Iterator[Mistake]:
+    """Yield mistakes in linear biases and in buckets."""
+    if isinstance(spec.position, Alibi):
+        for words, exponents in _other_slopes(spec.heads) if spec.position.slopes == "computed" else ():
+            yield in_steps("bias", words, slopes=partial(_slopes, exponents))
+        for words, wrong in _LINEAR.items():
+            if spec.position.two_sided or "absolute" not in words:
+                yield in_steps("bias", words, positioned=wrong)
+    for words, where, taken in other_tiles() if isinstance(spec.position, Alibi | Buckets) else ():
+        yield in_steps("bias", f"distances of keys are {words} ({where})", positioned=partial(_read_elsewhere, taken))
+    if isinstance(spec.position, Buckets):
+        for words, index in _indices(spec.position):
+            yield in_steps("bias", words, positioned=partial(_bucketed, index, False))
+        words = "distances of buckets are counted from the other corner"
+        yield in_steps("bias", words, positioned=partial(_bucketed, _t5, True))
+
+
+def _read_elsewhere(taken: Taken, at: At) -> Any:
+    """Return the scores with the biases of keys in other places."""
+    return at.first + (at.right() - at.first)[..., taken(int(at.first.shape[-1]))]
+
+
+def _ahead(at: At, other: bool = False) -> Any:
+    """Return j − i for every query and key, counted from the right corner, or from the ``other`` one."""
+    return relative.ahead(at.first, _other_corner(at) if other else at.spec.alignment)
+
+
+def _other_corner(at: At) -> Any:
+    return "bottom-right" if at.spec.alignment == "top-left" else "top-left"
+
+
+# -- slopes ------------------------------------------------------------------------------------------------------------
+Exponents = list[Any]
+#: Whole exponents in place of t = 1, 2, …, h, numbers of heads in place of h, and numbers in place of 8.
+_STARTS = {"t": 1, "(t − 1)": 0, "(t + 1)": 2}
+_COUNTS: dict[str, Callable[[int], int]] = {
+    "h)": lambda h: h, "(h + 1))": lambda h: h + 1, "(h − 1))": lambda h: max(h - 1, 1),
+    "m), m the next power of two of heads": lambda h: 1 << (h - 1).bit_length(),
+    "m), m the power of two below the number of heads": lambda h: 1 << (h.bit_length() - 1),
+}  # fmt: skip
+
+
+def _other_slopes(h: int) -> Iterator[tuple[str, Exponents]]:
+    """Yield wrong exponents e of slopes 2^(−e) of h heads, each once: in other orders, and by other formulas."""
+    right: Exponents = [*relative.slope_exponents(h)]
+    known = {tuple(right)}
+    m = _COUNTS["m), m the power of two below the number of heads"](h)
+    between = [Fraction(4 * (t + 1), m) for t in range(2 * m)]
+    every: list[tuple[str, Exponents]] = [
+        ("slopes begin with 1: they are those of the head before", [e - right[0] for e in right]),
+        ("slopes are 1/2, 1/4, … for every number of heads", [Fraction(t + 1) for t in range(h)]),
+        ("slopes are in the order of their size", sorted(right)),
+        *((words.format(the="the slope", bare="slope"), [right[t] for t in places])
+          for words, places in head_mistakes.taken(h)),
+        ("slopes after those of a power of two of heads begin again", [right[t % m] for t in range(h)]),
+        ("slopes after those of a power of two of heads come first", [*right[m:], *right[:m]]),
+        *((f"slopes after those of a power of two of heads are {words} of twice as many", [*right[:m], *rest][:h])
+          for words, rest in (("the first ones", between), ("every second one, from the second on,", between[1::2]))),
+        *((f"slopes are 2^(−{total}{t}/{count}", [Fraction(total * (i + start), of(h)) for i in range(h)])
+          for (count, of), (t, start), total in product(_COUNTS.items(), _STARTS.items(), (8, 4, 16))),
+    ]  # fmt: skip
+    for words, exponents in every:
+        if (key := tuple(exponents)) not in known:
+            known.add(key)
+            yield words, exponents
+    yield "slopes are powers of e, not of 2", [*map(float, right)]
+
+
+def _slopes(exponents: Exponents, at: At) -> Any:
+    if isinstance(exponents[0], float):
+        return at.xp.exp(at.xp.stack([at.number(-e) for e in exponents]))
+    return made_wide(lambda wide: rotary.powers_of(2, [-e for e in exponents], wide), at.first)
+
+
+def _by(distance: Callable[[Any, Any], Any]) -> Wrong:
+    """Return scores with m f(j − i) added instead of −m |j − i|."""
+
+    def wrong(at: At) -> Any:
+        m = at.values["slopes"]
+        m = m[:, None, None] if at.spec.heads > 1 else m[:, None]
+        return at.first + m * distance(at.xp, at.xp.astype(_ahead(at), at.first.dtype))
+
+    return wrong
+
+
+def up_to(x: float, at: At) -> Any:
+    """Return scores with linear biases that do not grow beyond the distance x."""
+    return _by(lambda xp, far: -xp.minimum(xp.abs(far), at.number(x)))(at)
+
+
+_LINEAR: dict[str, Wrong] = {
+    "distances are counted from the other corner":
+        lambda at: relative.biased(at.first, at.values["slopes"], True, _other_corner(at)),
+    "linear biases use the square of the distance": _by(lambda xp, far: -far * far),
+    "linear biases use the root of the distance": _by(lambda xp, far: -xp.sqrt(xp.abs(far))),
+    "linear biases use the logarithm of 1 + the distance": _by(lambda xp, far: -xp.log(1 + xp.abs(far))),
+    "linear biases use the distance without its absolute value: keys ahead are favoured": _by(lambda xp, far: far),
+    "linear biases use the distance without its absolute value: keys behind are favoured": _by(lambda xp, far: -far),
+}  # fmt: skip
+
+
+# -- buckets -----------------------------------------------------------------------------------------------------------
+Index = Callable[[Any, Buckets], Any]  # bucket numbers from j − i
+
+
+def _bucketed(index: Index, other: bool, at: At) -> Array:
+    """Return the scores with the biases of other buckets."""
+    position: Any = at.spec.position
+    result = np.clip(np.asarray(index(_ahead(at, other), position)), 0, position.number - 1)
+    return relative.bucket_bias(at.first, at.values["b_rel"], result)
+
+
+def _t5(far: Any, position: Buckets, **other: Any) -> Any:
+    usual = {"buckets": position.number, "max_distance": position.max_distance, "bidirectional": position.bidirectional}
+    return relative.t5_bucket(far, **(usual | other))
+
+
+def _indices(buckets: Buckets) -> Iterator[tuple[str, Index]]:
+    yield from _OF_DISTANCES.items()
+    yield from ((words, partial(_sized, size)) for words, size in _OF_SIZES.items())
+    if buckets.bidirectional:
+        both: Index = lambda far, a: _t5(-np.abs(far), a, buckets=a.number // 2, bidirectional=False)  # noqa: E731
+        yield "keys ahead and keys behind share their buckets", both
+        words = "a query's own key is in the bucket of keys ahead"
+        yield words, lambda far, a: _t5(far, a) + a.number // 2 * (far == 0)
+    for n in (32, 64, 128, 256):
+        if buckets.max_distance != n:
+            yield f"the buckets end at the distance {n}", partial(_t5, max_distance=n)
+
+
+_OFF = "buckets are off by one: distances are one too"
+_OF_DISTANCES: dict[str, Index] = {
+    "the sign of the distance is flipped: i − j in place of j − i": lambda far, a: _t5(-far, a),
+    f"{_OFF} large": lambda far, a: _t5(far + 1, a),
+    f"{_OFF} small": lambda far, a: _t5(far - 1, a),
+    f"{_OFF} long on both sides": lambda far, a: _t5(far + np.sign(far) + (far == 0), a),
+}
+
+
+def _sized(size: Callable[[Any, int, Buckets], Any], far: Any, buckets: Buckets) -> Any:
+    """Return buckets by the size of the distance, those of keys ahead after the others."""
+    if not buckets.bidirectional:
+        return size(np.maximum(-far, 0), buckets.number, buckets)
+    half = buckets.number // 2
+    return size(np.abs(far), half, buckets) + half * (far > 0)
+
+
+def _one_on(n: Any, half: int, buckets: Buckets) -> Any:
+    """Return buckets with the wide ones moved on by one."""
+    size = _t5(-n, buckets, buckets=half, bidirectional=False)
+    return np.where(n < half // 2, size, np.minimum(size + 1, half - 1))
+
+
+def _by_logarithms(shift: int, up: bool, n: Any, half: int, buckets: Buckets) -> Any:
+    """Return buckets by their formula, with the first wide one shifted, or logarithms rounded up."""
+    exact = half // 2 + shift
+    scale = (half - exact) / log(buckets.max_distance / max(exact, 1))
+
+    def wide(x: int) -> int:
+        share = log(max(x, 1) / max(exact, 1)) * scale
+        return x if x < exact else min(exact + (ceil(share - 1e-12) if up else int(share + 1e-12)), half - 1)
+
+    return np.asarray([wide(x) for x in range(int(n.max(initial=0)) + 1)])[n]
+
+
+#: Wrong buckets, from the size of the distance, the number of buckets on one side, and the specification.
+_OF_SIZES: dict[str, Callable[[Any, int, Buckets], Any]] = {
+    "the first wide bucket begins 1 later": partial(_by_logarithms, 1, False),
+    "the first wide bucket begins 1 earlier": partial(_by_logarithms, -1, False),
+    "distances in wide buckets are one bucket too far": _one_on,
+    "logarithms are rounded up, not down, where buckets are wide": partial(_by_logarithms, 0, True),
+    "every distance has its own bucket, there are no wide ones": lambda n, half, a: np.minimum(n, half - 1),
+}

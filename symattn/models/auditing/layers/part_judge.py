@@ -21,9 +21,8 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.call_judge import NARROWER, one_of
 from symattn.models.auditing.setting import Floats
-from symattn.verification.definitions.definition_mistakes import DefinitionMistake
+from symattn.verification.definitions.definition_mistakes import DefinitionMistake, expected, explains, legal
 from symattn.verification.definitions.definition_subject import Definition
-from symattn.verification.definitions.judging import expected, explains, legal
 
 State = Literal["pass", "wrong", "cannot tell"]
 
