@@ -65,9 +65,11 @@ class Choice(_Choice):
         if value not in self.choices:
             from symattn.document.errors import near  # help imports nothing of symattn
             from symattn.document.keywords import format_name
+            from symattn.document.render import SUFFIXES
 
-            if format_name(str(value)) in self.choices:
-                return format_name(str(value))
+            name = SUFFIXES.get(f".{value}", format_name(str(value)))
+            if name in self.choices:
+                return name
 
             listed = ", ".join(self.choices)
             self.fail(f"{value!r} is not one of {listed}.{near(str(value), self.choices)}", param, ctx)

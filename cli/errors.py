@@ -89,6 +89,7 @@ def _refused_by_system(error: OSError) -> bool:
 
 def _usage(error: click.ClickException) -> str:
     from symattn.document.keywords import PICKED, TOLERANCES
+    from symattn.document.render import SUFFIXES
 
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "symattn"
@@ -98,8 +99,9 @@ def _usage(error: click.ClickException) -> str:
     if option in TOLERANCES:
         return f"{path}: {PICKED}"
     forms = next((p.type for p in context.command.params if p.name == "form"), None) if context else None
-    if option in getattr(forms, "choices", ()):
-        return f"{path}: there is no --{option}; write -f {option} (see {path} --help)"
+    form = SUFFIXES.get(f".{option}", option)
+    if form in getattr(forms, "choices", ()):
+        return f"{path}: there is no --{option}; write -f {form} (see {path} --help)"
     return f"{path}: {error.format_message().removesuffix('.')} (see {path} --help)"
 
 

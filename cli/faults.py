@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .choices import Whole
+from .choices import Choice, Whole
 from .errors import Status, say
 from .groups import Grouped
 from .output import Output, options
@@ -52,7 +52,7 @@ def show(name: str, output: Output) -> int:
 @click.option("-o", "--output", "path", metavar="FILE.npz", help="Write inputs and outputs to a NumPy file.")
 @click.option("--all", "every", is_flag=True, help="Say for every fault which rule finds it; takes minutes.")
 @click.option("--force", is_flag=True, help="Replace the file.")
-@click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", help="Form.")
+@click.option("-f", "--format", "form", type=Choice(("text", "markdown", "json")), default="text", help="Form.")
 def run(name: str | None, seed: int | None, path: str | None, every: bool, force: bool, form: str) -> int:
     """Say which rule finds the fault NAME: torch's default tolerances, twice the error of a baseline, or symattn's
     bound with the inputs of verify.

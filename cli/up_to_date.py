@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from html import unescape
 from pathlib import Path
 
+from symattn.attention.codec.json_text import decoded
 from symattn.document.errors import InputError
 from symattn.document.files import MARK
 from symattn.document.keywords import other_name
@@ -38,13 +38,13 @@ def check(path: Path) -> int:
     form = next((form for form, opening in _OPENINGS.items() if re.match(opening, text)), "text")
     if form == "coq":
         raise InputError(f"{path} is a file for Coq; hint: coqc checks it")
-    return main([*_words(_command(text, content, form), path), *_options(text, form, path), "--check", str(path)])
+    return main([*_words(_command(text, content, form, path), path), *_options(text, form, path), "--check", str(path)])
 
 
-def _command(text: str, content: bytes, form: str) -> str:
-    """Return the command that the document names; "" if it names none."""
+def _command(text: str, content: bytes, form: str, path: Path) -> str:
+    """Return the command that the document names; "" if it names none. Raises InputError for broken JSON."""
     if form == "json":
-        return str(json.loads(text).get("command", ""))
+        return str(decoded(content, str(path), exact=False).get("command", ""))
     if form == "pdf":
         return re.sub(r"\\(.)", r"\1", "".join(_PDF.findall(text)[:1]))
     if form == "png":

@@ -13,7 +13,7 @@ from typing import cast
 from symattn.document.codec import command
 from symattn.document.drawing.picture import Picture
 from symattn.document.drawing.scene import Scene
-from symattn.document.errors import InputError, named, perhaps
+from symattn.document.errors import InputError, among, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,7 @@ def draw(topic: str = "scaling", **parameters: object) -> Picture:
     """
     entries = names()
     if named("draw()", topic) not in entries:
-        hint = perhaps(topic, entries) or f"; known: {', '.join(entries)}"
-        raise InputError(f"unknown picture {topic!r}{hint}")
+        raise InputError(f"unknown picture {topic!r}{among(topic, entries)}")
     from symattn.derivations.parameters import checked
 
     arguments = checked(topic, entries[topic].parameters, parameters, "draw")

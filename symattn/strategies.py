@@ -32,6 +32,10 @@ Size = int | tuple[int, int] | None
 _TOKENS, _WIDTH = 12, 8  # the default largest sizes
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @answering
 def qkv(
     spec: Attention | None = None,

@@ -8,12 +8,12 @@ every implementation in the precision. Like ``assert``, both work without pytest
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from symattn.document.keywords import answering
+from symattn.document.keywords import answering, unknown
 
 if TYPE_CHECKING:  # imported by assertions only, so that a test run without any does not wait
     from symattn.arrays.array import Array
@@ -29,6 +29,10 @@ __all__ = ["EFFORTS", "AttentionFault", "assert_attention", "assert_close_to_exa
 EFFORTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {"quick": {"examples": 10}, "usual": {}, "thorough": {"examples": 1000, "budget": 1200.0}}
 )
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class AttentionFault(AssertionError):
@@ -91,6 +95,9 @@ def assert_attention(
     from symattn.programs.verifying import Options, check_function, verified
     from symattn.verification.case_codes import named
 
+    taken = ["precision", "domain", "baseline", *(f.name for f in fields(Options) if f.name not in ("dtype", "domain"))]
+    for word in set(options) - set(taken):
+        raise unknown("assert_attention", word, taken, of_attention=True)
     try:
         check_function(fn)
         report = verified(fn, spec, Options(dtype=precision, domain=domain, **{**settings.options, **options}))

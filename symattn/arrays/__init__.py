@@ -11,7 +11,7 @@ from typing import Any
 
 from symattn.arrays import plain
 from symattn.arrays.formats import FORMATS
-from symattn.document.errors import InputError, named
+from symattn.document.errors import InputError, among, named
 from symattn.document.keywords import format_name
 
 FLOATING = FORMATS
@@ -24,7 +24,7 @@ def kind(name: str) -> Any:
     >>> kind("exact").lift([[1, "1/2"]]) / 3
     exact([[1/3, 1/6]])
     """
-    name = format_name(named("kind()", name))
+    name = format_name(named("kind()", name, KINDS))
     if name in plain.FORMATS:
         return plain.Plain(name)
     if name in FLOATING:
@@ -33,4 +33,4 @@ def kind(name: str) -> Any:
         return import_module("symattn.arrays.tensors").TensorKind()
     if name in KINDS:  # each is a class of its name in a module of its name
         return getattr(import_module(f"symattn.arrays.{name}"), name.capitalize())
-    raise InputError(f"unknown kind of array {name!r}; known: {', '.join(KINDS)}")
+    raise InputError(f"unknown kind of array {name!r}{among(name, KINDS)}")

@@ -223,6 +223,8 @@ def _object(x: object) -> np.ndarray:
     if isinstance(x, np.ndarray | np.generic):
         if (x.dtype.kind not in "biuf" and not x.dtype.name.startswith(("bfloat", "float8"))) or x.dtype.itemsize > 8:
             raise InputError(f"data of type {x.dtype} cannot be taken exactly")
+        if np.ma.is_masked(x):
+            raise InputError("masked entries cannot be taken exactly")
         return np.asarray(x if x.dtype.kind in "biuf" else x.astype(np.float64)).astype(object)
     if isinstance(x, (list, tuple)):
         return _nested(x)

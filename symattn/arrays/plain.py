@@ -11,7 +11,7 @@ from symattn.document.errors import InputError
 
 FORMATS = ("float64", "float32", "float16")
 # Types that a cast to float64 would truncate, or take for numbers.
-_BEYOND = (complex, np.complexfloating, np.longdouble, np.datetime64, np.timedelta64)
+_BEYOND = (complex, np.complexfloating, np.longdouble, np.datetime64, np.timedelta64, bytes, np.void)
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ def numbers(name: str, data: object) -> np.ndarray:
 
 
 def real(data: object, place: str) -> np.ndarray:
-    """Return ``data`` as a NumPy array. Raises InputError for entries that float64 would truncate."""
+    """Return ``data`` as a NumPy array. Raises InputError for entries that float64 would truncate, and masked ones."""
     plain = np.asarray(data)
-    for entry in map(type, plain.flat) if plain.dtype == object else (plain.dtype.type,):
-        if issubclass(entry, _BEYOND):
-            raise InputError(f"{place} holds {entry.__name__}; give real numbers, at most as wide as float64")
+    types = map(type, plain.flat) if plain.dtype == object else (plain.dtype.type,)
+    beyond = [entry.__name__ for entry in types if issubclass(entry, _BEYOND)]
+    for what in (*beyond, *["masked entries"] * np.ma.is_masked(data)):
+        raise InputError(f"{place} holds {what}; give real numbers, at most as wide as float64")
     return plain

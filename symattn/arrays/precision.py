@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from symattn.arrays.formats import FORMATS, TF32, WIDE, Format, truncated
-from symattn.document.errors import InputError, named
+from symattn.document.errors import InputError, among, named
 from symattn.document.keywords import SHORT, Answering, format_name
 
 Contract = Literal["eager", "fused"]
@@ -91,7 +91,7 @@ class Precision(Answering):
         weights; ``flush`` says whether results below the normal numbers may become zero.
         """
         if contract not in (None, "eager", "fused"):
-            raise InputError(f"unknown contract {contract!r}; known: eager, fused")
+            raise InputError(f"unknown contract {contract!r}{among(contract, ('eager', 'fused'))}")
         if isinstance(dtype, Precision):
             precision = dtype if contract in (None, dtype.contract) else cls._preset(dtype.name, contract)
         else:
@@ -174,7 +174,7 @@ class Precision(Answering):
 
 
 def _format(name: str) -> Format:
-    full = format_name(named("Precision.of()", name))
+    full = format_name(named("Precision.of()", name, NAMES))
     if full not in (*FORMATS, TF32):
-        raise InputError(f"unknown precision {name!r}; known: {', '.join(NAMES)}")
+        raise InputError(f"unknown precision {name!r}{among(name, NAMES)}")
     return Format(full)

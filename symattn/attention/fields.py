@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from functools import cache
 from math import isfinite
@@ -9,7 +10,7 @@ from numbers import Rational, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, perhaps
 from symattn.document.keywords import Answering
 
 
@@ -57,7 +58,7 @@ def check(spec: Any, **least: int) -> None:
     for name, known in texts.items():
         value, allowed = getattr(spec, name), (*((None,) if name in optional else ()), *known)
         if (value is not None and not isinstance(value, str)) or value not in allowed:
-            raise refusal(spec, name, f"be one of {', '.join(map(str, allowed))}")
+            raise refusal(spec, name, f"be one of {', '.join(map(str, allowed))}", known)
     for name in flags:
         if not isinstance(getattr(spec, name), bool):
             raise refusal(spec, name, "be True or False")
@@ -81,11 +82,11 @@ def finite(value: object) -> bool:
     return isinstance(value, Real) and isfinite(value)
 
 
-def refusal(spec: object, field: str, rule: str) -> InputError:
-    """Return the error for a field that breaks a rule, such as "be an integer"."""
+def refusal(spec: object, field: str, rule: str, known: Iterable[str] = ()) -> InputError:
+    """Return the error for a field that breaks a rule, such as "be an integer", with the known word that is nearest."""
     value = getattr(spec, field)
     shown = str(value) if isinstance(value, Rational) else repr(value)
-    return InputError(f"{type(spec).__name__}: {field} must {rule}, got {shown}")
+    return InputError(f"{type(spec).__name__}: {field} must {rule}, got {shown}{perhaps(str(value), known)}")
 
 
 # -- representations ---------------------------------------------------------------------------------------------------

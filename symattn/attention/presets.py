@@ -14,7 +14,7 @@ from symattn.attention.latent import Latent
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention
-from symattn.document.errors import InputError, named
+from symattn.document.errors import InputError, among, named
 
 _MILLIONTH = Fraction(1, 10**6)
 
@@ -133,5 +133,5 @@ def like(name: str, **fields: Any) -> Attention:
     8
     """
     if named("like()", name) not in PRESETS:
-        raise InputError(f"unknown model {name!r}; known: {', '.join(PRESETS)}")
+        raise InputError(f"unknown model {name!r}{among(name, PRESETS)}")
     return replace(PRESETS[name].spec, **fields)

@@ -231,7 +231,8 @@ def check_fields(spec: Attention) -> None:
     if not isinstance(spec.latent, Latent | None):
         raise refusal(spec, "latent", "be Latent(…) or None")
     if spec.position is not None and not isinstance(spec.position, Position):
-        raise refusal(spec, "position", f"be one of None, {', '.join(p.__name__ for p in Position.__args__)}")
+        known = [p.__name__ for p in Position.__args__]
+        raise refusal(spec, "position", f"be one of None, {', '.join(known)}", known)
     for reason, senseless in SENSELESS.items():
         if senseless(spec):
             raise InputError(f"Attention: {reason}")

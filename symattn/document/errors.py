@@ -76,10 +76,12 @@ class MissingExtra(SymattnError, ImportError):
         super().__init__(f"{package} is not installed; hint: pip install 'symattn[{extra}]'")
 
 
-def named(what: str, name: str) -> str:
-    """Return ``name`` if it is a str. Raises InputError for anything else, such as None or a list of names."""
+def named(what: str, name: str, known: Iterable[str] = ()) -> str:
+    """Return ``name`` if it is a str. Raises InputError for anything else, such as None, a list of names or a dtype."""
     if not isinstance(name, str):
-        raise InputError(f"{what} expects a name (str), got {name and article(type(name).__name__)}")
+        word = str(getattr(name, "__name__", name)).removeprefix("torch.")
+        hint = f"; hint: {word!r}" if word in known else ""
+        raise InputError(f"{what} expects a name (str), got {name and article(type(name).__name__)}{hint}")
     return name
 
 
@@ -100,9 +102,14 @@ def perhaps(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {result}?" if result else ""
 
 
-def nearest_of(word: str, known: Iterable[str]) -> str:
+def among(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean scaling?`` to end an error message, or all known words if none is near."""
+    return perhaps(word, known) or f"; known: {', '.join(known)}"
+
+
+def nearest_of(word: str, known: Iterable[str], similarity: float = 0.6) -> str:
     """Return the known word that is nearest in spelling, or an empty string."""
     from difflib import get_close_matches
 
     spellings = {name.lower(): name for name in known}
-    return next((spellings[name] for name in get_close_matches(word.lower(), spellings, n=1)), "")
+    return next((spellings[name] for name in get_close_matches(word.lower(), spellings, n=1, cutoff=similarity)), "")

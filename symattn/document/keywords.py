@@ -91,10 +91,14 @@ def unknown(
     known, first = list(known), f"{whose} has no {what} {word}"
     if word in TOLERANCES:
         return InputError(f"{first}; {PICKED}")
-    if right := other_name(word, known):
+    letter = "".join(ROLES.get(plain(word), ())) if what == "input" else ""
+    if right := other_name(word, known) or other_name(letter, known):
         return InputError(f"{first}; it is called {right}")
     fields = [name for name in FIELDS if of_attention and name not in known]
-    nearest = nearest_of(word, (*known, *fields))
+    also = (
+        w for name, words in (*FIELDS.items(), *OTHERS.items()) if {name} & {*known, *fields} for w in words.split()
+    )
+    nearest = other_name(nearest_of(word, also, 0.75), (*known, *fields)) or nearest_of(word, (*known, *fields))
     if field := other_name(word, fields) or (nearest if nearest in fields else ""):
         return InputError(f"{first}; it is a field: write Attention({field}=…)")
     return InputError(first + (f"; did you mean {nearest}?" if nearest else f"; it takes {', '.join(known) or 'none'}"))
@@ -112,12 +116,11 @@ def _check(
     try:
         _signature(function).bind(*values, **named)
     except TypeError as error:
-        known = [
-            p.name for p in _signature(function).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        ]
-        known = [name for name in known if name != "self"]
+        parameters = [p for p in _signature(function).parameters.values() if p.name != "self"]
+        known = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        closed = all(p.kind != p.VAR_KEYWORD for p in parameters)
         for word in named:
-            if word not in known:
+            if word not in known and (closed or nearest_of(word, known)):
                 raise unknown(whose, word, known, bool({"spec", "attention"} & {*known})) from None
         raise InputError(f"{whose}: {error}; it takes {', '.join(known)}") from None
 
@@ -128,8 +131,11 @@ def answering(function: _Function) -> _Function:
     @wraps(function)
     def called(*values: object, **named: object) -> Any:
         __tracebackhide__ = True
-        _check(function, function.__name__, values, named)
-        return function(*values, **named)
+        try:
+            return function(*values, **named)
+        except TypeError:
+            _check(function, function.__qualname__.removesuffix(".__call__"), values, named)
+            raise
 
     return cast(_Function, called)
 
@@ -138,6 +144,11 @@ class Answering:
     """A class whose instances are made by keywords: a call that does not match raises InputError with one line."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        call = cls.__dict__.get("__call__")
+        if call and not hasattr(call, "__wrapped__"):  # a dataclass with slots is made a second time
+            type.__setattr__(cls, "__call__", answering(call))
 
     def __new__(cls, *values: object, **named: object) -> Self:
         if values or named:

@@ -147,8 +147,8 @@ def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarr
     output = output if isinstance(output, (np.ndarray, np.generic)) else _exported(output)
     if not isinstance(output, (np.ndarray, np.generic)):
         raise TypeError(f"returned {article(type(output).__name__)}, not an array")
-    if output.dtype.kind not in "fiubV" or output.dtype.names:
-        raise TypeError(f"returned an array of {output.dtype.name}")
+    if output.dtype.kind not in "fiubV" or output.dtype.names or np.ma.is_masked(output):
+        raise TypeError(f"returned an array of {'masked entries' * np.ma.is_masked(output) or output.dtype.name}")
     with np.errstate(over="ignore"):
         return np.array(output, dtype=kind), output.dtype.name, output.shape
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Framework, Layout, Runner
+from symattn.bounds.called_target import AXES, Framework, Layout, Runner
 from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Verdict
@@ -49,8 +49,10 @@ class Options(Answering):
     power: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the numbers and the layout."""
         check_numbers(budget=self.budget, examples=self.examples, seed=self.seed)
+        if self.layout not in (None, *AXES):
+            raise InputError(f"layout is {self.layout!r}; known: {', '.join(AXES)}")
 
     @property
     def precision(self) -> Precision:

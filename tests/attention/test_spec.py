@@ -123,7 +123,10 @@ def test_definitions_use_the_standard_alone(name: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"alignment": "left"}, "Attention: alignment must be one of bottom-right, top-left, got 'left'"),
+        (
+            {"alignment": "left"},
+            "Attention: alignment must be one of bottom-right, top-left, got 'left'; did you mean top-left?",
+        ),
         ({"mask": "bool"}, "Attention: mask must be one of None, boolean, additive, got 'bool'"),
         ({"fully_masked": "ones"}, "Attention: fully_masked must be one of zeros, nan, error, got 'ones'"),
         ({"heads": 0}, "Attention: heads must be an integer of at least 1, got 0"),

@@ -32,9 +32,11 @@ from symattn import (
     explore,
     kind,
     prove,
+    strategies,
     verify,
     walk,
 )
+from symattn import testing as symattn_testing
 from symattn.document.keywords import FIELDS
 from symattn.testing import assert_attention, assert_close_to_exact
 from symattn_cli.main import main
@@ -43,6 +45,7 @@ from tests.refusals import refuses
 X = [[1, 0], ["1/2", 1], [0, "3/2"]]
 EYE = [[1, 0], [0, 1]]
 COMPLEX, DATES = np.eye(2) * 1j, np.eye(2, dtype=int).astype("datetime64[D]")
+MASKED, RECORDS = np.ma.masked_equal(np.eye(2), 0), np.zeros((2, 2), [("a", "f4")])
 
 
 def right(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -191,6 +194,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a complex cotangent": (lambda: symattn.vjp(Attention(), COMPLEX, of_qkv(np.eye(2))), "the cotangent holds"),
     "a complex tangent": (lambda: symattn.jvp(Attention(), {"q": COMPLEX}, of_qkv(np.eye(2))), "of q holds"),
     "dates": (lambda: walk({"x": DATES}), "x holds datetime64"),
+    "masked entries": (lambda: walk({"x": MASKED}), "x holds masked entries; give real numbers"),
+    "masked inputs of a bound": (lambda: bound(inputs=of_qkv(MASKED)), "q holds masked entries"),
+    "masked entries for exact numbers": (lambda: kind("ball").lift(MASKED), "masked entries cannot be taken exactly"),
+    "a masked output": (lambda: assert_close_to_exact(MASKED, *[np.eye(2)] * 3), "it is an array of masked entries"),
+    "records": (lambda: walk({"x": RECORDS}), "x holds void; give real numbers"),
+    "bytes": (lambda: walk({"x": np.array([[b"1", b"2"]])}), "x holds bytes_; give real numbers"),
+    "words for inputs of a bound": (lambda: bound(inputs=of_qkv([["1", "x"]])), "inputs: no array can be made: could"),
+    "objects for inputs of a bound": (lambda: bound(inputs=of_qkv({1, 2})), "inputs: no array can be made: float()"),
+    "integers that no float holds": (
+        lambda: bound(inputs=of_qkv([[10**400]])),
+        "inputs: no array can be made: int too",
+    ),
     "numbers wider than float64": (lambda: bound(inputs=of_qkv(np.longdouble(EYE))), "q holds longdouble"),
     "a complex claim": (lambda: claim("weights", 0.5 + 1j, 0.5), "and not about a complex"),
     "a claim about dates": (lambda: claim("weights", DATES[0]), "holds datetime64"),
@@ -210,6 +225,21 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a mistyped step": (lambda: walk("cross", stpe=2), "did you mean step?"),
     "a picture of a head": (lambda: draw("scaling", head_dim=2), "it is called d_k"),
     "options of an assertion": (lambda: assert_attention(print, exampels=3), "did you mean examples?"),
+    "a specification among options": (lambda: assert_attention(print, is_causal=True), "write Attention(causal=…)"),
+    "a format by another's name": (lambda: assert_attention(print, dtype="bf16"), "it is called precision"),
+    "a format as an object": (lambda: bound(n=4, d_k=4, dtype=np.float16), "got a type; hint: 'float16'"),
+    "a format of torch": (lambda: bound(n=4, d_k=4, dtype="torch.bfloat16"), "did you mean bfloat16?"),
+    "a mistyped contract": (lambda: bound(n=4, d_k=4, contract="fuse"), "unknown contract 'fuse'; did you mean fused?"),
+    "a mistyped kind": (lambda: kind("exakt"), "unknown kind of array 'exakt'; did you mean exact?"),
+    "a mistyped model": (lambda: symattn.like("lama"), "unknown model 'lama'; did you mean llama?"),
+    "a mistyped word of a field": (lambda: Attention(alignment="topleft"), "got 'topleft'; did you mean top-left?"),
+    "a mistyped position": (lambda: Attention(position="alibi"), "got 'alibi'; did you mean Alibi?"),
+    "an unknown layout": (lambda: verify(right, layout="bhdn"), "layout is 'bhdn'; known: nd, bnd,"),
+    "a mistyped name that frameworks have": (lambda: Attention(num_haeds=8), "did you mean heads?"),
+    "inputs by words": (lambda: Attention()(query=EYE, key=EYE, value=EYE), "it is called q"),
+    "an input of a definition": (lambda: symattn.Merge()(o1=1, lse1=1, o2=1, l2=1), "Merge has no parameter lse1; did"),
+    "a definition without an input": (lambda: symattn.Merge()(1, 1), "Merge: missing a required argument: 'o2'"),
+    "a gradient without an upstream one": (lambda: symattn.Gradient(Attention())(**of_qkv(EYE)), "argument: 'do'"),
     "an unknown theorem": (lambda: prove("softmax-shif"), "did you mean 'softmax-shift'?"),
 }
 
@@ -237,8 +267,13 @@ def test_the_table_of_names_has_every_field() -> None:
     assert set(FIELDS) == set(Attention.__dataclass_fields__)
 
 
-def test_public_names_are_listed_once_and_nothing_else() -> None:
-    assert dir(symattn) == sorted(symattn.__all__)
+@pytest.mark.parametrize("module", [symattn, symattn_testing, strategies], ids=lambda module: module.__name__)
+def test_public_names_are_listed_once_and_nothing_else(module: Any) -> None:
+    assert dir(module) == sorted(module.__all__)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_a_public_name_that_there_is_not() -> None:
     with pytest.raises(AttributeError) as caught:
         symattn.verfy  # noqa: B018
     assert (caught.value.name, caught.value.obj) == ("verfy", symattn)  # by which Python suggests the name

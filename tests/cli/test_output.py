@@ -52,7 +52,7 @@ def test_a_file_gets_the_bytes_that_stdout_gets(run, form: str, tmp_path: Path) 
     assert (ran.status, ran.stdout, ran.stderr) == (0, "", "")
     assert path.read_bytes() == shown.encode()
     assert run("derive", "-o", str(path)).status == 0, "symattn knows its own file again"
-    assert run("derive", "-f", form, "-o", "-").stdout == shown
+    assert run("derive", "-f", form, "-o", "-").stdout == run("derive", "-f", FORMS[form]).stdout == shown
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -80,6 +80,8 @@ def test_json_is_json(run) -> None:
     [
         (("-f", "pdf"), "'pdf' is not one of text, latex, markdown, html, json"),
         (("-f", "latx"), "Did you mean 'latex'?"),
+        (("--json",), "there is no --json; write -f json"),
+        (("--tex",), "there is no --tex; write -f latex"),
         (("--fragment",), "--fragment belongs to latex"),
         (("-o", "a.tex", "--check", "b.tex"), "without -o"),
         (("-o", "a.xyz"), "a.xyz"),

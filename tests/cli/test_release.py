@@ -234,6 +234,13 @@ def test_the_format_of_a_document_is_its_own_whatever_its_suffix(run, tmp_path: 
     assert (ran.status, ran.stderr) == (1, f"symattn: {name} is stale; hint: {again}\n")
 
 
+def test_a_document_that_is_no_json_any_more_is_told_in_one_line(run, tmp_path: Path) -> None:
+    page = tmp_path / "cross.json"
+    run("walk", "cross", "-o", str(page))
+    page.write_text(f"{page.read_text()}<<<<<<<\n")
+    assert "is not valid JSON at line" in run("check", str(page)).refusal
+
+
 def test_files_of_others_are_passed_over_if_asked(run, tmp_path: Path) -> None:
     other = tmp_path / "readme.md"
     other.write_text("# Mine\n")

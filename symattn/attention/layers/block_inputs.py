@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.attention import inputs
 from symattn.attention.letters_of_attention import Named
 from symattn.attention.sizes import AxisLengths, check_batches, check_holds
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, among
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block
@@ -78,8 +78,7 @@ def check_names(block: Block, names: Iterable[str]) -> None:
     parts = tuple(f"{part}." for part in sublayers(block) if part != "mlp")
     for n in names:
         if n not in own and not n.startswith(parts):
-            known = ", ".join((*own, *(f"{part}…" for part in parts)))
-            raise InputError(f"unknown input {n!r}; known: {known}")
+            raise InputError(f"unknown input {n!r}{among(n, (*own, *(f'{part}…' for part in parts)))}")
     for n in names:
         if n.rpartition(".")[2] in inputs.TOKENS and n not in own:
             raise InputError(f"{n} is made by the block; give {' and '.join(t for t in TOKENS if t in own)} alone")

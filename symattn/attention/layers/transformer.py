@@ -25,7 +25,7 @@ from symattn.attention.positions.rotary import inverse_frequencies, tables
 from symattn.attention.projections import project
 from symattn.attention.scores import softcap
 from symattn.attention.sizes import AxisLengths, check_holds, written
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, among
 from symattn.document.model import Document
 from symattn.document.notation import name
 from symattn.document.printable import Shown
@@ -273,8 +273,7 @@ def check_names(model: Transformer, input_names: Iterable[str]) -> None:
     used |= {full for stack in stacks(model) for full in _shared(stack, input_names).values()}
     for n in input_names:
         if n not in own and n not in used:
-            known = ", ".join((*own, *(f"{stack}.0.…" for stack in stacks(model))))
-            raise InputError(f"unknown input {n!r}; known: {known}")
+            raise InputError(f"unknown input {n!r}{among(n, (*own, *(f'{stack}.0.…' for stack in stacks(model))))}")
     optional = ("source_embedding", "source_position_embedding", "unembedding_bias")
     missing = [n for n in own if n not in input_names and n not in optional and "_norm." not in n]
     if missing:

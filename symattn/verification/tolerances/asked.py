@@ -228,11 +228,11 @@ def checked(arrays: Mapping[str, object], spec: Attention, precision: Precision)
     """Check arrays by name, and return them as float64. Raises ``InputError``."""
     try:
         result = {name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()}
+        return _checked(result, "inputs", spec, precision)
     except InputError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"inputs: no array can be made: {error}") from None
-    return _checked(result, "inputs", spec, precision)
 
 
 def _checked(
