@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from symattn.proof import certified, inequality, rules, same_bits, theorem, together
+from symattn.proof import certificate, inequality, rules, same_bits, theorem, together
 from symattn.theorems import TOPICS, of_topic
 
 USERS = (theorem, inequality, together, rules, same_bits)
@@ -28,7 +28,7 @@ class Clock:
     def timed(self, *arguments: Any) -> Any:
         start = time.process_time()
         try:
-            return certified.accepted(*arguments)
+            return certificate.accepted(*arguments)
         finally:
             self.spent += time.process_time() - start
 

@@ -45,7 +45,7 @@ def _holds_certificates(file: Path) -> bool:
 
 
 def _certificates(file: Path) -> int:
-    from symattn.proof.checker_files import LARGEST, check_file
+    from symattn.proof.checker import LARGEST, check_file
 
     with file.open("rb") as source:
         file_verdicts = check_file(source.read(LARGEST + 1))

@@ -29,7 +29,7 @@ from symattn.arrays.symbolic import Symbolic
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.proof import drawing
 from symattn.proof.feasible import Row, TooMany, point
-from symattn.proof.literals import NamedNumbers
+from symattn.proof.refuting import NamedNumbers
 from symattn.proof.statement import Declared, Numbers, Sides, pairs
 
 CELLS, _ENTRIES = 200, 100  # the most cells at all sizes together; the most entries of all arrays

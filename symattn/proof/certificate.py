@@ -1,5 +1,8 @@
 """Certificates: the steps of a proof as plain data, which can be stored as JSON and checked by ``checker``.
 
+Every proof counts only if the checker accepts its certificate, whether or not the certificate is requested. Premises
+other than equations are signs by form, places where two sides differ, equal bits, and conclusions.
+
 An expression is a list that starts with its kind:
 
     ["number", "3/2"]  ["size", sort]  ["letter", name, [index, …]]  ["is", relation, index, index]
@@ -14,19 +17,102 @@ of an equation or inequality are stored before any simplification; its numerator
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from random import Random
 from typing import Any
 
 from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.building import simplified
-from symattn.arrays.index.expressions import Expression, Index, PositiveLetter, recorded
+from symattn.arrays.index.expressions import Expression, Index, Letter, PositiveLetter, recorded
 from symattn.arrays.index.writing import named
 from symattn.document.codec import Record
 from symattn.document.errors import InputError
-from symattn.proof import premises as pr
+from symattn.document.evidence import Evidence, Grade
+from symattn.proof.checker import CertificateVerdict, check
 from symattn.proof.counting import nodes
 from symattn.proof.prover import ElementEquation, Proof
 from symattn.proof.signs import needed
+
+
+@dataclass(frozen=True)
+class Sign:
+    """The premise ``expression`` > 0 or ≥ 0, by its form with the arrays in ``known`` never negative, or as a number.
+
+    ``meant`` holds the meanings of letters, expressions with their own indices; with these in their place the
+    expression is ``equal``. ``laws`` names the law by which the meaning of an array in ``known`` is not negative;
+    without a law, that is a hypothesis. ``sides`` are the smaller and the larger side, whose gap it is; they are equal
+    only if all entries of the arrays in ``only`` are 0. For ``rules`` see ``Proof``.
+    """
+
+    relation: str
+    expression: Expression
+    equal: Expression
+    sides: tuple[Expression, Expression]
+    known: frozenset[str] = frozenset()
+    meant: tuple[tuple[Letter, Expression], ...] = ()
+    laws: tuple[tuple[str, str], ...] = ()
+    only: tuple[str, ...] = ()
+    rules: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Differing:
+    """The premise that ``left`` and ``right`` are not always equal, at some place of ``sizes``; see ``Proof.rules``."""
+
+    indices: tuple[Index, ...]
+    left: Expression
+    right: Expression
+    sizes: tuple[tuple[str, int], ...]
+    rules: tuple[tuple[str, str], ...] = ()
+
+
+Part = tuple[str, Expression, tuple[Index, ...]]
+
+
+@dataclass(frozen=True)
+class Alike:
+    """The premise that both of ``same`` do the same operations, and both of ``different`` differ for ``inputs``.
+
+    The inputs are in the format ``of``. ``terms`` are (operation, operand, …), whose operands are places of earlier
+    terms, or ("input", place), or ("number", number). ``same`` and ``different`` are places of terms.
+    """
+
+    terms: tuple[tuple[Any, ...], ...]
+    same: tuple[tuple[int, ...], tuple[int, ...]]
+    different: tuple[tuple[int, ...], tuple[int, ...]]
+    of: str
+    inputs: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True)
+class Concluded:
+    """A step by a rule of ``checker_steps`` from ``premises`` to ``conclusions``, whose parts ``PARTS`` names.
+
+    ``about`` holds the rule's other data by name: for an *induction* the ``letter`` for a number, the ``sort`` of the
+    size, and the expressions ``term`` and ``closed`` of its conclusion; for a *limit* the ``letter``, the value 0 or ∞
+    that it tends ``to``, and whether it is a growing ``size``; for an *instance* a ``sort`` and its ``length``. The
+    conclusions of other rules consist of parts, each a letter, its meaning and its indices:
+    *fold*          a ``state`` along a ``sort``, its ``merge``, the output ``made`` from a state at the end, and the
+                    ``result`` that it equals; for ``arrays`` and ``numbers`` see ``rules.Fold``
+    *substitution*  ``left`` is ``through`` with ``equal`` for its letters, and ``right`` is it with ``to`` for them;
+                    that ``equal`` and ``to`` are equal is a hypothesis
+    *repeated*      a ``measure`` of a ``letter`` shrinks by ``factor`` when ``step`` replaces ``now``, an ``array``;
+                    it ``tends`` to 0 or not
+    """
+
+    rule: str
+    premises: tuple[Proof | Premise, ...] = ()
+    conclusions: tuple[tuple[Expression, ...], ...] = ()
+    about: Mapping[str, About] = field(default_factory=dict, hash=False)
+
+
+About = str | bool | Expression | Part | tuple[str, ...] | tuple[Part, ...]
+Premise = Sign | Differing | Alike | Concluded
+
 
 SCHEMA = 1
 _SIDES = ("left", "right")
@@ -57,7 +143,7 @@ def by_definition(case: ElementEquation) -> bool:
     return left == right
 
 
-def premise(x: pr.Premise) -> Record:
+def premise(x: Premise) -> Record:
     """Return the record of a premise that is not an equation."""
     kind, write = _WRITERS[type(x)]
     return {"schema": SCHEMA, "kind": kind, **write(x)}
@@ -69,12 +155,12 @@ def _parts_with_indices(indices: Sequence[Index], **parts: Expression) -> Record
     return {"free": free(indices, names), **{key: written(x, names) for key, x in parts.items()}}
 
 
-def _differing(x: pr.Differing) -> Record:
+def _differing(x: Differing) -> Record:
     sides = _parts_with_indices(x.indices, left=x.left, right=x.right)
     return {**sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
 
 
-def _concluded(x: pr.Concluded) -> Record:
+def _concluded(x: Concluded) -> Record:
     about = {key: _field(value) for key, value in x.about.items()}
     summed = [_summed(**about)] if x.rule == "induction" else []
     keys = PARTS.get(x.rule, _SIDES)
@@ -90,12 +176,12 @@ def _summed(letter: str, sort: str, term: object, closed: object) -> Record:
     return {"free": [], "left": total, "right": with_value(closed, letter, ["size", sort])}
 
 
-def _alike(x: pr.Alike) -> Record:
+def _alike(x: Alike) -> Record:
     both = {key: [[*side] for side in getattr(x, key)] for key in ("same", "different")}
     return {"terms": [*map(list, x.terms)], "format": x.of, "inputs": [str(y) for y in x.inputs], **both}
 
 
-def _sign(x: pr.Sign) -> Record:
+def _sign(x: Sign) -> Record:
     indices = bare(x.expression, *x.sides)
     with recorded() as collected:
         simplified_parts = [simplified(y) for y in _parts_of(x)]
@@ -114,7 +200,7 @@ def _sign(x: pr.Sign) -> Record:
     }
 
 
-def _parts_of(x: pr.Sign) -> list[Expression]:
+def _parts_of(x: Sign) -> list[Expression]:
     """Return all expressions of a sign."""
     return [x.expression, x.equal, *x.sides, *(body for _, body in x.meant)]
 
@@ -151,11 +237,11 @@ def _equation(case: ElementEquation, left: Expression, right: Expression) -> Rec
     return out
 
 
-_WRITERS: Mapping[type[pr.Premise], tuple[str, Callable[[Any], Record]]] = {
-    pr.Differing: ("differing", _differing),
-    pr.Alike: ("bits", _alike),
-    pr.Concluded: ("step", _concluded),
-    pr.Sign: ("sign", _sign),
+_WRITERS: Mapping[type[Premise], tuple[str, Callable[[Any], Record]]] = {
+    Differing: ("differing", _differing),
+    Alike: ("bits", _alike),
+    Concluded: ("step", _concluded),
+    Sign: ("sign", _sign),
 }
 
 
@@ -205,3 +291,28 @@ def with_value(x: object, letter: str, value: object) -> Any:
     if x == ["letter", letter, []]:
         return value
     return [with_value(y, letter, value) for y in x] if isinstance(x, list) else x
+
+
+def certificates(proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> tuple[Mapping[str, Any], ...]:
+    """Return the certificates of the proofs that succeeded, and of the premises."""
+    return (*(certificate(p) for p in proofs if p.proved), *map(premise, premises))
+
+
+def verdicts(records: Iterable[Mapping[str, object]]) -> tuple[CertificateVerdict, ...]:
+    """Return the checker's verdicts; its random seed is fixed, so that documents are reproducible."""
+    return tuple(_verdict(json.dumps(record)) for record in records)
+
+
+@lru_cache(maxsize=1000)
+def _verdict(written: str) -> CertificateVerdict:
+    """Return the verdict on a certificate given as JSON, and cache it."""
+    return check(json.loads(written), Random(0))
+
+
+def accepted(evidence: Evidence, proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> Evidence:
+    """Return ``evidence``, but undecided for a proof that has no certificate, or one that the checker refuses."""
+    if evidence.grade not in (Grade.PROVED, Grade.ARGUED):
+        return evidence
+    results = verdicts(certificates(proofs, premises))
+    refused = next((v.why for v in results if not v.accepted), "" if results else "there is no certificate")
+    return Evidence(Grade.UNDECIDED, f"the checker refuses it: {refused}") if refused else evidence

@@ -2,7 +2,7 @@
 
 A false statement often holds for simple numbers: multiples of 1/2, numbers of one sign or below a bound, permutations
 that are their own inverse. So ``wild`` numbers have many magnitudes and both signs; some are equal to each other or
-zero, and some lie around and beyond the numbers that the statement names (``literals``).
+zero, and some lie around and beyond the numbers that the statement names (``refuting``).
 """
 
 from __future__ import annotations

@@ -20,10 +20,9 @@ from symattn.arrays.index.namespace import spread
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.text import equal_sizes
-from symattn.proof.certified import accepted
+from symattn.proof.certificate import Sign, accepted
 from symattn.proof.counting import nodes
 from symattn.proof.hypotheses import declared_hypotheses
-from symattn.proof.premises import Sign
 from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.signs import never_negative

@@ -17,10 +17,9 @@ from symattn.arrays.indexed import Indexed, index_variables
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text
-from symattn.proof.certified import accepted
+from symattn.proof.certificate import About, Concluded, Sign, accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
-from symattn.proof.premises import About, Concluded, Sign
 from symattn.proof.prover import prove, sides_at, unsimplified
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs, run

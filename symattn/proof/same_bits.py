@@ -18,8 +18,7 @@ import numpy as np
 from symattn.arrays import kind
 from symattn.document.errors import Refused
 from symattn.document.evidence import Evidence, Grade
-from symattn.proof.certified import accepted
-from symattn.proof.premises import Alike
+from symattn.proof.certificate import Alike, accepted
 from symattn.proof.theorem import Decision, Refutation
 
 COMMUTING = frozenset({"+", "×", "max"})

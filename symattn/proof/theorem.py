@@ -21,9 +21,8 @@ from symattn.document.formulas import ARRAY_ROLES, running_text
 from symattn.document.model import Document, Text
 from symattn.document.printable import Shown
 from symattn.document.text import equal_sizes, plain_text
-from symattn.proof.certified import accepted
+from symattn.proof.certificate import Premise, accepted
 from symattn.proof.hypotheses import declared_hypotheses
-from symattn.proof.premises import Premise
 from symattn.proof.prover import Proof, prove
 from symattn.proof.refuting import CounterexampleSearch, by_cells, counterexample, search, spot_check, thorough
 from symattn.proof.statement import Declared, Letters, Sides, pairs

@@ -9,9 +9,8 @@ from functools import wraps
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Text
-from symattn.proof.certified import accepted
+from symattn.proof.certificate import Differing, accepted
 from symattn.proof.inequality import Certificate
-from symattn.proof.premises import Differing
 from symattn.proof.prover import equations
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs

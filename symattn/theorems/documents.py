@@ -222,7 +222,7 @@ def _read(r: ReadRelation) -> Mapping[str, Any]:
 
 
 def certified(decided: Decided) -> str:
-    """Return a file of the theorem's certificates, for ``checker_files``. Raises InputError if it is not proved."""
+    """Return a file of the theorem's certificates, as ``checker`` reads it. Raises InputError if it is not proved."""
     theorem, finding = decided.theorem, decided.finding
     if finding.grade not in (Grade.COQ, Grade.PROVED, Grade.ARGUED) or not decided.certificates:
         raise InputError(f"{theorem.name} is {finding.grade.value}: there is no certificate of it")

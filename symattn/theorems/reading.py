@@ -29,8 +29,8 @@ from symattn.proof.relations.judging import (
     relations,
     showing,
 )
-from symattn.proof.relations.limit_rules import limit
 from symattn.proof.relations.part_values import Unread
+from symattn.proof.relations.section import limit
 from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
 from symattn.proof.statement import Letters, run
 from symattn.proof.together import Fails

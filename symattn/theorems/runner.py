@@ -22,7 +22,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.measure import width
 from symattn.document.model import Block, Inline, Text
 from symattn.document.notation import Node, Sum, Words, call, equals, name, relation
-from symattn.proof import certified
+from symattn.proof import certificate
 from symattn.proof.certificate import by_definition
 from symattn.proof.code import raised_in_symattn
 from symattn.proof.prover import ElementEquation
@@ -279,12 +279,12 @@ def _written(writing: Writing, x: Any) -> Node | None:
 
 def certificates(outcome: TheoremOutcome) -> tuple[Mapping[str, Any], ...]:
     """Return the certificates of an outcome."""
-    return certified.certificates(outcome.decision.proofs, outcome.decision.premises)
+    return certificate.certificates(outcome.decision.proofs, outcome.decision.premises)
 
 
 def _checked(outcome: TheoremOutcome) -> tuple[Block, ...]:
     """Describe the independent checker's verdicts on the certificates."""
-    verdicts = certified.verdicts(certificates(outcome))
+    verdicts = certificate.verdicts(certificates(outcome))
     refused = [v.why for v in verdicts if not v.accepted]
     if refused:
         return (md.Note((f"The checker refuses {len(refused)} of {len(verdicts)} certificates: {refused[0]}.",)),)

@@ -13,8 +13,7 @@ from random import Random
 from typing import Any
 
 from symattn.document.errors import SymattnError
-from symattn.proof.certificate import written
-from symattn.proof.certified import certificates
+from symattn.proof.certificate import certificates, written
 from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.writing import Lemma, lemma
 from symattn.proof.prover import equations

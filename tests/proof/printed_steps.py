@@ -8,10 +8,9 @@ from typing import Any
 from symattn.attention.letters_of_attention import D_K
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
-from symattn.proof import certified
-from symattn.proof.certificate import premise
-from symattn.proof.premises import Concluded
-from symattn.proof.relations import concluding, limit_rules
+from symattn.proof import certificate
+from symattn.proof.certificate import Concluded, premise
+from symattn.proof.relations import concluding, section
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import RelationQuestion, decided
 from tests.letters import MU, SIGMA, letters_of, s, var
@@ -23,7 +22,7 @@ Record = dict[str, Any]
 def listening() -> Iterator[list[Record]]:
     """The certificates of steps that the checker is asked for inside the block, and accepts."""
     found: list[Record] = []
-    plain = certified.accepted
+    plain = certificate.accepted
 
     def accepted(evidence: Any, proofs: Any, premises: Any = ()) -> Any:
         steps = [p for p in premises if isinstance(p, Concluded)]
@@ -32,7 +31,7 @@ def listening() -> Iterator[list[Record]]:
             found.extend(json.loads(json.dumps(premise(p))) for p in steps)
         return answer
 
-    rooms: tuple[Any, ...] = (concluding, limit_rules)
+    rooms: tuple[Any, ...] = (concluding, section)
     for room in rooms:
         room.accepted = accepted
     try:
@@ -52,7 +51,7 @@ def steps(relation: Relation, glossary: Glossary, **more: Any) -> list[Record]:
 def limit(relation: Relation, condition: Relation, form: Node, glossary: Glossary) -> list[Record]:
     """The same of a limit."""
     with listening() as found:
-        limit_rules.limit(relation, condition, form, glossary, lambda r: decided(RelationQuestion(r, glossary)))
+        section.limit(relation, condition, form, glossary, lambda r: decided(RelationQuestion(r, glossary)))
     return found
 
 

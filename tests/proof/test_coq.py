@@ -12,7 +12,7 @@ import pytest
 
 from symattn.document.evidence import Grade
 from symattn.document.model import Note
-from symattn.proof.certified import certificates
+from symattn.proof.certificate import certificates
 from symattn.proof.coq import coq_judges, theory
 from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, judged, listed
 from symattn.proof.coq.inferences import lemmas

@@ -16,8 +16,7 @@ from symattn.arrays.index.array import index_variables
 from symattn.arrays.index.positions import PLACE
 from symattn.arrays.indexed import Indexed
 from symattn.document.errors import SymattnError
-from symattn.proof.certificate import certificate
-from symattn.proof.certified import certificates
+from symattn.proof.certificate import certificate, certificates
 from symattn.proof.checker_reading import read
 from symattn.proof.coq import coq_judges, theory
 from symattn.proof.coq.coq_judges import judged

@@ -21,10 +21,9 @@ from symattn.arrays.indexed import Indexed
 from symattn.document.errors import Refused
 from symattn.document.evidence import Grade
 from symattn.proof import gaussian
-from symattn.proof.certified import certificates
-from symattn.proof.checker import check
+from symattn.proof.certificate import certificates
+from symattn.proof.checker import FORMATS, check
 from symattn.proof.checker_balls import _RISING
-from symattn.proof.checker_bits import FORMATS
 from symattn.proof.inequality import Certificate
 from symattn.proof.same_bits import Operations, RoundedTerm, SameBits
 from symattn.proof.signs import never_negative

@@ -10,12 +10,12 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from symattn.derivations.attention.expressions import Ring, all_equal
 from symattn.document.errors import Refused, Undecided
-from symattn.proof.certified import certificates
+from symattn.proof.certificate import certificates
 from symattn.proof.checker import check
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.expectation import NORMAL, EntryLaw, law_with
-from symattn.proof.rational import Ring, all_equal
 from symattn.proof.statement import Declared, Letters, pairs
 from symattn.proof.theorem import Identity, decide
 from symattn.theorems import catalogue

@@ -12,7 +12,7 @@ import pytest
 from symattn import Attention
 from symattn.document.evidence import Grade
 from symattn.proof.expectation import NORMAL, law_with
-from symattn.proof.literals import named
+from symattn.proof.refuting import named
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity

@@ -8,10 +8,8 @@ from typing import Any, get_args
 import pytest
 
 from symattn.document.evidence import Grade
-from symattn.proof.certificate import _WRITERS, premise
-from symattn.proof.certified import certificates
+from symattn.proof.certificate import _WRITERS, Concluded, Premise, certificates, premise
 from symattn.proof.checker import _KINDS, check
-from symattn.proof.premises import Concluded, Premise
 from symattn.proof.prover import prove
 from symattn.proof.rules import Fold, OfTheLargest, Repeat, Substitution, written
 from symattn.proof.statement import Declared, Letters

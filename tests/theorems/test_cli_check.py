@@ -14,8 +14,8 @@ import pytest
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Document
 from symattn.document.render import render
-from symattn.proof.certified import accepted, certificates, verdicts
-from symattn.proof.checker_files import check_file
+from symattn.proof.certificate import accepted, certificates, verdicts
+from symattn.proof.checker import check_file
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from symattn.proof.together import Fails, above_zero, bound
@@ -47,7 +47,7 @@ def test_a_step_in_words_is_told(run):
 def test_the_checker_needs_neither_the_prover_nor_sympy(run, name: str):
     assert run("prove", name, "--certificate", "kept.json").status == 0
     code = (
-        "import sys; from symattn.proof.checker_files import check_file;"
+        "import sys; from symattn.proof.checker import check_file;"
         "assert not check_file(open('kept.json', 'rb').read()).why;"
         "print([m for m in ('sympy', 'flint', 'numpy', 'symattn.proof.prover', 'symattn.arrays') if m in sys.modules])"
     )

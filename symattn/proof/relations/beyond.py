@@ -15,7 +15,7 @@ from random import Random
 from symattn.document import notation as nt
 from symattn.document.notation import Node
 from symattn.proof.drawing import Sign
-from symattn.proof.relations.draws import Drawn
+from symattn.proof.relations.comparing import Drawn
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
 from symattn.proof.relations.random_arrays import mentions
 from symattn.proof.statement import Declared, Numbers

@@ -18,11 +18,10 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text as Words
 from symattn.document.notation import Node
 from symattn.document.text import text
-from symattn.proof.certified import accepted
+from symattn.proof.certificate import About, Concluded, Premise, Sign, accepted
 from symattn.proof.expectation import multiplied_out
 from symattn.proof.hypotheses import demanded
 from symattn.proof.inequality import Certificate
-from symattn.proof.premises import About, Concluded, Premise, Sign
 from symattn.proof.prover import Proof, prove, unsimplified
 from symattn.proof.relations.comparing import FalseStep, NotDecided
 from symattn.proof.relations.compiling import Compiled, Link

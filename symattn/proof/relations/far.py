@@ -26,9 +26,8 @@ from symattn.arrays.planes import Size
 from symattn.document.errors import Refused, Undecided
 from symattn.proof.drawing import Sign
 from symattn.proof.relations import beyond
-from symattn.proof.relations.comparing import Closer
+from symattn.proof.relations.comparing import KINDS, Closer, Drawn, sizes
 from symattn.proof.relations.compiling import Compiled, Link, has_waves
-from symattn.proof.relations.draws import KINDS, Drawn, sizes
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
 

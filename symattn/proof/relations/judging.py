@@ -16,23 +16,26 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, both
 from symattn.document.notation import Node, Relation
 from symattn.document.text import equal_sizes, text
-from symattn.proof.literals import named
-from symattn.proof.premises import Premise
+from symattn.proof.certificate import Premise
 from symattn.proof.prover import Proof
+from symattn.proof.refuting import named
 from symattn.proof.relations import far
 from symattn.proof.relations.comparing import (
+    EXTREME,
     Closer,
     FalseStep,
+    FarApart,
     NotDecided,
     NotRead,
     SideUndefined,
     compare_closely,
     compared,
+    draws,
+    extreme,
     meets,
 )
 from symattn.proof.relations.compiling import Compiled, Link, links
 from symattn.proof.relations.concluding import SMALLER, ProvedRelation, is_zero, shown
-from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme
 from symattn.proof.relations.examples import decide
 from symattn.proof.relations.glossary import Gap, Glossary
 from symattn.proof.relations.part_values import Unread

@@ -20,7 +20,7 @@ from symattn.arrays.computed import Computed, in_format, in_model
 from symattn.arrays.formats import Format
 from symattn.document.errors import Undecided
 from symattn.document.notation import Name, Node
-from symattn.proof.relations.draws import Drawn, sizes
+from symattn.proof.relations.comparing import Drawn, sizes
 from symattn.proof.relations.part_values import Found, Several, Unread, Value
 from symattn.proof.relations.reader import Reader
 

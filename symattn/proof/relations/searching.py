@@ -11,9 +11,8 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.notation import Node, Relation
 from symattn.proof.refuting import suspected
 from symattn.proof.relations import attacking, beyond, far
-from symattn.proof.relations.comparing import compared_if_finite, meets
+from symattn.proof.relations.comparing import Drawn, compared_if_finite, meets
 from symattn.proof.relations.compiling import Compiled, Link, pruned
-from symattn.proof.relations.draws import Drawn
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.random_arrays import mentions
 from symattn.proof.statement import Numbers

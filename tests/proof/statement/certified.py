@@ -15,16 +15,16 @@ from typing import Any
 from symattn.arrays.index.expressions import Opaque
 from symattn.document.evidence import Grade
 from symattn.document.text import text
-from symattn.proof import certified, inequality, theorem
-from symattn.proof.premises import Concluded, Sign
-from symattn.proof.relations import concluding, limit_rules
+from symattn.proof import certificate, inequality, theorem
+from symattn.proof.certificate import Concluded, Sign
+from symattn.proof.relations import concluding, section
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.judging import DecidedRelation
 from symattn.theorems import TOPICS, of_topic
 from tests.proof.statement.falsify import DOCUMENTS, printed, questions
 
 NONE, REFUSED = "no certificate", "refused, such as a false variant"
-_ROOMS: tuple[Any, ...] = (concluding, limit_rules, theorem, inequality)
+_ROOMS: tuple[Any, ...] = (concluding, section, theorem, inequality)
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def listening() -> Iterator[set[str]]:
     found: set[str] = set()
 
     def accepted(evidence: Any, proofs: Any, premises: Any = ()) -> Any:
-        answer = certified.accepted(evidence, proofs, premises)
+        answer = certificate.accepted(evidence, proofs, premises)
         if answer is evidence:
             found.update(_kind(x) for x in premises)
             found.update("a mean" if _has_mean(p) else "an equation" for p in proofs)
@@ -45,7 +45,7 @@ def listening() -> Iterator[set[str]]:
         yield found
     finally:
         for room in _ROOMS:
-            room.accepted = certified.accepted
+            room.accepted = certificate.accepted
 
 
 def _kind(x: Any) -> str:
