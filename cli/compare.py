@@ -44,7 +44,7 @@ def command(
     q, k, v and o of a run. Each is judged by the bound proved for every correct implementation in this arithmetic, not
     by the other. The exit code is 1 if one of them is wrong, and 0 if they differ only by rounding.
     """
-    from symattn.models.comparing.compared_functions import compare_targets
+    from symattn.models.comparing.compared import compare_targets
     from symattn.programs.names import is_trace
 
     from . import files

@@ -34,7 +34,7 @@ def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Repor
 
 def compared(context: click.Context, first: str, second: str, wishes: dict[str, Any]) -> Comparison:
     """Return the comparison of two traces; a trace and a function are refused."""
-    from symattn.models.comparing.traces import compare_traces
+    from symattn.models.comparing.compared import compare_traces
     from symattn.programs.names import is_trace
 
     for trace, other in ((first, second), (second, first)):

@@ -42,11 +42,11 @@ from symattn.document.evidence import Verdict as Verdict
 from symattn.document.model import Document as Document
 from symattn.drawing import draw as draw
 from symattn.models.auditing.audit import audit as audit
-from symattn.models.comparing.compared_functions import compare as compare
+from symattn.models.comparing.compared import compare as compare
 from symattn.models.comparing.generation import generation as generation
 from symattn.programs.arithmetic import arithmetic as arithmetic
 from symattn.programs.arithmetic import summation as summation
-from symattn.programs.verify import verify as verify
+from symattn.programs.verifying import verify as verify
 from symattn.proof.theorem import theorem as theorem
 from symattn.proving import prove as prove
 from symattn.verification.definitions.caches import Cached as Cached

@@ -15,7 +15,7 @@ from symattn.document.codec import command
 from symattn.document.errors import CannotRun, InputError, Refused, SymattnError, Undecided, named
 from symattn.document.model import Document
 from symattn.programs.loading import load_module
-from symattn.programs.raised import one_line, where
+from symattn.programs.refusing import one_line, where
 from symattn.proof.code import raised_in_symattn
 from symattn.proof.inequality import Certificate
 from symattn.proof.prover import equations

@@ -12,8 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
 
-from symattn.campaigns.plan import Job
-from symattn.campaigns.store import Store
+from symattn.campaigns.plan import Job, Store
 from symattn.document.codec import Record, record
 from symattn.document.errors import InputError, MissingExtra, SymattnError
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from symattn.campaigns.store import Store
+from symattn.campaigns.plan import Store
 from symattn.document.codec import Record
 from symattn.document.evidence import Verdict
 from symattn.document.model import Block, Code, Document, Heading, Note, Paragraph, Table, Text, headers

@@ -12,8 +12,7 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.case_result import Case
 from symattn.document.codec import record
 from symattn.document.model import Block, Code, Document, Items, Note, Paragraph, Table, Text, headers
-from symattn.faults.corpus import DOMAIN, EVERYDAY, Array, CorpusFault, Sample, convention, sample
-from symattn.faults.table import PublicReport
+from symattn.faults.corpus import DOMAIN, EVERYDAY, Array, CorpusFault, PublicReport, Sample, convention, sample
 from symattn.programs.target import Target
 from symattn.verification.attention import OfAttention
 from symattn.verification.engine import SEED, Session

@@ -18,7 +18,7 @@ from symattn.document.keywords import format_name
 from symattn.programs import frameworks
 from symattn.programs.child import TargetOptions
 from symattn.programs.names import Function
-from symattn.programs.raised import one_line
+from symattn.programs.refusing import one_line
 from symattn.programs.verifying import Options, check_function, checked
 from symattn.verification.arithmetic.answer import Answer
 from symattn.verification.arithmetic.bits_of_a_call import tried

@@ -26,7 +26,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, SymattnError
 from symattn.programs.process import Waiting, receive
-from symattn.programs.raised import users_frame
+from symattn.programs.refusing import users_frame
 from symattn.programs.request import Request, RequestOrigin
 from symattn.programs.verifying import Options, check_numbers, checked, verified
 from symattn.verification.definitions.registry import Specification, attention_of, is_definition, written

@@ -17,7 +17,7 @@ from types import ModuleType
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
 from symattn.programs.names import Function, called, parameters
-from symattn.programs.raised import NotCallable, one_line, where
+from symattn.programs.refusing import NotCallable, one_line, where
 
 FORMS = "package.module:function or file.py:function"
 

@@ -27,7 +27,7 @@ from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, Size
 from symattn.programs.frameworks import Tensor
 from symattn.programs.names import Function, without_partial
-from symattn.programs.raised import LIBRARY, installed
+from symattn.programs.refusing import LIBRARY, installed
 
 _CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "array", "copy"])
 _AS_ARRAY = frozenset(["asarray", "ascontiguousarray", "asfortranarray", "asanyarray"])

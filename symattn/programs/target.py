@@ -34,8 +34,7 @@ from symattn.programs.frameworks import Tensor, Tensors, suspects
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import argument, from_layout, placed
 from symattn.programs.names import Function, on_first
-from symattn.programs.raised import one_line, where
-from symattn.programs.refusing import by_memory, refuses
+from symattn.programs.refusing import by_memory, one_line, refuses, where
 from symattn.programs.request import Request
 from symattn.programs.trial import ConventionTrial
 from symattn.verification.attention import is_plain

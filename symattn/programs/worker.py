@@ -23,7 +23,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import SymattnError
 from symattn.programs.loading import load
 from symattn.programs.process import receive
-from symattn.programs.raised import where
+from symattn.programs.refusing import where
 from symattn.programs.request import Request
 from symattn.programs.target import announced, captured, prepared, target
 

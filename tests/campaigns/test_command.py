@@ -17,8 +17,7 @@ import pytest
 from symattn import Attention, Rotary
 from symattn.campaigns import backends
 from symattn.campaigns.backends import run, work
-from symattn.campaigns.plan import Job, planned, read
-from symattn.campaigns.store import Store
+from symattn.campaigns.plan import Job, Store, planned, read
 from symattn.campaigns.summary import summary
 from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict

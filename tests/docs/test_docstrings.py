@@ -24,7 +24,6 @@ def module_of(file: Path) -> str:
 LONG = (
     "symattn.strategies",
     "symattn.verification.report",
-    "symattn.programs.verify",
     "symattn.programs.verifying",
     "symattn.testing",
 )

@@ -19,7 +19,7 @@ from symattn.document.errors import CannotRun, MissingExtra
 from symattn.programs.child import Child, ProcessLimits
 from symattn.programs.loading import NoSuchAttribute
 from symattn.programs.process import NotDone, apart
-from symattn.programs.raised import NotCallable
+from symattn.programs.refusing import NotCallable
 from symattn.programs.request import Request
 from tests.programs.programs import RIGHT, Program
 from tests.refusals import refuses

@@ -7,7 +7,7 @@ import pytest
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, SymattnError
 from symattn.programs.loading import BadTarget, NoSuchAttribute, NoSuchFile, load
-from symattn.programs.raised import NotCallable
+from symattn.programs.refusing import NotCallable
 from tests import refusals
 from tests.programs.programs import RIGHT, Program
 

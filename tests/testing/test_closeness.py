@@ -10,7 +10,7 @@ from symattn import Alibi, Attention, Precision
 from symattn.bounds import judgement
 from symattn.bounds.case_result import Expected
 from symattn.bounds.judge import expected
-from symattn.bounds.log_sums import log_sums
+from symattn.bounds.judgement import log_sums
 from symattn.document.errors import CannotRun, InputError
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 from tests.refusals import refuses

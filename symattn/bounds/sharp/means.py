@@ -19,7 +19,7 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.directions import directions
+from symattn.bounds.sharp.directions import MOST, Squares, directions
 from symattn.bounds.sharp.limits import ALPHA, Floats, Stores, W, factor, half_ulp
 from symattn.bounds.sharp.rows_in_float64 import (
     SLACK,
@@ -32,7 +32,6 @@ from symattn.bounds.sharp.rows_in_float64 import (
     together,
     wide,
 )
-from symattn.bounds.sharp.squares import MOST, Squares
 from symattn.bounds.sharp.ways import replays, ways
 
 GUARD = 1 / 3  # right replays must need less than this part of the limit

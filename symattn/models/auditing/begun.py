@@ -19,7 +19,7 @@ from symattn.models.auditing.received import AttentionCall, Received, UnreadCall
 from symattn.models.auditing.setting import Floats, Mask, Module, Tensor
 from symattn.programs.frameworks import dtype_name
 from symattn.programs.names import Function
-from symattn.programs.raised import one_line
+from symattn.programs.refusing import one_line
 
 UNSEEN = "dropout of {:g} is on, and what it drops was not seen; hint: model.eval()"
 _DRAWN = ("bernoulli_", "bernoulli", "native_dropout")

@@ -29,7 +29,7 @@ from symattn.models.comparing.generation_ways import (
 )
 from symattn.models.comparing.prefill_reference import CONFIGURED, EAGER, Candidate, Reference, alone
 from symattn.programs.frameworks import dtype_name
-from symattn.programs.raised import one_line
+from symattn.programs.refusing import one_line
 from symattn.verification.engine import SEED
 
 _SEEN = 64  # most tokens for which the ones that a place sees are determined

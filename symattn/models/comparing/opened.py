@@ -20,7 +20,7 @@ from symattn.models.comparing.generation_ways import MOST, libraries
 from symattn.models.configurations import configuration
 from symattn.models.configurations.configuration import Configuration, decoded
 from symattn.programs.loading import load
-from symattn.programs.raised import one_line
+from symattn.programs.refusing import one_line
 
 #: No configuration may choose the implementation of attention or experts, since kernels would be fetched by name.
 _USUAL = {"attn_implementation": None, "experts_implementation": None}

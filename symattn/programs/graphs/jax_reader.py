@@ -24,7 +24,7 @@ from symattn.programs.graphs.running import MOST_NODES, Graph, GraphArray, Graph
 from symattn.programs.graphs.values import Value, as_int64, type_name
 from symattn.programs.hosts import flat
 from symattn.programs.names import PLACED, Function, meaning, parameters
-from symattn.programs.raised import one_line
+from symattn.programs.refusing import one_line
 
 if TYPE_CHECKING:
     from jax.core import ShapedArray

@@ -15,7 +15,7 @@ from symattn.programs.graphs.onnx_table import ONNX, TYPES
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.values import UNKNOWN, Value, as_int64, type_name
 from symattn.programs.onnx import FLOATS
-from symattn.programs.raised import one_line
+from symattn.programs.refusing import one_line
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto

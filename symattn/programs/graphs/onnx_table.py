@@ -1,21 +1,40 @@
-"""The supported operators of ONNX, as calls of the functions of ``graph_operators``.
+"""The supported operators of ONNX, as calls of ``graph_operators``; for steps of attention by ``symattn.attention``.
 
-Source: ONNX, Operator Schemas, opsets 11 to 25; an input that used to be an attribute is also accepted as an attribute.
+Source: ONNX, Operator Schemas, opsets 11 to 25, Attention-23 to -25; an input that used to be an attribute is also
+accepted as an attribute.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from symattn.arrays.array import Array
+from symattn.attention.positions.rotary import rotate
+from symattn.attention.projections import merge_heads, split_heads
+from symattn.attention.sizes import same
 from symattn.document.errors import InputError
-from symattn.programs.graphs import fused
 from symattn.programs.graphs import graph_operators as op
+from symattn.programs.graphs.graph_operators import arange, gather, meant_scale, part
 from symattn.programs.graphs.running import Dialect
-from symattn.programs.graphs.values import Context, Rule, Value, cast, length, lengths, place, sizes
+from symattn.programs.graphs.values import (
+    Context,
+    Rule,
+    Value,
+    are_booleans,
+    cast,
+    decimal,
+    is_plain,
+    length,
+    lengths,
+    place,
+    sizes,
+    whole,
+)
+from symattn.programs.onnx import INPUTS, OUTPUTS, OnnxNode, of_node
 
 TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
 
@@ -66,6 +85,147 @@ def _kept_reshape(c: Context, x: Value, shape: Value) -> Value:
     return op.reshape(c, x, wanted)
 
 
+def attention(c: Context, *operands: Value, opset: int, **attributes: Value) -> tuple[Value, ...]:
+    """Compute Attention as ``programs.onnx`` reads it: Y, present_key, present_value and qk_matmul_output."""
+    if len(operands) > len(INPUTS):
+        raise InputError(f"{len(operands)} inputs; known: {', '.join(INPUTS)}")
+    inputs = {role: _lifted(c, role, x) for role, x in zip(INPUTS, operands, strict=False) if x is not None}
+    if "scale" in attributes and "Q" in inputs:
+        heads = attributes.get("q_num_heads", 1)
+        attributes["scale"] = meant_scale(inputs["Q"].shape[-1] // max(heads, 1), attributes["scale"])
+    attributes |= {name: decimal(attributes[name]) for name in ("scale", "softcap") if attributes.get(name) is not None}
+    node = OnnxNode("Attention", attributes, {}, {role: role for role in OUTPUTS})
+    result = of_node(node, inputs, opset).outputs
+    return tuple(result[role] for role in OUTPUTS)
+
+
+def _lifted(c: Context, role: str, x: Value) -> Value:
+    """Lift numbers to an array of the kind; booleans stay, and so do lengths of a cache, which must be known."""
+    if role != "nonpad_kv_seqlen":
+        return c.lifted(x)
+    if not is_plain(x):
+        raise InputError("nonpad_kv_seqlen is computed from the inputs, which is not read")
+    return np.asarray(x)
+
+
+# -- operators of ONNX Runtime -----------------------------------------------------------------------------------------
+# ONNX Runtime's own operators MultiHeadAttention and GroupQueryAttention, as ONNX's ``Attention`` with their additions.
+#
+# Source: ONNX Runtime, ContribOperators.md, com.microsoft.MultiHeadAttention and com.microsoft.GroupQueryAttention.
+# Other features, such as a padding mask that adds −10000 to scores, packed inputs, sinks and quantised caches, are
+# refused by name.
+
+_OPSET = 25  # the opset of Attention whose attributes are used here
+
+
+def multi_head_attention(
+    c: Context, query: object, key: object = None, value: object = None, bias: Value = None,
+    key_padding_mask: object = None, attention_bias: Value = None, past_key: Value = None, past_value: Value = None,
+    past_sequence_length: object = None, cache_indirection: object = None, *,
+    num_heads: int, scale: float = 0.0, unidirectional: int = 0, **more: Value,
+) -> tuple[Value, ...]:  # fmt: skip
+    """Compute attention of queries (b, n_q, h d_k), keys and values alike, with a ``bias`` of the three side by side.
+
+    In ``unidirectional`` attention, query i sees the keys up to i and those of the past; there must be as many new keys
+    as queries, since the source does not define other numbers.
+    """
+    more.pop("mask_filter_value", None)  # only for the padding mask
+    inputs = {"key_padding_mask": key_padding_mask, "past_sequence_length": past_sequence_length}
+    _refuse(inputs | {"cache_indirection": cache_indirection} | more)
+    tokens = _unpacked(c, query, key, value)
+    if unidirectional and not same(tokens[0].shape[-2], tokens[1].shape[-2]):
+        raise InputError("unidirectional attention of another number of new keys than of queries is not read")
+    if bias is not None:
+        ends = list(accumulate((whole(x.shape[-1], "the columns") for x in tokens), initial=0))
+        if tuple(bias.shape) != (ends[-1],):
+            raise InputError(f"bias has the shape {tuple(bias.shape)}, expected {(ends[-1],)}")
+        parts = (part(c, c.lifted(bias), 0, start, end) for start, end in pairwise(ends))
+        tokens = tuple(x + b for x, b in zip(tokens, parts, strict=True))
+    past = 0 if past_key is None else length(past_key.shape[-2])
+    _check_bias(attention_bias, past + length(tokens[1].shape[-2]))
+    result = _attributes(scale, is_causal=unidirectional, q_num_heads=num_heads, kv_num_heads=num_heads)
+    return attention(c, *tokens, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
+
+
+def group_query_attention(
+    c: Context, query: object, key: object = None, value: object = None, past_key: Value = None,
+    past_value: Value = None, seqlens_k: object = None, total_sequence_length: object = None, cos_cache: Value = None,
+    sin_cache: Value = None, position_ids: Value = None, attention_bias: Value = None, head_sink: object = None, *,
+    num_heads: int, kv_num_heads: int, scale: float = 0.0, softcap: float = 0.0,
+    do_rotary: int = 0, rotary_interleaved: int = 0, local_window_size: int = -1, **more: Value,
+) -> tuple[Value, ...]:  # fmt: skip
+    """Compute causal attention with fewer key heads; a query sees the last ``local_window_size`` keys up to its own.
+
+    With ``do_rotary``, queries and new keys are rotated by the angles of their positions after the past. All sequences
+    must be as long as their keys: lengths that differ along a batch are refused.
+    """
+    _refuse({"head_sink": head_sink} | {name: x for name, x in more.items() if x not in (0, -1, "NONE")})
+    if local_window_size == 0 or local_window_size < -1:
+        raise InputError(f"local_window_size is {local_window_size}, which is not read")
+    q, k, v = _unpacked(c, query, key, value)
+    past = 0 if past_key is None else length(past_key.shape[-2])
+    if not same(q.shape[-2], k.shape[-2]):
+        raise InputError("another number of new keys than of queries is not read")
+    _check_lengths(seqlens_k, total_sequence_length, length(q.shape[0]), past + length(k.shape[-2]))
+    _check_bias(attention_bias, past + length(k.shape[-2]))
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise InputError("do_rotary needs cos_cache and sin_cache")
+        places = position_ids if position_ids is not None else arange(c, past, past + length(q.shape[-2]))
+        cos, sin = (gather(c, c.lifted(table), places)[..., None, :, :] for table in (cos_cache, sin_cache))
+        layout = "interleaved" if rotary_interleaved else "half"
+        q, k = (
+            merge_heads(rotate(split_heads(x, heads), cos, sin, layout))
+            for x, heads in ((q, num_heads), (k, kv_num_heads))
+        )
+    result = _attributes(scale, is_causal=1, q_num_heads=num_heads, kv_num_heads=kv_num_heads)
+    result |= {"softcap": softcap} if softcap else {}
+    result |= {"left_window_size": local_window_size - 1} if local_window_size > 0 else {}
+    return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
+
+
+def _refuse(others: dict[str, Value]) -> None:
+    """Raise ``InputError`` for an input or attribute that is given but not supported."""
+    if unread := next((name for name, x in others.items() if x is not None), None):
+        raise InputError(f"{unread} is not read")
+
+
+def _unpacked(c: Context, *tokens: Value) -> tuple[Value, ...]:
+    if any(x is None or x.ndim != 3 for x in tokens):
+        raise InputError("queries, keys and values that are not three arrays of three axes are not read")
+    return tuple(map(c.lifted, tokens))
+
+
+def _attributes(scale: float, **attributes: Value) -> dict[str, Value]:
+    """Return the attributes; a scale of 0 means the default."""
+    return attributes | ({"scale": scale} if scale else {})
+
+
+def _check_bias(bias: Value, keys: Value) -> None:
+    """Check that the bias of scores has four axes, a column for each key, and no booleans."""
+    if bias is None:
+        return
+    if bias.ndim != 4 or not same(bias.shape[-1], keys) or are_booleans(bias):
+        shape = tuple(bias.shape)
+        raise InputError(f"attention_bias has the shape {shape}; it must be numbers of four axes, the last of {keys}")
+
+
+def _check_lengths(seqlens_k: Value, total: Value, sequences: Value, keys: Value) -> None:
+    """Check that all sequences have ``keys`` keys: ``seqlens_k`` holds their numbers less 1, ``total`` the largest."""
+    for name, x in (("seqlens_k", seqlens_k), ("total_sequence_length", total)):
+        if x is None:
+            raise InputError(f"there is no {name}")
+        if not is_plain(x):
+            raise InputError(f"{name} is computed from the inputs, which is not read")
+    lengths, longest = (np.asarray(x).reshape(-1) for x in (seqlens_k, total))
+    if not same(len(lengths), sequences):
+        raise InputError(f"seqlens_k has {len(lengths)} entries for {sequences} sequences")
+    if not all(same(length(n) + 1, keys) for n in lengths):
+        raise InputError(f"seqlens_k says that some of {keys} keys are padding, which is not read")
+    if len(longest) != 1 or not same(length(longest[0]), keys):
+        raise InputError(f"total_sequence_length does not say that there are {keys} keys")
+
+
 RULES: Mapping[str, Rule] = {
     **op.table(op.binary, "Add=add Sub=subtract Mul=multiply And=logical_and Or=logical_or Equal=equal Less=less"),
     **op.table(op.binary, "LessOrEqual=less_equal Greater=greater GreaterOrEqual=greater_equal"),
@@ -98,9 +258,9 @@ RULES: Mapping[str, Rule] = {
     "MatMul": lambda c, a, b: op.product(c, a, b),
     "Gemm": op.product,
     "Softmax": _softmax,
-    "Attention": fused.attention,
-    "com.microsoft.MultiHeadAttention": fused.multi_head_attention,
-    "com.microsoft.GroupQueryAttention": fused.group_query_attention,
+    "Attention": attention,
+    "com.microsoft.MultiHeadAttention": multi_head_attention,
+    "com.microsoft.GroupQueryAttention": group_query_attention,
 }
 ONNX = Dialect(
     RULES,

@@ -16,7 +16,7 @@ from symattn.arrays.residues.primes import NoRoot
 from symattn.document.errors import InputError, SymattnError
 from symattn.programs.graphs.values import Context, Joined, Rule, Value, is_plain, lighter, settled
 from symattn.programs.names import Function
-from symattn.programs.raised import one_line
+from symattn.programs.refusing import one_line
 
 MOST_NODES = 10_000
 

@@ -18,7 +18,7 @@ from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref, u
 from symattn.programs.graphs.torch_table import RULES, TORCH
 from symattn.programs.graphs.values import Value, as_int64, type_name
 from symattn.programs.names import Function
-from symattn.programs.raised import one_line
+from symattn.programs.refusing import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor

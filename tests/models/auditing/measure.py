@@ -24,7 +24,7 @@ from typing import Any
 
 from symattn import audit
 from symattn.models.auditing.audit_report import AuditReport
-from symattn.models.configurations.layer_layouts import LAYOUTS
+from symattn.models.configurations.promised_layers import LAYOUTS
 from tests.models.auditing.families import (
     CACHED,
     ENCODERS,

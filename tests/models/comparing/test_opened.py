@@ -10,8 +10,8 @@ import pytest
 
 from symattn import Attention, InputError
 from symattn.bounds.sharp.sample import chosen
+from symattn.models.comparing.compared import compare_traces
 from symattn.models.comparing.opened import check_weights, fields, opened, read_configuration
-from symattn.models.comparing.traces import compare_traces
 from symattn.programs.traces import ROWS, verify_trace
 from symattn_cli.main import main
 from tests.models.comparing import families

@@ -15,9 +15,8 @@ from symattn.attention.presets import few_heads
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.models.configurations.configuration import CannotTell
-from symattn.models.configurations.layer_layouts import LAYOUTS, UNSAID
 from symattn.models.configurations.model_families import FAMILIES, table
-from symattn.models.configurations.promised_layers import block, parameters, promised
+from symattn.models.configurations.promised_layers import LAYOUTS, UNSAID, block, parameters, promised
 from symattn_cli.main import main
 from tests.models.auditing.families import layered as made
 from tests.models.auditing.families import path_of

@@ -13,7 +13,7 @@ from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.auditing.layers import part_judge
 from symattn.models.auditing.layers.part_definitions import of_erf
 from symattn.models.auditing.setting import numbers
-from symattn.models.configurations.layer_layouts import LAYOUTS
+from symattn.models.configurations.promised_layers import LAYOUTS
 from tests.models.auditing.families import decoding, inputs
 from tests.models.auditing.families import layered as made
 from tests.models.auditing.seeds import LAYERS, Seed, seeded
