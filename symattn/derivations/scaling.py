@@ -33,14 +33,14 @@ hint: symattn derive scaling --dk @dk -o scaling.tex
 letters uniform: new | s n | index j n
 """
 _LETTERS = """
-letters any: new | q d_k, k d_k | sizes d_k d_k | index i d_k | rows | laws q σ @m, k σ @m
+letters any: new | q d_k, k d_k, c | sizes d_k d_k | index i d_k | rows | laws q σ @m, k σ @m
 letters row: new | q d_k, K 2 d_k | sizes d_k d_k | index i d_k, j 2 | rows | laws q σ @m, K σ @m
 letters main: any@k | where s = q·k
 letters end: row@K | where s_j = q·k_j
 A1 (moments): $q_1, …, q_{d_k}$ share mean $@mu$ and variance $σ²$; so do $k_1, …, k_{d_k}$
 A2 (independent): All $2 d_k$ components are independent :: no Gaussian shape is needed
 """
-_ZERO = "A3 (centred): Zero mean, $@mu = 0$"
+_ZERO = "A3 main (centred): Zero mean, $@mu = 0$"
 _NORMAL = "A4: $Δ = s_1 - s_2$ is normal, with mean 0 and variance $2 d_k σ⁴$"
 _SECOND = "$E[q_1²] = σ² + @mu²$"
 _SCORE = """
@@ -54,7 +54,7 @@ any- E[s] = d_k @mu² :: equal means
 _VARIANCE = """
 # Its variance grows with $d_k$
 any- Var(s) = Σ_{i=1}^{d_k} Var(q_i k_i) :: the products are independent
-any- Var(s) = d_k (E[q_1² k_1²] - E[q_1 k_1]²) :: equal terms, each $Var(X) = E[X²] - E[X]²$
+any- Var(s) = d_k (E[q_1² k_1²] - E[q_1 k_1]²) :: equal terms, $Var(q_1 k_1) = E[q_1² k_1²] - E[q_1 k_1]²$
 any- Var(s) = d_k (E[q_1²] E[k_1²] - E[q_1]² E[k_1]²) :: the factors are independent
 """
 _CENTRED = """
@@ -68,7 +68,7 @@ any- Var(s) = d_k σ² (σ² + 2 @mu²) :: expanded
 _DIVISORS = """
 insert variance
 # What $1/√d_k$ does, and $1/d_k$ does not
-main- Var(s/√d_k) = Var(s)/d_k = @one :: $Var(c X) = c² Var(X)$
+main- Var(s/√d_k) = Var(s)/d_k = @one :: $Var(c s) = c² Var(s)$
 main- Var(s/d_k) = Var(s)/d_k² = @one/d_k :: the same
 main→ Var(s/d_k) → 0 :: d_k → ∞ :: @one/d_k
 uniform- softmax_j(0 s) = 1/n :: equal scores

@@ -17,6 +17,7 @@ from symattn.derivations import (
     derivation_texts,
     derive,
     implemented,
+    jacobian,
     rope,
     scaling,
     scaling_numpy,
@@ -62,6 +63,10 @@ def test_a_moment_holds_or_is_not_claimed() -> None:
     [
         ("shift", "e^c e^{s_i}", "e^c e^{s_j}"),
         ("shift", "result: softmax(s + c 𝟏)", "result: softmax(2 s + c 𝟏)"),
+        ("shift", "= q_i·k_j + q_i·b", "= q_i·k_j + k_j·b"),
+        ("lookup", "with $β > 0$", "with $β < 0$"),
+        ("lookup", "u_ℓ > 0", "u_ℓ < 0"),
+        ("rope", "- sin(a) sin(b)", "+ sin(a) sin(b)"),
         ("sinks", "p_j: e^b/(e^b + Z)", "p_j: e^b/Z"),
         ("mla", "q·k + q_R·k_R", "q·k - q_R·k_R"),
         ("mla", "≠ 3 e²/(1 + e²)", "≠ 3 e²/(2 + e²)"),
@@ -85,6 +90,11 @@ def test_a_false_line_of_a_text_is_refused(name: str, right: str, wrong: str, mo
     [
         ("scaling", scaling, "_VARIANCE", "Var(q_i k_i)", "Var(q_i)"),
         ("scaling", scaling, "_DIVISORS", "main→ Var(s/d_k)", "main→ Var(s/√d_k)"),
+        ("scaling", scaling, "_ZERO", "@mu = 0", "@mu = 1"),
+        ("scaling", scaling, "_SCORE", "Σ_{i=1}^{d_k} q_i k_i\n", "Σ_{i=1}^{d_k} q_i q_i\n"),
+        ("scaling", scaling, "_DIVISORS", "c² Var(s)$", "c³ Var(s)$"),
+        ("scaling", scaling, "_GAP", "$p_i (1 - p_i) ≤ ε$", "$p_i (1 - p_i) ≤ ε²$"),
+        ("jacobian", jacobian, "_TEXT", "= 2 (p_i - ½)²", "= 3 (p_i - ½)²"),
         ("lookup", implemented, "_LIMITS", "p_max → 1/t", "p_max → 1"),
     ],
 )
@@ -331,6 +341,17 @@ def test_a_claim_of_means_names_the_assumptions_about_its_arrays() -> None:
     evidence = section.claim(equals(mean(q("l")), 0), "").evidence
     assert evidence is not None
     assert evidence.where == "all sizes, under A1 and A2"
+
+
+def test_a_claim_names_the_assumption_that_says_what_its_array_is() -> None:
+    drawn = sections("initialisation")["fixed"]
+    weights, n_k = nt.name("p", "j"), nt.name("n", "k")
+    evidence = drawn.claim(equals(nt.total("j", 1, n_k, weights), 1), "").evidence
+    assert evidence is not None
+    assert evidence.where == "all sizes, under A3"
+    evidence = drawn.claim(equals(2 * n_k, n_k + n_k), "").evidence
+    assert evidence is not None
+    assert evidence.where == "all sizes"
 
 
 def test_a_variance_is_claimed_of_arrays_alone_whose_law_is_an_assumption() -> None:

@@ -70,8 +70,8 @@ class Glossary:
     formats that a statement is about; it is checked in each. ``first``: the number of the first row, 0 or 1.
     ``alike``: reduces several values to those that must be equal. ``rows``: vectors before a matrix are rows.
     ``fixed``: the numbers of an ``example``; ``places``: index letters with a fixed place. ``labels``: the assumptions
-    of a document → what they are about: arrays, or a property that a law assumes, such as "A3" → "centred"; claims of
-    means and variances name them. ``roles``: the colours of letters.
+    of a document → what they are about: arrays, or a property that a law assumes, such as "A3" → "centred"; claims
+    of means and variances name them, and others those about defined arrays. ``roles``: the colours of letters.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)

@@ -209,7 +209,7 @@ def _as_bounds(link: Link) -> list[Link]:
 
 
 def _where(question: RelationQuestion, compiled: Compiled) -> str:
-    """Return the sizes and, for means and variances, the assumptions about the arrays in the relation."""
+    """Return the sizes and the assumptions about the arrays in the relation."""
     g, shapes = question.glossary, compiled.declared.arrays
     where = f"{equal_sizes(question.sized)}, all entries" if question.sized else "all sizes"
     match question.relation.first:
@@ -217,19 +217,20 @@ def _where(question: RelationQuestion, compiled: Compiled) -> str:
             where = text(condition)
     if not question.sized and any(shapes.values()) and not compiled.declared.sorts():
         where = "all entries, " + ", ".join(f"{key} of shape {shape}" for key, shape in shapes.items() if shape)
-    used = assumptions(question.relation, g) if g.labels and averages(question.relation) else []
+    used = assumptions(question.relation, g) if g.labels else []
     return f"{where}, under {both(used)}" if used else where
 
 
 def assumptions(relation: nt.Relation, g: Glossary) -> list[str]:
-    """Return the labels of all assumptions about the arrays of a relation, and about their laws.
+    """Return the labels of the assumptions about the arrays of a relation.
 
-    Raises FalseStep if no assumption covers what a law assumes.
+    They say what its defined arrays are and, for means and variances, how all are drawn. Raises FalseStep if no
+    assumption covers what a law assumes.
     """
     names = {label: words.split() for label, words in g.labels.items()}
-    used: set[str] = set()
+    drawn, used = averages(relation), set[str]()
     for key in {*g.laws, *(word for words in names.values() for word in words if g.knows(word))}:
-        if not mentions(relation, key, g):
+        if not mentions(relation, key, g) or not (drawn or key in g.defined):
             continue
         own = {label for label, words in names.items() if key in words}
         for part in g.laws[key].assumes if key in g.laws and not own else ():

@@ -158,13 +158,18 @@ class Section:
         self.known: dict[Link, Evidence] = {}
 
     def let(self, words: Text | Node) -> Any:
-        """Return text to print, and define letters by the relations in it: "with Z = Σ e^{s_ℓ}"."""
+        """Return text to print, and define letters by relations in it, as "with Z = Σ e^{s_ℓ}"; others must hold."""
         for relation in relations(words):
+            (_, side), *more = relation.rest
+            letter = self._defined(relation)
             self.glossary = self.glossary.with_definition(relation)
+            if not letter or (more and letter not in self.glossary.given):
+                asked = Relation(side, tuple(more)) if letter else relation
+                judged(RelationQuestion(asked, self.glossary), self.known)
         return words
 
     def define(self, formula: Node, reason: Text | str = "definition") -> Step:
-        """Return a definition as a step, and add it and those in its reason to the letters; nothing is decided."""
+        """Return a definition as a step, and add it and those in its reason to the letters."""
         self.let(_words(reason))
         self.let(formula)
         return Step(formula, _words(reason))
@@ -229,14 +234,17 @@ class Section:
         return Result(title, tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows), tuple(evidence), said)
 
     def _reasons(self, said: Text, sized: Mapping[str, int]) -> None:
-        """Decide a reason's relations about letters with a meaning; other relations are definitions."""
+        """Add a reason's definitions of new letters, then decide its other relations, except the sizes that it sets."""
+        new = [r for r in relations(said) if (letter := self._defined(r)) and not self.glossary.knows(letter)]
+        self.let(tuple(new))
         for relation in relations(said):
-            if relation.rest[0][0] != "=" or not isinstance(relation.first, nt.Name) or self.glossary.sized(relation):
-                continue
-            if self.glossary.knows(self.glossary.stem(relation.first)[0]):
+            if relation not in new and not self.glossary.sized(relation):
                 judged(RelationQuestion(relation, self.glossary, sized), self.known)
-            else:
-                self.let(relation)
+
+    def _defined(self, relation: Relation) -> str:
+        """Return the letter that a relation says the meaning of, or "" if it says none."""
+        of = relation.first
+        return self.glossary.stem(of)[0] if isinstance(of, nt.Name) and relation.rest[0][0] == "=" else ""
 
     def _sized(self, reason: Text) -> dict[str, int]:
         return {size: n for r in relations(reason) for size, n in self.glossary.sized(r).items()}

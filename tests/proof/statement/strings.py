@@ -13,13 +13,15 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from importlib.resources import files
 from importlib.util import find_spec
 from random import Random
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from symattn.derivations import derive
+from symattn.derivations import derivation_texts, derive
 from symattn.derivations.claims import claim
+from symattn.derivations.derivation_texts import text_of
 from symattn.derivations.examples import names as examples
 from symattn.derivations.walks import walk
 from symattn.document.model import Document, Inline, Result, Steps, Table, Text, Values
@@ -59,16 +61,23 @@ def literals(module: ModuleType) -> Iterator[tuple[FunctionType, str]]:
 
 
 def texts(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """The names of a module's texts, each with the text where one token in the words of a reason is changed.
-
-    Formulas of texts are decided, or define letters: ``falsify`` has mutants of them.
-    """
+    """The names of a module's texts, each with the text where one token of a reason is changed."""
     for name, typed in list(vars(module).items()):
-        for line in REASON.finditer(typed if isinstance(typed, str) else ""):
-            for words in re.finditer(r"\$[^$]*\$|[^$]+", line["reason"]):
-                start, end = (line.start("reason") + at for at in words.span())
-                prose = () if words[0].startswith("$") else mutants(words[0])
-                yield from ((name, typed[:start] + new + typed[end:]) for new in prose)
+        yield from ((name, new) for new in reasons(typed if isinstance(typed, str) else ""))
+
+
+def reasons(typed: str) -> Iterator[str]:
+    """The text of a derivation with one token of a reason changed, in words or in a relation.
+
+    Claims are decided: ``falsify`` has mutants of them. Other formulas of a reason are words, and the letter that a
+    definition begins with may be any.
+    """
+    for line in REASON.finditer(typed):
+        for words in re.finditer(r"\$[^$]*\$|[^$]+", line["reason"]):
+            start, end = (line.start("reason") + at for at in words.span())
+            first = words[0][:2] if words[0].startswith("$") else ""
+            changed = mutants(words[0]) if not first or re.search(r"[=≤≥<>]", words[0]) else ()
+            yield from (typed[:start] + new + typed[end:] for new in changed if new.startswith(first))
 
 
 def _strings(code: Any) -> Iterator[str]:
@@ -157,8 +166,12 @@ def _bound(told: dict[str, Any]) -> Document:
 
 def survivors(making: Making, share: float = 1.0, seed: int = 7) -> Iterator[str]:
     """The mutants with which the document is made and something that is graded differs; of a share, drawn by a seed."""
-    _, make, modules = making
+    label, make, modules = making
     random, honest = Random(seed), graded(make())
+    filed = text_of(label) if (files("symattn") / f"derivations/texts/{label}.txt").is_file() else ""
+    for mutant in (new for new in reasons(filed) if random.random() < share):
+        if _outcome(make, derivation_texts, "text_of", {label: mutant}.__getitem__) not in (None, honest):
+            yield f"{label}: {_line_apart(filed, mutant)}"
     for module in map(import_module, modules):
         coded = ((function, "__code__", _changed(function.__code__, old, new), f"{old!r} as {new!r}")
                  for function, old in literals(module) for new in mutants(old))  # fmt: skip
