@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache, partial
-from importlib.machinery import PathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, PathFinder
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -53,12 +54,11 @@ class Cache:
 
 
 # -- content -----------------------------------------------------------------------------------------------------------
-# Names that run, read or draw something unknown beforehand.
-_UNSEEN = {
-    *("random", "input", "breakpoint", "globals", "vars", "locals", "id"),
-    *("importlib", "import_module", "__import__", "runpy", "pkgutil", "modules", "builtins", "__builtins__"),
-    *("exec", "eval", "open", "read_text", "read_bytes", "load", "loadtxt", "genfromtxt", "fromfile", "memmap"),
-}
+# Names that run, read or draw something unknown beforehand, by whatever package.
+_UNSEEN = re.compile(
+    "(?i:.*(rand|open|read|load|file|memmap|import|pkg|builtins).*|from.+)|runpy|modules|exec|eval|compile"
+    "|input|breakpoint|globals|vars|locals|id|hash"
+)
 # Python's own modules that say the same in each run; of others, such as os, pathlib and time, nothing is known.
 _STEADY = {
     *("__future__", "abc", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum"),
@@ -203,29 +203,28 @@ class _Walk:
                 self._package(folder)
 
     def _package(self, folder: Path) -> None:
-        for path in sorted(folder.rglob("*.py")):
-            self._note(path)
+        for path in sorted(folder.rglob("*")):
+            if path.name.endswith((*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)):
+                self._note(path)
 
     def _imported(self, name: str, near: Path) -> None:
         """Note a user's module or package by the content of its files, an installed package by its version."""
-        if name in _STEADY or name == stored_results.ROOT.name:
+        places = [str(near.parent), *sys.path]
+        spec = getattr(sys.modules.get(name), "__spec__", None) or PathFinder.find_spec(name, places)
+        own = spec is not None and bool(spec.has_location) and _users(Path(spec.origin or ""))
+        if name == stored_results.ROOT.name or (name in _STEADY and not own):
             return
-        if name in sys.stdlib_module_names:
+        if spec is None or (name in sys.stdlib_module_names and not own):
             raise UnknownValue(name)
-        spec = getattr(sys.modules.get(name), "__spec__", None) or PathFinder.find_spec(
-            name, [str(near.parent), *sys.path]
-        )
-        if spec is None:
-            raise UnknownValue(name)
-        places = [Path(p) for p in spec.submodule_search_locations or ()]
-        if not all(map(_users, places or [Path(spec.origin or "")])):
+        folders = [Path(p) for p in spec.submodule_search_locations or ()]
+        if not all(map(_users, folders or [Path(spec.origin or "")])):
             owners = _owners().get(name)
             if not owners:
                 raise UnknownValue(name)
             self.versions.update(f"{owner} {version(owner)}" for owner in owners)
-        elif places:
-            for place in places:
-                self._package(place)
+        elif folders:
+            for folder in folders:
+                self._package(folder)
         else:
             self._note(Path(spec.origin or ""))
 
@@ -244,13 +243,14 @@ def _imports(path: Path) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             result |= {a.name.partition(".")[0] for a in node.names}
+            names |= {part for a in node.names for part in a.name.split(".")}
         elif isinstance(node, ast.ImportFrom):
             result.add("" if node.level else (node.module or "").partition(".")[0])
-            names |= {a.name for a in node.names}
+            names |= {*(node.module or "").split("."), *(a.name for a in node.names)}
         elif isinstance(node, (ast.Name, ast.Attribute)):
             names.add(node.id if isinstance(node, ast.Name) else node.attr)
-    if unseen := (result | names) & _UNSEEN:
-        raise UnknownValue(f"{path} {sorted(unseen)}")
+    if unseen := sorted(filter(_UNSEEN.fullmatch, names)):
+        raise UnknownValue(f"{path} {unseen}")
     return result
 
 

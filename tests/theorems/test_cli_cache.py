@@ -4,6 +4,7 @@ import os
 import stat
 import sys
 from fractions import Fraction
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -136,10 +137,40 @@ def test_a_module_that_runs_is_part_of_the_digest(how: str, monkeypatch: pytest.
         "import time; return (2 + (time.time() > 2e9)) * s, 2 * s",
         "from pathlib import Path; return (2 + Path('flag').exists()) * s, 2 * s",
         "import numpy; return (2 + (numpy.random.rand() > 0.5)) * s, 2 * s",
+        "from numpy.random import default_rng; return default_rng().integers(2, 4) * s, 2 * s",
+        "import numpy.random as r; return r.geometric(0.5) * s, 2 * s",
+        "import numpy; return int(numpy.fromregex('k.txt', 'x', [('x', int)])[0][0]) * s, 2 * s",
+        "import click; return int(click.open_file('number.txt').readline()) * s, 2 * s",
+        "return (2 + hash('seed') % 2) * s, 2 * s",
     ],
 )
 def test_what_runs_something_unknown_has_no_digest(body: str) -> None:
     assert digest(stated(body=body)) is None
+
+
+def test_a_module_of_the_user_that_is_called_as_one_of_python_is_part_of_the_digest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(".")
+    found = []
+    for k in (2, 3):
+        Path("textwrap.py").write_text(f"K = {k}\n")
+        monkeypatch.delitem(sys.modules, "textwrap", raising=False)
+        found.append(digest(stated(body="from textwrap import K; return K * s, 2 * s")))
+    assert None not in found
+    assert found[0] != found[1]
+
+
+def test_a_compiled_module_of_a_package_is_part_of_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(".")
+    Path("package_of_mine").mkdir()
+    Path("package_of_mine/__init__.py").write_text("")
+    found = []
+    for content in (b"one", b"another"):
+        Path("package_of_mine", f"fast{EXTENSION_SUFFIXES[0]}").write_bytes(content)
+        found.append(digest(stated(body="from package_of_mine import fast; return fast.twice(s), 2 * s")))
+    assert None not in found
+    assert found[0] != found[1]
 
 
 def test_an_installed_package_counts_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
