@@ -33,7 +33,7 @@ from types import FrameType, ModuleType, TracebackType
 from symattn.bounds.called_target import APART, Failure, Memory, Refusal
 from symattn.document.errors import InputError
 
-_NOT_USERS = ("<", str(Path(__file__).parent) + os.sep)
+_NOT_USERS = ("<", str(Path(__file__).parents[1]) + os.sep)
 LIBRARY = str(Path(os.__file__).parent) + os.sep
 
 

@@ -197,10 +197,10 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
             worlds += more
             defined = defined and differences is not None and not any(path.may_be(*d) for d in path.demands)
             if doubt or len(begun) == (CELLS if equal or not declared.sorts() else _OF_BOUNDS):
-                doubt = doubt or (f"there are more than {len(begun)} cells" if equal else "")
+                doubt = doubt or (f"there are more than {len(begun)} cases of its comparisons" if equal else "")
                 break
     except (Refused, Undecided, InputError, TooMany, sympy.PolynomialError) as reason:
-        doubt, defined = f"its cells were not walked: {reason}" if equal else "", False
+        doubt, defined = f"the cases of its comparisons were not examined: {reason}" if equal else "", False
     return Cells(tuple(worlds), doubt, defined, any(path.constraints for path in begun))
 
 

@@ -107,7 +107,7 @@ def _argument(name: str, values: Mapping[str, object], declared: Declared, world
         return world.length(name)
     if name == "xp":
         return world.xp
-    raise InputError(f"the statement asks for {name!r}, which it declares neither as an array nor as a sort")
+    raise InputError(f"the statement asks for {name!r}, which it declares neither as an array nor as a length")
 
 
 class Letters:

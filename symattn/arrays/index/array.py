@@ -265,7 +265,7 @@ def _element(a: Axis, k: object, declared: bool) -> Place:
         return len(a.blocks) - 1, ()
     if k == 0 and (a.blocks[0] == () or (declared and len(a.blocks[0]) == 1)):
         return 0, (0,) * len(a.blocks[0])
-    raise Refused(f"indexed: element {k} of an axis of length {a}")
+    raise Refused(f"indexed: an axis of length {a} does not have element {k} at every size")
 
 
 def index_variables(places: Places) -> tuple[Index, ...]:

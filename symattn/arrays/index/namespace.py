@@ -216,7 +216,7 @@ def _common(a: Axis, b: Axis) -> Axis:
         return a
     if a.blocks == ((),):
         return b
-    raise InputError(f"indexed: axes of lengths {a} and {b} do not fit; are they meant to be one sort?")
+    raise InputError(f"indexed: axes of lengths {a} and {b} do not fit; hint: name equal lengths with one letter")
 
 
 def _place(place: Place, of: Axis, own: Axis) -> Place:

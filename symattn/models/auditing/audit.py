@@ -358,7 +358,10 @@ def _run(file: Path) -> int:
             return leave.code or 0
         print(leave.code, file=sys.stderr)
         return 1
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        frames = error.__traceback__
+        while frames and frames.tb_frame.f_code.co_filename != str(file):  # begin at the script, as Python does
+            frames = frames.tb_next
+        traceback.print_exception(error.with_traceback(frames))
         return 1
     return 0

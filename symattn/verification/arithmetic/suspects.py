@@ -20,7 +20,7 @@ from symattn.bounds import called_target, case_result, storing
 from symattn.bounds.contracts import Contract, Made, replay
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant
-from symattn.verification.diagnosis.screening import plainest
+from symattn.verification.diagnosis.screening import SIZED, plainest
 from symattn.verification.rules import known, of_entries
 from symattn.verification.rules.families import MistakeFamily, families
 
@@ -29,6 +29,7 @@ _WORTH = 0.01  # least share of the distance that a mistake must take away to be
 _MOST = 5  # mistakes that are tried
 _NAMED, _ALIKE = 3, 40  # mistakes that are named, of so many that explain a sample
 _LOST = 1e-18  # of ‖y‖² or of the distance, squared: up to there numbers are the same in float64
+_TINY = 1e-300  # in place of a squared distance of 0
 _PLACES = 3  # decimal places of shares; of equal ones mistakes without a number come first
 
 _SQUARES, _STEP = 5, 2.0**-12  # steps of least squares, and the relative step of a number for its tangent
@@ -115,7 +116,8 @@ def explained(sample: BitSample, left: float, others: Iterable[BitSample] = ()) 
         return None
     first, share = fits[0]
     alike = tuple(s.mistake for s, _ in fits if s.family is None and distance.are_alike(s, first))
-    alike = tuple(m for m in alike if not m.general) or alike  # an operation on an array repeats a mistake of a step
+    # an operation on an array repeats a mistake of a step, but is plainer than one with a size of its own
+    alike = tuple(m for m in alike if not (m.general or SIZED.search(m.cause))) or alike
     causes: list[str] = []
     for mistake in plainest(alike) or (first.mistake,):
         if not mistake.cause.startswith(tuple(causes)):  # else it says the same, and more
@@ -129,6 +131,7 @@ class _Distance:
     def __init__(self, sample: BitSample, unit: float | np.ndarray) -> None:
         self.sample, self.unit = sample, unit
         self.finite = np.isfinite(sample.got)
+        self.got = np.asarray(sample.got[self.finite] / unit)
         self._whole = self.left(RIGHT)
         self.whole = 0.0 if self._whole is None else float((self._whole**2).sum())
 
@@ -143,15 +146,17 @@ class _Distance:
         return result if result is not None and np.isfinite(result).all() else None
 
     def share(self, variant: Variant) -> float:
-        """‖y − o_m‖²/‖y − o‖², where the variant says something, as of most entries; else ∞."""
-        left, whole, most = self._parts(variant)
-        return left / whole if most and whole else np.inf
+        """‖y − o_m‖² / min(‖y − o‖², ‖o_m‖²), where the variant says something, as of most entries; else ∞.
+
+        Outputs of 0 are so explained by outputs of 0 alone, not by small ones.
+        """
+        left, whole, own, most = self._parts(variant)
+        return left / max(min(whole, own), _TINY) if most and whole else np.inf
 
     def allows(self, variant: Variant, left: float) -> bool:
         """Return whether a variant leaves no more than that share, or what float64 loses, where it says something."""
-        rest, whole, _ = self._parts(variant)
-        got = self.sample.got[self.finite] / self.unit
-        return rest <= max(left * whole, _LOST * float((got**2).sum()))
+        rest, whole, _, _ = self._parts(variant)
+        return rest <= max(left * whole, _LOST * float((self.got**2).sum()))
 
     def are_alike(self, a: Suspect, b: Suspect) -> bool:
         """Return whether two suspects give the same numbers."""
@@ -160,17 +165,17 @@ class _Distance:
             return False
         return np.allclose(one, other, rtol=0, atol=(_LOST * self.whole) ** 0.5, equal_nan=True)
 
-    def _parts(self, variant: Variant) -> tuple[float, float, bool]:
-        """‖y − o_m‖² and ‖y − o‖² where the variant says something, and whether that is of most entries.
+    def _parts(self, variant: Variant) -> tuple[float, float, float, bool]:
+        """‖y − o_m‖², ‖y − o‖² and ‖o_m‖² where the variant says something, and whether that is of most entries.
 
         It says nothing of rows that a wrong mask leaves without any key. One that cannot be made changes nothing.
         """
         rest = self._rest(variant)
         if rest is None or self._whole is None:
-            return self.whole, self.whole, True
+            return self.whole, self.whole, self.whole, True
         said = ~np.isnan(rest)
-        left, whole = (float((x[said] ** 2).sum()) for x in (rest, self._whole))
-        return left, whole, 2 * int(said.sum()) >= said.size
+        left, whole, own = (float((x[said] ** 2).sum()) for x in (rest, self._whole, self.got - rest))
+        return left, whole, own, 2 * int(said.sum()) >= said.size
 
     def taken(self, variant: Variant) -> float:
         """Return the share of ‖y − o‖² that a mistake takes away; −∞ if that is undefined."""

@@ -156,6 +156,7 @@ _CENTRES: dict[bool, dict[str, tuple[bool, bool]]] = {
     False: {
         "the mean is subtracted (as in LayerNorm)": (True, True),
         "the mean is subtracted within the square alone": (False, True),
+        "the mean is subtracted from x, not within the square": (True, False),
     },
 }
 

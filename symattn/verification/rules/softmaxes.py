@@ -37,6 +37,15 @@ def _axes(spec: Attention) -> dict[int, str]:
     return {-2: "queries", -3: "heads", -4: "batch"} if spec.heads > 1 else {-2: "queries", -4: "batch"}
 
 
+def _sets_of_axes(spec: Attention) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Yield the wrong sets of axes that a sum may run over, with their names."""
+    wrong = _axes(spec)
+    yield from (((axis,), over) for axis, over in wrong.items())
+    yield from (((-1, axis), f"{over} and keys") for axis, over in wrong.items())
+    if -3 in wrong:
+        yield (-1, -2, -3), "heads, queries and keys"
+
+
 def _closed(spec: Attention) -> Table:
     """Return mistakes whose weights still sum to 1."""
     if not spec.is_softmax:
@@ -158,8 +167,11 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
         return
     for axis, over in _axes(spec).items():
         yield "normalize", f"the softmax runs over the {over}", partial(along, axis)
+    for axes, over in _sets_of_axes(spec):
         words = f"exponentials of s − max s, each row's maximum, are divided by their sum over the {over}"
-        yield "normalize", words, partial(_summed_along, axis)
+        yield "normalize", words, partial(_summed_along, axes)
+        if len(axes) > 1:
+            yield "normalize", f"one sum is taken over {over} together", partial(_summed_together, axes)
     yield from _UNDIVIDED
     if spec.sink is not None:
         yield from _OF_SINKS
@@ -191,15 +203,22 @@ def along(axis: int, at: At, fully_masked: str = "zeros") -> Any:
     return at.xp.moveaxis(moved, -1, axis)
 
 
-def _summed_along(axis: int, at: At) -> Any:
-    if len(at.first.shape) < -axis:
+def _summed_along(axes: tuple[int, ...], at: At) -> Any:
+    return at.e / (_over(axes, at.e, at.sum) + at.sink)
+
+
+def _summed_together(axes: tuple[int, ...], at: At) -> Any:
+    e = at.power(at.first - _over(axes, at.first, partial(at.xp.max, keepdims=True)))
+    return e / _over(axes, e, at.sum)
+
+
+def _over(axes: tuple[int, ...], x: Any, reduce: Callable[..., Any]) -> Any:
+    """Return a sum or maximum over several axes, which are kept."""
+    if len(x.shape) < -min(axes):
         raise ValueError("there is no such axis")
-    return at.e / (at.sum(at.e, axis) + at.sink)
-
-
-def _over_both(at: At) -> Any:
-    e = at.power(at.first - at.xp.max(at.top, axis=-2, keepdims=True))
-    return e / at.sum(at.sum(e), -2)
+    for axis in axes:
+        x = reduce(x, axis=axis)
+    return x
 
 
 def _of(make: Callable[[At, Any], Any]) -> Wrong:
@@ -218,7 +237,6 @@ def _sum_unmasked(at: At) -> Any:
 
 
 _UNDIVIDED: Table = (
-    ("normalize", "one sum is taken over queries and keys together", _over_both),
     ("normalize", "exponentials are not divided by their sum", lambda at: at.e),
     ("normalize", "exponentials e^s, no maximum subtracted, are not divided by their sum",
      lambda at: at.power(at.first)),
