@@ -166,6 +166,7 @@ def test_a_statement_that_cannot_be_decided(run):
         ("x = 1", "mine.py: there is no theorem in it; hint: state one with the decorator symattn.theorem"),
         ("raise ValueError('no\\nway')", "mine.py cannot be imported: ValueError: no (mine.py:1)"),
         ("import sys; sys.exit(0)", "mine.py cannot be imported: SystemExit: 0 (mine.py:1)"),
+        (stated().replace("false=", "flase="), "did you mean false? (mine.py:"),
         (stated(body="return s.foo, s"), "mine.py:12: the statement of 'doubling' raises AttributeError: "),
         (stated(false="(s.foo, s)"), "mine.py:10: the false variant of 'doubling' raises AttributeError: "),
         (stated(body="return 3"), "mine.py: the statement of 'doubling': it gives int; hint: give (left, right)"),

@@ -96,6 +96,21 @@ def _rescaled_to(tile_too: bool, width: int) -> Program:
     return program
 
 
+def _root_of_squares(x: Array) -> Array:
+    return np.sqrt((x * x).mean(axis=-1, keepdims=True) + x.dtype.type(1e-6))
+
+
+def _summed(axes: tuple[int, ...], of: tuple[int, ...] = (-1,)) -> Program:
+    """Attention whose exponentials are divided by their sum over some axes, after the maximum ``of`` some others."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+        e = np.exp(s - s.max(of, keepdims=True))
+        return e / e.sum(axes, keepdims=True) @ v
+
+    return program
+
+
 def _moved_bounds(by: int) -> Program:
     """Documents whose first token (1) belongs to the one before, or whose last (−1) to the next one."""
 
@@ -627,6 +642,14 @@ _PAIRS = (
       for words, wrong in (
           ("the bias is added to x before", {"of": lambda x, g, b: (x + b, g, 0)}),
           ("the largest |x − mean(x)| is taken", {"size": lambda c: np.abs(c).max(axis=-1) + np.float32(1e-5)}))),
+    _Pair(lambda x, weight: weight * (x - x.mean(axis=-1, keepdims=True)) / _root_of_squares(x),
+          lambda x, weight: weight * x / _root_of_squares(x), "norm", "from x, not within the square",
+          RMSNorm(eps=1e-6)),
+    *(_Pair(_summed(axes, of), _summed((-1,)), "normalize", words, Attention(heads=2))
+      for words, axes, of in (
+          ("divided by their sum over the queries and keys", (-2, -1), (-1,)),
+          ("divided by their sum over the heads and keys", (-3, -1), (-1,)),
+          ("one sum is taken over heads, queries and keys", (-3, -2, -1), (-3, -2, -1)))),
     *(_Pair(_appended(back), _appended(lambda old, new: np.concatenate([old, new])), "cache", words, Cached(_CAUSAL))
       for words, back in (
           ("over the last one, in what is returned alone", lambda old, new: np.concatenate([old[:-1], new])),

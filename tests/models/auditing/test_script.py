@@ -33,6 +33,14 @@ def test_the_exit_code_of_the_script_is_kept_apart(
     assert f"ended with exit code {code}" in said.err
 
 
+def test_a_traceback_begins_at_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("def fail():\n    return [][1]\n\nfail()\n")
+    main(["audit", str(path)])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1:3] == [f'  File "{path}", line 4, in <module>', "    fail()"]
+
+
 def test_json_is_alone_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)

@@ -53,6 +53,12 @@ def test_one_mistake_is_named(tmp_path: Path, dtype: type, fault: str, step: str
     assert words in str(report.faults[0].cause)
 
 
+def test_an_output_of_zeros_is_not_explained_by_small_numbers(tmp_path: Path) -> None:
+    arrays = _core(np.float32)
+    report = verify_trace(write(tmp_path / "t.safetensors", arrays | {"o": 0 * arrays["o"]}), CAUSAL)
+    assert str(report.faults[0].cause).startswith("weights are taken to be 0; or outputs are taken to be 0")
+
+
 @pytest.mark.deep
 def test_what_only_the_filter_accuses_is_sampled(tmp_path: Path) -> None:
     """A scale that is 1 % off is within the worst case of bfloat16, which is no refutation."""
