@@ -237,14 +237,14 @@ class _JudgedTrace:
 
     def _fault(self, name: str, words: str, piece: TracePiece) -> Fault:
         """Return the fault of a piece."""
-        said = "; ".join(words.splitlines())
-        where = f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
+        said = ". ".join(words.splitlines())
+        said += f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
         result = _cause(piece, self.precision, name) if name != "scores" else None
         if result is None:
             outcome = "; no single known mistake explains it" if name != "scores" else ""
-            return Fault(_STEP[name], None, f"{said}{where}{outcome}")
+            return Fault(_STEP[name], None, f"{said}{outcome}")
         mistake, left = result
-        return Fault(mistake.step, mistake.cause, f"{mistake.cause}: that explains {1 - left:.1%} of it; {said}{where}")
+        return Fault(mistake.step, mistake.cause, f"{mistake.cause}: that explains {1 - left:.1%} of it. {said}")
 
     def faults(self) -> Iterable[Fault]:
         """Yield the first fault of each array, with the number of wrong heads."""
