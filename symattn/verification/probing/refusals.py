@@ -66,11 +66,17 @@ def _explanation(session: Session) -> tuple[frozenset[Axes], tuple[_Promise, ...
     blamed = frozenset(axes(r.case) for r in session.refused) - taken if taken else frozenset()
     judged = _sized(session, session.records)
     others = _sized(session, (r for r in session.refused if axes(r.case) not in blamed))
-    promises = explaining(session.promised, others, judged) if others else ()
+    promises = tuple(p for p in _promises(session.promised) if getattr(session.domain, p.field) == p.value)
+    if not others or not _exclude(promises, others):  # else those by which the inputs were narrowed
+        promises = explaining(session.promised, others, judged) if others else ()
     every = _sized(session, session.refused)
-    if not taken or (promises and all(any(not p.holds(case) for p in promises) for case in every)):
+    if not taken or (promises and _exclude(promises, every)):
         return frozenset(), promises or explaining(session.promised, every, judged)
     return blamed, promises
+
+
+def _exclude(promises: Sequence[_Promise], cases: Iterable[Sized]) -> bool:
+    return all(any(not p.holds(case) for p in promises) for case in cases)
 
 
 def _sized(session: Session, cases: Iterable[CaseResult]) -> list[Sized]:
