@@ -75,6 +75,22 @@ def _by_parts(q: Array, k: Array, v: Array, parts: int = 4) -> Array:
     return out
 
 
+def _orthogonal(d: int) -> Array:
+    return np.linalg.qr(np.random.default_rng(d).standard_normal((d, d)))[0].astype(np.float32)
+
+
+def _values_turned(q: Array, k: Array, v: Array) -> Array:
+    return _softmax(scores(q, k)) @ (v @ _orthogonal(v.shape[1])) @ _orthogonal(v.shape[1]).T
+
+
+def _forbidden_in_maximum(least: float, q: Array, k: Array, v: Array) -> Array:
+    """The largest score is that of all keys, forbidden ones as ``least`` if that is not 0; sums of 0 become 1."""
+    s, seen = scores(q, k), np.isfinite(_causal(scores(q, k)))
+    e = np.where(seen, np.exp(s - np.where(seen, s, least or s).max(axis=-1, keepdims=True)), 0)
+    total = e.sum(axis=-1, keepdims=True)
+    return e / np.where(total == 0, 1, total) @ v
+
+
 def _masked(open_: Callable[[Array, Array], Array]) -> Program:
     """A mask by the places of queries, their rows and keys."""
 
@@ -133,6 +149,20 @@ NAMED = {
     "what no mistake explains": Named(_unlike_anything, PLAIN, "output", None, "…no known mistake explains it…"),
     "a form that loses relative accuracy": Named(
         _by_parts, PLAIN, "merge", None, "the output loses relative accuracy: it is within the bou…"
+    ),
+    "such a form that rounded exponentials would explain as well": Named(
+        lambda q, k, v: _by_parts(q, k, v, -(-len(k) // 7)), PLAIN, "merge", None, "…within the bound of parts…"
+    ),
+    "queries and keys that are multiplied by an orthogonal matrix, as in quantised models": Named(
+        lambda q, k, v: _softmax(scores(q @ _orthogonal(k.shape[1]), k @ _orthogonal(k.shape[1]))) @ v,
+        PLAIN, "output", None, "…within the bound of queries and keys, or values and outputs, that are multiplied by…",
+    ),
+    "values and outputs so": Named(_values_turned, PLAIN, "output", None, "…values and outputs, that are multiplied…"),
+    "a maximum of forbidden keys, too, beside which all exponentials vanish": Named(
+        partial(_forbidden_in_maximum, 0), CAUSAL, "max", "the largest score with forbidden keys is subtracted…"
+    ),
+    "a maximum in which they have a number": Named(
+        partial(_forbidden_in_maximum, -100), CAUSAL, "max", "forbidden scores count as −100 in the largest score of…"
     ),
 }  # fmt: skip
 

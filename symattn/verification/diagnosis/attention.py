@@ -237,7 +237,7 @@ class InAttention(Search[Mistake]):
         if hidden or found:
             return hidden
         seen = [r for r in self.session.records if r.ratios is not None]
-        lost = [r for r in self.wrong if r.ratios is not None and not is_finite(r)]  # some numbers may be coarse
+        lost = [r for r in self.wrong if outofrange.loses_rows(r)]  # some numbers may be coarse
         overflow = outofrange.out_of_range(self.session, lost, seen) if lost else ()
         if not overflow:
             return self._separately()

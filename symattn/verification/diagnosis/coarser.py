@@ -10,6 +10,7 @@ the digits, else later steps do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT, Case, CaseResult, Expected
 from symattn.bounds.inputs import Sizes
-from symattn.bounds.judge import holds, traced, union
+from symattn.bounds.judge import expected, holds, traced, union
 from symattn.bounds.reference import usual
 from symattn.bounds.storing import FORMATS
 from symattn.document.errors import Undecided
@@ -33,7 +34,7 @@ _TELLING, _PART = 3, 1 / 4  # the bound must be decisive for so many of them, or
 _GRIDS = ("bfloat16", "float16", "float32")
 _ON_GRID = 1 / 2  # share of the right outputs that may be numbers of a format by chance
 _USUALLY = 1 / 8  # fraction of the worst-case bound that roundings of a format mostly stay below
-_SMALL = 2.0**-20  # of the largest value
+_SMALL, _TELLS = 2.0**-20, 2.0**-10  # of the largest value
 _LEGAL = 64  # units of roundoff that weights may be off by
 _UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # no format has the number 1/n_k
 
@@ -41,28 +42,51 @@ _UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # no form
 def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> str:
     """Name the form, equal in exact arithmetic, whose own bound holds all errors; "" if none does.
 
-    Parts may be merged as o − σ(o − o_b), σ = 1/(1 + e^{L − L_b}). With the bound A of the other forms, V = max |v| and
-    u of the intermediate arithmetic, errors are at most A + 8 u V. Proof. An error of L, L_b or of the exponential
-    changes σ by a fraction of (1 − σ), as in the merge that A covers. What is left is (1 + a), |a| ≤ 4u, from the sum
-    and the quotient in σ, and u from the difference and the product each, so the result is
+    Parts may be merged as o − σ(o − o_b), σ = 1/(1 + e^{L − L_b}). With the bound A of the other forms, V = max |v| in
+    the column and u of the intermediate arithmetic, errors are at most A + 8 u V. Proof. An error of L, L_b or of the
+    exponential changes σ by a fraction of (1 − σ), as in the merge that A covers. What is left is (1 + a), |a| ≤ 4u,
+    from the sum and the quotient in σ, and u from the difference and the product each, so the result is
     (1 − σ) o + σ o_b − σ η (o − o_b), |η| ≤ 7u. A includes this except σ η o, at most 8 u σ V. Later merges multiply
-    that by 1 − σ_m, and Σ_k σ_k Π_{m>k} (1 − σ_m) ≤ 1 for any number of parts. ∎
+    that by 1 − σ_m, and Σ_k σ_k Π_{m>k} (1 − σ_m) ≤ 1 for any number of parts. ∎ See ``_turned`` for another form.
 
-    If that is more than ``_SMALL`` V, as in short formats, it would include mistakes, and "" is returned.
+    If 8 u is more than ``_SMALL``, as in short formats, bounds would include mistakes, and "" is returned.
     """
     times = 8 * float(precision.between.u)
-    if not spec.is_softmax or times > _SMALL or not all(_within(r, times) for r in wrong):
+    if not spec.is_softmax or times > _SMALL or any(r.ratios is None or "q" not in r.case.inputs for r in wrong):
         return ""
-    return "parts that are merged as o − σ(L_b − L)(o − o_b)"
+    largest = [np.abs(v := r.case.inputs["v"]).reshape(-1, v.shape[-1]).max(axis=0, initial=0.0) for r in wrong]
+    if all(_within(r, r.parts[0].expected.allowed + times * v) for r, v in zip(wrong, largest, strict=True)):
+        return "parts that are merged as o − σ(L_b − L)(o − o_b)"
+    bounds = []
+    for r in wrong:
+        if not usual(spec) or spec.scale is not None or not _within(r, bound := _turned(spec, precision, r)):
+            return ""
+        bounds.append(float(bound.max()))
+    telling = any(bound < _TELLS * v.max() for bound, v in zip(bounds, largest, strict=True))
+    return "queries and keys, or values and outputs, that are multiplied by an orthogonal matrix" * telling
 
 
-def _within(judged: CaseResult, times: float) -> bool:
-    """Return whether errors are within the bound plus ``times`` the largest value."""
-    part, v = judged.parts[0], judged.case.inputs.get("v")
-    if part.got is None or part.ratios is None or v is None:
-        return False
-    allowed = part.expected.allowed + times * float(np.abs(v).max(initial=0.0))
-    return bool((part.expected.widened(allowed).ratios(part.got) <= 1).all())
+def _turned(spec: Attention, precision: Precision, judged: CaseResult) -> np.ndarray:
+    """Return the bound if q and k are multiplied by one orthogonal matrix, and v by another, as its transpose does o.
+
+    Products by a matrix of width d whose entries are rounded change a row x by at most c|x|, c = (d√d + √d) u: the
+    moduli of its entries are a matrix of norm √d. Scores of turned rows have the error d u |q||k|, as |q| and |k| stay:
+    |s̃ − s| ≤ E = (2c + d u)|q||k|/√d, which multiplies each weight by e^{2E} at most. With N = max |v_j| in place of
+    every value, A is B; the last product adds up e entries of error B, which is √e B, and c N.
+    """
+    u, given = 1.01 * float(precision.between.u), judged.case.inputs  # 1.01 for what is of second order
+    d, e = given["q"].shape[-1], given["v"].shape[-1]
+    lengths = {n: np.sqrt(np.square(given[n]).sum(axis=-1, keepdims=True)) for n in "qkv"}
+    q, k, v = (float(a.max(initial=0.0)) for a in lengths.values())
+    scores = u * (2 * (d + 1) * sqrt(d) + d) * q * k / sqrt(d)
+    within = expected(spec, {**given, "v": np.broadcast_to(lengths["v"], given["v"].shape)}, precision).allowed
+    return np.asarray((sqrt(e) * within + v * (np.expm1(2 * scores) + 2 * (e + 1) * sqrt(e) * u)) * np.exp(2 * scores))
+
+
+def _within(judged: CaseResult, allowed: np.ndarray) -> bool:
+    """Return whether errors are within a bound."""
+    part = judged.parts[0]
+    return part.got is not None and bool((part.expected.widened(allowed).ratios(part.got) <= 1).all())
 
 
 def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:

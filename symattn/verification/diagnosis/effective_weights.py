@@ -168,16 +168,12 @@ def counted(
         if (np.abs(np.where(some, least, 1) * total - 1) > _NEAR)[some].any():  # rows do not sum to 1
             return None
     seen = np.rint(parts)
-    if (
-        (np.abs(parts - seen) > _NEAR * np.maximum(seen, 1)).any()
-        or seen.max(initial=0) > _MOST
-        or seen.min(initial=0) < 0
-    ):
+    off = (np.abs(parts - seen) > _NEAR * np.maximum(seen, 1)).any()
+    if off or not 0 <= seen.min(initial=0) <= seen.max(initial=0) <= _MOST:
         return None
-    whole = np.broadcast_to(
-        (seen > 0).any(axis=-1, keepdims=True) & (right > 0).any(axis=-1, keepdims=True), seen.shape
-    )
-    return Counted(pairs, seen.astype(int), np.broadcast_to(right, seen.shape).astype(int), whole)
+    whole = (seen > 0).any(axis=-1, keepdims=True) & (right > 0).any(axis=-1, keepdims=True)
+    whole, right = (np.broadcast_to(a, seen.shape) for a in (whole, right))
+    return Counted(pairs, seen.astype(int), right.astype(int), whole)
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

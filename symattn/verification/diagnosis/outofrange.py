@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.arrays.formats import Format
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import traced
 from symattn.bounds.mistake import Mistake
@@ -50,13 +51,9 @@ Rows = Callable[[CaseResult], _Row]
 
 
 def out_of_range(
-    session: Session,
-    lost: Sequence[CaseResult],
-    results: Sequence[CaseResult],
-    beside: bool = False,
-    apart: bool = True,
+    session: Session, lost: Sequence[CaseResult], cases: Sequence[CaseResult], beside: bool = False, apart: bool = True
 ) -> tuple[Mistake, ...]:
-    """Return mistakes of one format that explain all ``lost`` cases, ``results``, and further distinguishing inputs.
+    """Return mistakes of one format that explain all ``lost`` cases, ``cases``, and further distinguishing inputs.
 
     With ``beside``, another mistake explains the finite numbers, and these explain only non-finite ones. Without
     ``apart``, no further inputs are made, as for subjects whose inputs are not those of attention.
@@ -64,12 +61,12 @@ def out_of_range(
     p, agrees = session.precision, _agrees_in_range if beside else _agrees
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
         f = Format(name)
-        result = [
-            m for m in _mistakes(f) if any((row.above if beside else row.lost).any() for r in lost for row in [m[2](r)])
-        ]
-        result = [m for m in result if all(agrees(r, m[2](r)) for r in results)]
-        result = [m for m in result if any(_keeps(r, m[2](r)) for r in results)]  # else all is lost, for any reason
-        for judged in _apart(session, f) if apart and result else ():
+        every = ((m, [m[2](r) for r in lost]) for m in _mistakes(f))
+        result = [m for m, rows in every if any((row.above if beside else row.lost).any() for row in rows)]
+        result = [m for m in result if all(agrees(r, m[2](r)) for r in cases)]
+        result = [m for m in result if any(_keeps(r, m[2](r)) for r in cases)]  # else all is lost, for any reason
+        made = ((name, inputs) for name, inputs in _apart(session, f) if inputs is not None)
+        for judged in (session.run_case(Case("range", *of)) for of in made) if apart and result else ():
             result = [m for m in result if judged.ratios is None or agrees(judged, m[2](judged))]
         if result:
             return tuple(
@@ -78,35 +75,32 @@ def out_of_range(
     return ()
 
 
-def _apart(session: Session, f: Format) -> Iterator[CaseResult]:
-    """Yield cases with scores just above the range, or as far below 0, and with scores that lie far apart."""
+def loses_rows(judged: CaseResult) -> bool:
+    """Return whether a wrong row is not finite, or all 0, as where code guards the division by a sum of 0."""
+    got, ratios = judged.outcome.output, judged.ratios
+    if got is None or ratios is None:
+        return False
+    return bool(((ratios > 1).any(axis=-1) & ((got == 0).all(axis=-1) | ~np.isfinite(got).all(axis=-1))).any())
+
+
+def _apart(session: Session, f: Format) -> Iterator[tuple[str, Inputs | None]]:
+    """Yield named inputs with scores just above the range, or as far below 0, and with scores that lie far apart."""
     rng = np.random.default_rng((session.seed, 2))
     edge, square = log(f.largest), session.maker.square
     for sign, above in product((1, -1), _ABOVE):
         level = sign * float(session.precision.input.rounded(np.asarray(edge + above)))
-        q, k = (
-            np.full((3 if square else 2, 1), level),
-            np.array([[1.0], [1.0], [1 - sign / 2]]),
-        )
-        inputs = session.maker.from_heads(q, k, np.array([[1.0], [-2.0], [4.0]]))
-        if inputs is not None:
-            yield session.run_case(Case("range", f"scores near {level:.4g}", inputs))
+        q, k = np.full((3 if square else 2, 1), level), np.array([[1.0], [1.0], [1 - sign / 2]])
+        yield f"scores near {level:.4g}", session.maker.from_heads(q, k, np.array([[1.0], [-2.0], [4.0]]))
     for spread in (1, 2, 4):
-        q, k = (
-            rng.integers(-3, 4, (5, 2)) * edge * spread / 8 if x == "q" else rng.integers(-3, 4, (5, 2)) for x in "qk"
-        )
-        inputs = session.maker.from_heads(np.rint(q), k.astype(float), rng.integers(-4, 5, (5, 2)).astype(float))
-        if inputs is not None:
-            yield session.run_case(Case("range", "scores far apart", inputs))
+        q, k, v = rng.integers(-3, 4, (5, 2)), rng.integers(-3, 4, (5, 2)), rng.integers(-4, 5, (5, 2))
+        arrays = (np.rint(q * edge * spread / 8), k.astype(float), v.astype(float))
+        yield "scores far apart", session.maker.from_heads(*arrays)
     for first in _FIRSTS:  # for tiles whose width divides this, the last tile lies far below
         k = probes.far(session.maker) * (np.arange(first + 1) < first)[:, None]
         rows = np.ones((first + 1 if square else 2, 1))
         inputs = session.maker.from_heads(rows, k, rng.integers(-4, 5, (first + 1, 2)).astype(float))
-        if inputs is not None:
-            yield session.run_case(Case("range", f"{first} keys far above the last one", inputs))
-        for name, masked in numbers.masked_tile(session.maker, first, rng):
-            if masked is not None:
-                yield session.run_case(Case("range", name, masked))
+        yield f"{first} keys far above the last one", inputs
+        yield from numbers.masked_tile(session.maker, first, rng)
 
 
 def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
@@ -121,6 +115,8 @@ def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
         for sign in (1, -1):
             words = f"{'−' * (sign < 0)}{constant} is subtracted, not the largest score of the row"
             yield "max", f"{words}: {overflows}", _subtracting(f, _constant(sign * constant))
+        words = f"forbidden scores count as −{constant} in the largest score of a row, which is subtracted"
+        yield "max", f"{words}: {vanishes}", _subtracting(f, partial(_at_least, -constant))
     for words, reference in _OTHERS.items():
         lost = vanishes if reference in (_with_zero, all_keys_maxima) else overflows
         yield "max", f"{words} is subtracted, not the largest score of the row: {lost}", _subtracting(f, reference)
@@ -250,8 +246,13 @@ def all_keys_maxima(judged: CaseResult) -> np.ndarray:
 
 
 def _with_zero(judged: CaseResult) -> np.ndarray:
-    result: np.ndarray = np.maximum(row_maxima(judged), 0.0)
-    return result
+    return np.asarray(np.maximum(row_maxima(judged), 0.0))
+
+
+def _at_least(least: float, judged: CaseResult) -> np.ndarray:
+    """Return the largest score; at least this number if a row has a forbidden key."""
+    closed = ~traced(judged).run.allowed.all(axis=-1)
+    return np.asarray(np.maximum(row_maxima(judged), np.where(closed, least, -np.inf)))
 
 
 def _closed_as_zero(width: int, judged: CaseResult) -> np.ndarray:
