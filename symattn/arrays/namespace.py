@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from symattn.arrays.array import Functions
 from symattn.arrays.elementwise import Elementwise
 from symattn.arrays.planes import Planes
@@ -41,6 +43,8 @@ class Namespace(Elementwise, Structure, Reductions, Creation, LinearReductions):
 def namespace_of(*arrays: object) -> Functions:
     """Return the namespace of the first array that is not None, which all arrays share."""
     first = arrays[0] if arrays[0] is not None else next(x for x in arrays if x is not None)
+    if type(first) is np.ndarray:  # most often
+        return np
     namespace = getattr(first, "__array_namespace__", None)
     functions: Functions = of_tensor(first) if namespace is None else namespace()
     return functions

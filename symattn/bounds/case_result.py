@@ -38,7 +38,7 @@ class Case:
     memory: Memory = "contiguous"
     alone: bool = True
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of entries of the inputs."""
         return sum(int(np.asarray(a).size) for a in self.inputs.values())

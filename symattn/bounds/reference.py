@@ -214,11 +214,12 @@ def trace(
     given: Values,
     variant: Variant = RIGHT,
     wanted: set[str] | None = None,
-    known: Mapping[str, object] | None = None,
+    known: Sequence[tuple[Mapping[str, Change], Values]] = (),
 ) -> Values:
     """Return every array of a run; with ``wanted``, only these and the arrays they depend on.
 
-    ``known`` are the arrays of another run of this specification: a step that receives the same ones is not repeated.
+    ``known`` are the changes and the arrays of other runs of this specification: a step that is changed as there, or
+    not, and receives the same arrays is not repeated. A change may read all arrays before it.
     """
     steps = spec.pipeline(frozenset(given))
     text = values_name(steps)
@@ -232,8 +233,10 @@ def trace(
             of = tuple(variant.values if n == text else n for n in of)
             if result and variant.values not in values:
                 values[variant.values] = result(spec, values)
-        if known and not change and of == step.of and all(values[n] is known.get(n) for n in of):
-            values[step.name] = known[step.name]
+        for changes, other in known if of == step.of else ():
+            if changes.get(step.name) is change and all(values[n] is other.get(n) for n in (values if change else of)):
+                values[step.name] = other[step.name]
+                break
         else:
             values[step.name] = change(spec, values) if change else _run(step, spec, [values[n] for n in of])
     if result and text in values and variant.values not in values:

@@ -151,7 +151,8 @@ class Answering:
             type.__setattr__(cls, "__call__", answering(call))
 
     def __new__(cls, *values: object, **named: object) -> Self:
-        if values or named:
+        known = _signature(cls.__init__).parameters.keys() - {"self"}
+        if values or (named and named.keys() != known):  # ``replace`` names all of them
             _check(cls.__init__, cls.__name__, (None, *values), named)
         return super().__new__(cls)
 

@@ -170,19 +170,27 @@ def _place(mistake: Mistake, spec: Attention, names: frozenset[str]) -> bool:
 
 
 def test_what_is_shared_with_the_right_run_changes_no_bit() -> None:
-    """Steps that a mistake does not reach, and what tiles have in common, are computed once in a search."""
+    """Steps that no mistake reaches, what tiles have in common, and a mistake of many pairs are computed once."""
     spec, rng = Attention(causal=True, softcap=5.0), np.random.default_rng(2)
     given = {name: rng.normal(size=(9, 4)) for name in "qkv"}
     right = trace(spec, given)
-    others = 0
-    for mistake in known(spec, frozenset(given)):
-        if mistake.variant.spec is None and mistake.variant.inputs is None:
-            with np.errstate(all="ignore"), contextlib.suppress(*UNFIT):
-                alone = trace(spec, {name: a.copy() for name, a in given.items()}, mistake.variant)["output"]
-                shared = trace(spec, given, mistake.variant, known=right)["output"]
-                np.testing.assert_array_equal(shared, alone, mistake.cause)
-                others += not np.array_equal(alone, right["output"], equal_nan=True)
-    assert others > 100
+    runs = [(RIGHT.steps, right)]
+    others = again = 0
+    single = [m for m in known(spec, frozenset(given)) if m.variant.spec is None and m.variant.inputs is None]
+    firsts = [next(m for m in single if [*m.variant.steps] == [step]) for step in ("scores", "weights")]
+    pairs = [both for first in firsts for m in single if (both := combined(first, m))]
+    for mistake in (*single, *pairs):
+        with np.errstate(all="ignore"), contextlib.suppress(*UNFIT):
+            alone = trace(spec, {name: a.copy() for name, a in given.items()}, mistake.variant)["output"]
+            shared = trace(spec, given, mistake.variant, known=runs)
+            np.testing.assert_array_equal(shared["output"], alone, mistake.cause)
+            others += not np.array_equal(alone, right["output"], equal_nan=True)
+            again += any(
+                shared[name] is runs[-1][1][name] for name in mistake.variant.steps.keys() & runs[-1][1].keys()
+            )
+            runs = [*runs[:1], (mistake.variant.steps, shared)] if mistake.variant.values == "v" else runs
+    assert others > 300
+    assert again > 200
 
 
 def test_no_mistake_is_in_a_step_that_its_specification_lacks() -> None:

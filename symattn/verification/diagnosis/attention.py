@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from math import isfinite, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from symattn.bounds import judge, reference, storing
 from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
-from symattn.bounds.reference import RIGHT, SCORES, Values, Variant, canonical, changed, trace
+from symattn.bounds.reference import RIGHT, SCORES, Change, Values, Variant, canonical, changed, trace
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import blaming, effective_weights, fitted, outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
@@ -324,18 +325,22 @@ class FloatRuns:
     spec: Attention
     precision: Precision
     right: ComputedValues[Values] = field(default_factory=ComputedValues)
-    rough: dict[tuple[int, int], float] = field(default_factory=dict)
+    ran: tuple[CaseResult, Variant, Values] | None = None
+    latest: tuple[CaseResult, Mapping[str, Change], Values] | None = None
 
     def run(self, judged: CaseResult, variant: Variant) -> Array:
         """Return the output of a variant."""
-        values = self._traced(judged, variant, np.float64)
-        with np.errstate(all="ignore"):
-            self.rough[id(judged), id(variant)] = self._rough(values)
-        return np.asarray(values["output"], dtype=np.float64)
+        self.ran = None  # its arrays may be large
+        self.ran = judged, variant, self._traced(judged, variant, np.float64)
+        return np.asarray(self.ran[2]["output"], dtype=np.float64)
 
     def slack(self, judged: CaseResult, variant: Variant) -> float:
-        """Return a rough bound on the distance of implementations from a variant that has just been run."""
-        return self.rough[id(judged), id(variant)]
+        """Return a rough bound on the distance of implementations from a variant, which mostly has just been run."""
+        ran = self.ran
+        if ran is None or ran[0] is not judged or ran[1] is not variant:
+            ran = judged, variant, self._traced(judged, variant, np.float64)
+        with np.errstate(all="ignore"):
+            return self._rough(ran[2])
 
     def loses(self, judged: CaseResult, variant: Variant) -> bool:
         """Return whether the variant, in the format of the scores, is not finite wherever the function was not."""
@@ -350,15 +355,20 @@ class FloatRuns:
         """Return all arrays of a variant in this type."""
         spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
         own = judged.case.inputs
-        known: Values = {}
+        right: Values = {}
         if dtype is np.float64 and variant is not RIGHT and variant.spec is None and inputs.keys() == own.keys():
-            known = self._right_arrays(judged)
+            right = self._right_arrays(judged)
         arrays = {
-            n: known[n] if known and a is own[n] else a if a.dtype.kind in "biu" else a.astype(dtype)
+            n: right[n] if right and a is own[n] else a if a.dtype.kind in "biu" else a.astype(dtype)
             for n, a in inputs.items()
         }
+        known = [(RIGHT.steps, right)] if right else []
+        known += [self.latest[1:]] if right and self.latest and self.latest[0] is judged else []
         with np.errstate(all="ignore"):
-            return trace(spec, arrays, variant, known=known)
+            result = trace(spec, arrays, variant, known=known)
+        if right and variant.values == "v":  # in a row of pairs, one mistake is often the same
+            self.latest = judged, variant.steps, result
+        return result
 
     def _right_arrays(self, judged: CaseResult) -> Values:
         """Return the arrays of the right definition; none if they are large, or if it has no result."""
@@ -384,16 +394,16 @@ class FloatRuns:
         lengths = _longest(q) * _longest(k)
         size = max(largest, lengths * min(largest / raw, 1e3) if raw > 0 and largest > 0 else lengths)
         terms = n + q.shape[-1] + 2 * (int(np.shape(values["x"])[-1]) if "x" in values else 0) + 8
-        total = max(float(np.nanmax(np.abs(a).sum(axis=-1), initial=1.0)), 1.0) if a.size else 1.0
+        total = float(np.fmax.reduce(np.abs(a).sum(axis=-1), axis=None, initial=1.0)) if a.size else 1.0
         grown = float(np.abs(np.asarray(values["w_o"])).sum(axis=0).max(initial=1.0)) if "w_o" in values else 1.0
         values_ = _largest(np.asarray(values["v"])) * grown
         return float(_ROUGH * float(f.u) * (terms + 4 * size) * values_ * total + 64 * float(f.eta) * n * (values_ + 1))
 
 
 def _largest(x: np.ndarray) -> float:
-    finite = np.abs(x[np.isfinite(x)])
-    return float(finite.max(initial=0.0))
+    largest = float(np.abs(x).max(initial=0.0))
+    return largest if isfinite(largest) else float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
 
 
 def _longest(x: Array) -> float:
-    return float(np.sqrt((x * x).sum(axis=-1)).max(initial=0.0))
+    return sqrt((x * x).sum(axis=-1).max(initial=0.0))

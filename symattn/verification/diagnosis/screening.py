@@ -128,10 +128,10 @@ def _errors(search: Search[M], judged: CaseResult, outputs: Outputs) -> tuple[Ar
         for part, wrong in pairs:
             near, allowed = part.expected.near, part.expected.allowed
             unit = np.where(allowed > 0, allowed, np.inf if (allowed > 0).any() else 1.0)
-            errors.append(np.stack([((a - near) / unit).ravel() for a in (part.got, wrong)]))
-    both = np.concatenate(errors, axis=1)
-    error, direction = np.where(np.isfinite(both).all(axis=0), both, 0.0)
-    return error, direction
+            errors.append([((a - near) / unit).ravel() for a in (part.got, wrong)])
+    error, direction = errors[0] if len(errors) == 1 else map(np.concatenate, zip(*errors, strict=True))
+    finite = np.isfinite(error) & np.isfinite(direction)
+    return (error, direction) if finite.all() else (np.where(finite, error, 0.0), np.where(finite, direction, 0.0))
 
 
 def best(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) -> list[M]:
