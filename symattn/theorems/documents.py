@@ -46,12 +46,13 @@ def titled(topic: str) -> str:
 def blocks(decided: Decided) -> tuple[Block, ...]:
     """Return the statement in its box, hypotheses, idea, how it was decided, false variant, source."""
     theorem, finding = decided.theorem, decided.finding
-    hypotheses = tuple(dict.fromkeys((*theorem.hypotheses, *finding.hypotheses)))
+    read = theorem.letters is not None or not theorem.hypotheses
+    hypotheses = *(h if read else unread(h) for h in theorem.hypotheses), *finding.hypotheses
     return (
         *_said(theorem, finding),
-        *(_print(finding.reading) if finding.reading else ()),
-        *several("Hypotheses", "Hypothesis", hypotheses),
-        *(labelled("Witness", _witness(finding.witness)) if hypotheses else ()),
+        *(_print(theorem, finding.reading) if finding.reading else ()),
+        *several("Hypotheses", "Hypothesis", tuple(dict.fromkeys(hypotheses))),
+        *(labelled("Witness", _witness(finding.witness, read)) if hypotheses else ()),
         *labelled("Why", theorem.why),
         *labelled(
             "Proof" if finding.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method", _joined(finding.how)
@@ -70,16 +71,15 @@ def _said(theorem: Theorem, theorem_finding: TheoremFinding) -> tuple[Block, ...
     return boxed("Theorem", formulas, theorem_finding.evidence, words, theorem_finding.reading)
 
 
-def _print(reading: Reading) -> tuple[Block, ...]:
+def _print(theorem: Theorem, reading: Reading) -> tuple[Block, ...]:
     """Describe the decision on each printed formula of the statement, and the meaning of its letters."""
     result = [r.evidence for r in reading.claims if r.evidence]
     grades = [(g, [e for e in result if e.grade is g]) for g in Grade]
     graded = [
         f"{len(every)} {g.value} ({'; '.join(dict.fromkeys(e.where for e in every))})" for g, every in grades if every
     ]
-    words: list[md.Inline] = (
-        [f"the statement was read from this text and decided: {', '.join(graded)}"] if graded else []
-    )
+    what = "what stands in the box" if read_apart(theorem.says, reading)[1] else "the statement"
+    words: list[md.Inline] = [f"{what} was read from this text and decided: {', '.join(graded)}"] if graded else []
     for number, formula in enumerate(reading.letters):
         words += [", " if number else " with ", formula]
     for r in (r for r in reading.claims if not r.evidence):
@@ -88,11 +88,11 @@ def _print(reading: Reading) -> tuple[Block, ...]:
     return labelled("As printed", tuple(words))
 
 
-def _witness(witness: Text) -> Text:
-    """Return the sizes at which a witness was found; () for a witness in words."""
+def _witness(witness: Text, read: bool) -> Text:
+    """Return the sizes at which a witness was found, of hypotheses that were ``read``; () for a witness in words."""
     sizes = tuple(part for part in witness if part != "exact numbers at ")
-    shown = any(isinstance(part, Node) for part in sizes)
-    return ("the hypotheses are met, and the statement holds, in numbers at ", *sizes) if shown else ()
+    met = "the hypotheses are met, and the statement holds," if read else "the statement holds"
+    return (f"{met} in numbers at ", *sizes) if any(isinstance(part, Node) for part in sizes) else ()
 
 
 def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:

@@ -262,6 +262,14 @@ def test_words_that_are_not_read_have_no_grade(run):
     assert "e^(2sᵢⱼ) = e^(sᵢⱼ)·e^(sᵢⱼ)" in json.dumps(found, ensure_ascii=False)
 
 
+def test_hypotheses_in_words_are_not_said_to_be_met(run):
+    Path("mine.py").write_text(stated().replace("false_says=", 'hypotheses=("every row sums to 3",), false_says=', 1))
+    shown = run("prove", "mine.py").stdout
+    assert "Hypothesis. In words, which are not read: every row sums to 3." in shown
+    assert "Witness. The statement holds in numbers at" in shown
+    assert "are met" not in shown
+
+
 def test_what_is_stated_is_not_simplified_before_it_is_printed(run):
     body = "return (exp(s) * exp(-s)) * s, s"
     Path("mine.py").write_text(stated(body=body), encoding="utf-8")

@@ -334,11 +334,14 @@ def test_a_print_that_is_changed_is_refused() -> None:
 def test_words_stand_below_the_box_and_conditions_of_what_was_read_in_it() -> None:
     few, many = "each row once transposed", "so the shift is repeated g times in every row, and each head is transposed"
     for words in ((SHIFT, " ", few), (SHIFT, ", ", many), (few, " ", SHIFT)):
-        box, below, *_ = blocks(decide_one(stated(*words, false=(WRONG,))))
+        box, below, *others = blocks(decide_one(stated(*words, false=(WRONG,))))
         assert isinstance(box, Result)
         assert isinstance(below, Paragraph)
         assert (box.formulas, box.text) == ((SHIFT,), ())
         assert "transposed" in plain_text(below.text)
+        told = " ".join(plain_text(b.text) for b in others if isinstance(b, Paragraph))
+        assert "What stands in the box was read" in told
+        assert "The statement was read" not in told
     scaled = relation(call("lse", S), "≤", call("max", S) + name("a"))
     condition = relation(name("a"), "≥", call("log", name("n")))
     one, other = stated(), stated("for ", condition, ": ", scaled)
