@@ -4,7 +4,7 @@ from symattn.arrays.rounded import rounded as rounded
 from symattn.attention.derivative import jvp as jvp
 from symattn.attention.derivative import vjp as vjp
 from symattn.attention.enclosed import enclose as enclose
-from symattn.attention.enclosing.rows import enclose_rows as enclose_rows
+from symattn.attention.enclosed import enclose_rows as enclose_rows
 from symattn.attention.latent import Latent as Latent
 from symattn.attention.layers.block import Block as Block
 from symattn.attention.layers.evaluation import Evaluation as Evaluation
@@ -46,7 +46,7 @@ from symattn.models.comparing.compared import compare as compare
 from symattn.models.comparing.generation import generation as generation
 from symattn.programs.arithmetic import arithmetic as arithmetic
 from symattn.programs.arithmetic import summation as summation
-from symattn.programs.verifying import verify as verify
+from symattn.programs.verify import verify as verify
 from symattn.proof.theorem import theorem as theorem
 from symattn.proving import prove as prove
 from symattn.verification.definitions.caches import Cached as Cached

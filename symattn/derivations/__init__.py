@@ -23,7 +23,7 @@ from symattn.document import stored_results
 from symattn.document.codec import command
 from symattn.document.errors import InputError, named
 from symattn.document.model import Document, Result
-from symattn.document.stored_objects import read, written
+from symattn.document.stored_results import read, written
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.document import stored_results
-from symattn.document.stored_objects import read, written
+from symattn.document.stored_results import read, written
 from symattn.proof.code import names
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import TheoremFinding

@@ -11,10 +11,9 @@ import pytest
 from symattn import Attention, InputError, Refused, kind
 from symattn.arrays.ball import Ball, precision
 from symattn.attention import enclosed
-from symattn.attention.enclosed import EnclosedOutput, enclose
+from symattn.attention.enclosed import EnclosedOutput, enclose, enclose_rows
 from symattn.attention.enclosing import radius, sums
 from symattn.attention.enclosing.pattern import Seen, heads
-from symattn.attention.enclosing.rows import enclose_rows
 from tests.attention.enclosed_by_balls import SPECS, Inputs, hostile, masks_for, on_balls, qkv, used
 from tests.refusals import refuses
 

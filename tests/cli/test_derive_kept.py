@@ -13,7 +13,7 @@ from symattn import derivations
 from symattn.derivations import cached, derive, names
 from symattn.document import stored_results
 from symattn.document.model import Document
-from symattn.document.stored_objects import read, written
+from symattn.document.stored_results import read, written
 from symattn_cli.derive import command
 from tests.cli.conftest import Run
 

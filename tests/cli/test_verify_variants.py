@@ -16,7 +16,7 @@ from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.attention.presets import PRESETS, small
 from symattn.document.codec import spelled
 from symattn.document.errors import InputError
-from symattn.programs.verifying import meant
+from symattn.programs.verify import meant
 from symattn_cli.main import main
 from symattn_cli.variants import specified
 from tests.refusals import refuses

@@ -18,10 +18,10 @@ from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive, names
 from symattn.derivations.attention import attention_document as attention
 from symattn.derivations.attention import expressions as attention_expressions
-from symattn.derivations.attention import textbook
 from symattn.derivations.attention.expressions import agrees_on_numbers
 from symattn.derivations.attention.inputs import read_request, stem
 from symattn.derivations.steps import FalseStep
+from symattn.derivations.walks import walk_entries
 from symattn.document.errors import Undecided
 from symattn.document.evidence import Grade
 from symattn.document.model import Document, Heading, Note, Steps
@@ -134,7 +134,7 @@ def test_no_wrong_step_is_told(name: str, step: str, words: str, monkeypatch: py
 
 
 def test_a_step_whose_formulas_leave_entries_out_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(textbook, "entry_formulas", lambda *_: [])
+    monkeypatch.setattr(walk_entries, "entry_formulas", lambda *_: [])
     with pytest.raises(FalseStep, match="do not give every entry"):
         derive("attention", tokens=2, softcap=3)
 

@@ -24,6 +24,7 @@ def module_of(file: Path) -> str:
 LONG = (
     "symattn.strategies",
     "symattn.verification.report",
+    "symattn.programs.verify",
     "symattn.programs.verifying",
     "symattn.testing",
 )

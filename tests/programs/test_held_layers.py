@@ -14,7 +14,7 @@ from torch import nn
 from symattn import Attention, Block, InputError, LayerNorm
 from symattn.arrays.precision import Precision
 from symattn.programs import definitions
-from symattn.programs.verifying import verify
+from symattn.programs.verify import verify
 from symattn_cli.main import main
 from tests.programs.test_modules import requested
 

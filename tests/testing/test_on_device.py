@@ -13,7 +13,7 @@ from symattn.programs import closeness
 from symattn.programs.child import verify_target
 from symattn.programs.closeness import close_to_exact, read_array
 from symattn.programs.question import Question
-from symattn.programs.verifying import verify
+from symattn.programs.verify import verify
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 
 pytestmark = pytest.mark.torch

@@ -12,7 +12,7 @@ import pytest
 from symattn.document import stored_results
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Words, equals, name
-from symattn.document.stored_objects import read, written
+from symattn.document.stored_results import read, written
 from symattn.proving import gathered, prove
 from symattn.theorems import kept as findings
 from symattn.theorems import runner

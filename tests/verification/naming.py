@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn import Attention
-from symattn.programs.verifying import verify
+from symattn.programs.verify import verify
 from symattn.verification.report import Fault
 
 Array = Any

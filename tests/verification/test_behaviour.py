@@ -9,7 +9,7 @@ import pytest
 
 from symattn import Attention, Verdict
 from symattn.bounds.domain import Domain
-from symattn.programs.verifying import verify as sources_verify
+from symattn.programs.verify import verify as sources_verify
 from symattn.verification.report import Report
 from tests.faults.programs import causal, plain, softmax
 from tests.verification.naming import Array, Named

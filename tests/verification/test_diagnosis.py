@@ -13,7 +13,7 @@ from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.bounds.judge import judge, of_attention
 from symattn.bounds.mistake import Mistake
-from symattn.programs.verifying import verify
+from symattn.programs.verify import verify
 from symattn.verification.diagnosis.blaming import affected
 from symattn.verification.diagnosis.coarser import form
 from symattn.verification.rules import combined, known

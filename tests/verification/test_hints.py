@@ -14,7 +14,7 @@ from symattn.document.codec import record
 from symattn.document.evidence import Grade
 from symattn.programs.request import Request
 from symattn.programs.target import Target, target
-from symattn.programs.verifying import verify
+from symattn.programs.verify import verify
 from symattn.verification.report import Check, Report
 
 CALLS: list[str] = []

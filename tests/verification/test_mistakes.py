@@ -21,7 +21,7 @@ from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, changed, trace
 from symattn.document.errors import InputError
-from symattn.programs.verifying import verify
+from symattn.programs.verify import verify
 from symattn.verification.probing.probes import small
 from symattn.verification.report import STEPS
 from symattn.verification.rules import combined, head_mistakes, known

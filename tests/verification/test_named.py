@@ -15,7 +15,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.bounds.case_result import Case
-from symattn.programs.verifying import verify
+from symattn.programs.verify import verify
 from symattn.verification.definitions.caches import Cached
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm

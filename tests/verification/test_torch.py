@@ -9,7 +9,7 @@ import pytest
 import symattn
 from symattn import Attention, Domain, Verdict, summation
 from symattn.programs.child import verify_target
-from symattn.programs.verifying import verify
+from symattn.programs.verify import verify
 from symattn.verification.summing.order import Order
 from tests.verification.sums import Adding, lanes, loop, tiles, tree_of
 

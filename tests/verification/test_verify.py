@@ -10,7 +10,7 @@ import pytest
 from symattn import Attention, Verdict
 from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, InputError
-from symattn.programs.verifying import verify
+from symattn.programs.verify import verify
 from symattn.verification.report import Report
 from tests.faults.collection.every import chosen
 from tests.faults.programs import MAKES, WRONG, Program, causal, collected, plain

@@ -11,8 +11,7 @@ from symattn.arrays.array import Array
 from symattn.attention.fields import Described, check, refusal
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import Trace, steps_of, traced
-from symattn.attention.layers.block_inputs import check_arrays, check_names
-from symattn.attention.layers.block_parts import block_parts
+from symattn.attention.layers.block_parts import block_parts, check_arrays, check_names
 from symattn.attention.layers.steps import ACTIVATIONS
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError

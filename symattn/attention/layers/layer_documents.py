@@ -10,8 +10,15 @@ from symattn.attention import inputs
 from symattn.attention.document import conventions, parameters, shape, step, table, times
 from symattn.attention.flow import Step as Part
 from symattn.attention.layers import transformer
-from symattn.attention.layers.block_inputs import below, norms, own_arrays, sublayers
-from symattn.attention.layers.block_parts import ORDERS, TITLES, attention_letters
+from symattn.attention.layers.block_parts import (
+    ORDERS,
+    TITLES,
+    attention_letters,
+    below,
+    norm_places,
+    own_arrays,
+    sublayers,
+)
 from symattn.attention.layers.steps import ACTIVATIONS
 from symattn.attention.layers.transformer import stacks
 from symattn.attention.letters_of_attention import N_Q, SIZES, SYMBOLS, N
@@ -47,7 +54,7 @@ def block_document(block: Block, input_names: Iterable[str]) -> Document:
 def default_names(block: Block) -> list[str]:
     """Return the inputs of a block: its tokens, all weights, gains, and biases of LayerNorm."""
     result = ["x"] + ["y"] * (block.cross is not None)
-    for norm in norms(block):
+    for norm in norm_places(block):
         result += [f"{norm}.gain"] + [f"{norm}.bias"] * (block.norm == "layer")
     for part in sublayers(block):
         if part == "mlp":

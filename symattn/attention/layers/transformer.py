@@ -14,11 +14,10 @@ from symattn.attention.constants import made_wide
 from symattn.attention.fields import Described, check, finite, refusal
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import Trace, traced
-from symattn.attention.layers import block_inputs
+from symattn.attention.layers import block_parts as parts
 from symattn.attention.layers import steps as layers
 from symattn.attention.layers.block import EPS, Block, Norm
-from symattn.attention.layers.block_inputs import below, norm_arrays, place_named
-from symattn.attention.layers.block_parts import Stream, block_parts
+from symattn.attention.layers.block_parts import Stream, below, block_parts, norm_arrays, place_named
 from symattn.attention.letters_of_attention import Named
 from symattn.attention.positions.angles import sinusoidal
 from symattn.attention.positions.rotary import inverse_frequencies, tables
@@ -281,10 +280,10 @@ def check_names(model: Transformer, input_names: Iterable[str]) -> None:
     for prefix, block, names in block_names(model, input_names):
         with_tokens = {"x", *names} | ({"y"} if block.cross else set())
         with place_named(prefix.removesuffix(".")):
-            for n in block_inputs.TOKENS:
+            for n in parts.TOKENS:
                 if n in names:
                     raise InputError(f"{n} is made by the model; give {' and '.join(i for i in IDS if i in own)} alone")
-            block_inputs.check_names(block, with_tokens)
+            parts.check_names(block, with_tokens)
 
 
 def check_arrays(model: Transformer, inputs: Mapping[str, Any]) -> None:
@@ -305,7 +304,7 @@ def check_arrays(model: Transformer, inputs: Mapping[str, Any]) -> None:
         if block.cross:
             arrays["y"] = embedded["encoder"]
         with place_named(prefix.removesuffix(".")):
-            block_inputs.check_arrays(block, arrays)
+            parts.check_arrays(block, arrays)
 
 
 def _check_range(name: str, ids: Array, table: str, inputs: Mapping[str, Any]) -> None:

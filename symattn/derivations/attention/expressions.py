@@ -28,8 +28,7 @@ from symattn.arrays.symbolic import Symbolic, overlap_at_a_point
 from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
 from symattn.derivations.attention.inputs import DerivationRequest, stem
-from symattn.derivations.attention.textbook import pairs
-from symattn.derivations.walks.walk_entries import same
+from symattn.derivations.walks.walk_entries import pairs, same
 from symattn.document.errors import Refused, Undecided
 
 

@@ -13,13 +13,20 @@ from symattn.derivations.claims.measures import (
     MEASURES,
     SYMBOLS,
     Likeness,
+    Vector,
+    brackets,
+    half_unit,
+    last_place,
     measured,
+    number,
     rounded_example,
     rounds_to,
+    shape,
     sums_of_rounded,
+    vector,
+    written,
 )
-from symattn.derivations.claims.reading import Vector, brackets, half_unit, last_place, number, shape, vector, written
-from symattn.derivations.printed_elements import decimal
+from symattn.derivations.enclosed import decimal
 from symattn.derivations.walks.printed import nearest
 from symattn.derivations.walks.walk_data import counted, enumerated
 from symattn.document.codec import Record, command, record

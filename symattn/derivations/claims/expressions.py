@@ -18,7 +18,7 @@ from typing import Any
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.functions import FUNCTIONS as OF_ONE_NUMBER
 from symattn.attention.codec.json_text import short
-from symattn.derivations.claims.reading import brackets
+from symattn.derivations.claims.measures import brackets
 from symattn.document.errors import InputError, Refused, Undecided, near
 from symattn.document.evidence import Evidence, Grade
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from symattn.arrays.shown import formula
-from symattn.derivations.printed_elements import decimal
+from symattn.derivations.enclosed import decimal
 from symattn.document.drawing.scene import powered
 from symattn.document.notation import Node, Over
 from symattn.document.text import text

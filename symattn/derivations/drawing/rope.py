@@ -11,10 +11,10 @@ from symattn.attention.positions.angles import rotate_interleaved
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.derivations.drawing import words
+from symattn.derivations.drawing.geometry import DrawingPlane, beside
 from symattn.derivations.exactly import exact
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.rope import ANGLE, KEY, QUERY, turned_scores, turns
-from symattn.document.drawing.placing import DrawingPlane, beside
 from symattn.document.drawing.scene import Mark, Point, Role, Scene, plain, powered, small, wrapped
 from symattn.document.errors import InputError
 

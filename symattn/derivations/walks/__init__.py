@@ -19,13 +19,13 @@ from symattn.attention.spec_fields import descriptions
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
 from symattn.derivations.sheets.sheet import Sheet, overridden, truncated
-from symattn.derivations.walks import blank as blanks
+from symattn.derivations.walks import record as records
 from symattn.derivations.walks.page import page
 from symattn.derivations.walks.printed import ROUNDINGS, check_shapes
 from symattn.derivations.walks.record import record, too_many
 from symattn.derivations.walks.steps import blocks
 from symattn.derivations.walks.walk_data import Walk, capital, error_digits, first_query, titles, worst
-from symattn.derivations.walks.walk_notes import about, too_long
+from symattn.derivations.walks.why import about, too_long
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.codec import command
 from symattn.document.errors import InputError, near
@@ -94,7 +94,7 @@ def walk(
         _subtitle(result),
         command("walk", named, options=wishes) if named else "",
         {"source": named or result.sheet.name, **wishes},
-        record(result, step) if answers or not empty else blanks.kept(record(result, None), empty),
+        record(result, step) if answers or not empty else records.kept(record(result, None), empty),
         hints=_hints(named, result, step, why, all) if named else (),
         page=None
         if step or empty
@@ -114,7 +114,7 @@ def _made(
     """Return the walk through a sheet, with other fields, only its first tokens, or other numbers."""
     sheet = with_fields(sheet, fields) if fields else sheet
     sheet = sheet if tokens is None else truncated(sheet, tokens)
-    sheet = sheet if seed is None else blanks.kind(sheet, seed)
+    sheet = sheet if seed is None else records.kind(sheet, seed)
     result = Walk(sheet, dtype, query, rounding)
     check_shapes(result)
     return result
@@ -181,7 +181,7 @@ def _empty(made: Walk, blank: Sequence[int] | str | None, answers: bool, step: i
         return ()
     if step is not None:
         raise InputError("--step shows one step and --blank leaves steps of a whole walk empty; give one of them")
-    return blanks.steps(blank, max(titles(made)))
+    return records.steps(blank, max(titles(made)))
 
 
 def _answers(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
@@ -212,7 +212,7 @@ def _whole(made: Walk, why: bool, every: bool, empty: tuple[int, ...]) -> Iterat
         yield Heading((title,))
         yield from reasons(made, number) if why else ()
         result = blocks(made, number, every)
-        yield from blanks.emptied(result) if number in empty else result
+        yield from records.emptied(result) if number in empty else result
     if not empty:
         yield from _accuracy(made)
 

@@ -13,11 +13,11 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.shown import formula
 from symattn.attention.letters_of_attention import SYMBOLS
 from symattn.derivations.attention.entry_formulas import product_letter, row_symbol
-from symattn.derivations.printed_elements import digits, nested
+from symattn.derivations.enclosed import digits, nested
 from symattn.derivations.walks import printed
 from symattn.derivations.walks.steps import blocks, rounded_of, weights_known
 from symattn.derivations.walks.walk_data import Walk, arrays_of, capital, first_query, places_of, titles
-from symattn.derivations.walks.walk_notes import about, too_long
+from symattn.derivations.walks.why import about, too_long
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.evidence import Grade
 from symattn.document.model import Block, Heading, Heat, Note, Origin, Paragraph, Table, Text, Values, headers

@@ -16,8 +16,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.exact_arrays import flat, shape_of
-from symattn.derivations.enclosed import Enclosed
-from symattn.derivations.printed_elements import decimal, is_number
+from symattn.derivations.enclosed import Enclosed, decimal, is_number
 from symattn.derivations.walks.run import weighted
 from symattn.derivations.walks.walk_data import Walk
 from symattn.document.errors import InputError

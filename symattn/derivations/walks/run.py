@@ -34,8 +34,7 @@ from symattn.attention.codec.json_text import short
 from symattn.attention.flow import Step
 from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
-from symattn.derivations.enclosed import Enclosed, least_proven, taken
-from symattn.derivations.printed_elements import is_number, nested
+from symattn.derivations.enclosed import Enclosed, is_number, least_proven, nested, taken
 from symattn.document.errors import InputError, Refused, Undecided, near
 
 Arrays = dict[str, Any]

@@ -15,8 +15,7 @@ from symattn.attention.flow import Step
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
 from symattn.derivations.attention.entry_formulas import head_symbol, row_symbol
 from symattn.derivations.attention.reading import Read, run
-from symattn.derivations.enclosed import Enclosed
-from symattn.derivations.printed_elements import digits, is_number, nested
+from symattn.derivations.enclosed import Enclosed, digits, is_number, nested
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import printed
 from symattn.derivations.walks.walk_data import Walk, arrays_of, counted, enumerated, first_query, is_of_rows

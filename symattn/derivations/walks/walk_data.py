@@ -24,8 +24,7 @@ from symattn.attention.variants import SIZES as VARIANT_SIZES
 from symattn.derivations.attention.entry_formulas import product_letter, row_symbol
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.reading import ReadingRun
-from symattn.derivations.enclosed import Enclosed
-from symattn.derivations.printed_elements import digits, nested
+from symattn.derivations.enclosed import Enclosed, digits, nested
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import run as walks_run

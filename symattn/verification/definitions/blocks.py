@@ -13,7 +13,7 @@ from symattn.attention.constants import number
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import Block
-from symattn.attention.layers.block_inputs import norms
+from symattn.attention.layers.block_parts import norm_places
 from symattn.attention.layers.steps import ACTIVATIONS, sigmoid
 from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError
@@ -51,7 +51,7 @@ def subject(spec: Block) -> Definition:
     if spec.activation:
         shapes |= {"mlp.w_up": "m f", "mlp.b_up": "f", "mlp.w_down": "f m", "mlp.b_down": "m"}
         shapes |= {"mlp.w_gate": "m f"} if spec.gated else {}
-    for norm in norms(spec):
+    for norm in norm_places(spec):
         shapes |= {f"{norm}.gain": "m", f"{norm}.bias": "m"}
     entries = {n: partial(_quarters, *((2, 7) if n.endswith("gain") else (-4, 5))) for n in shapes}
     weights = tuple(
@@ -108,7 +108,7 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
         yield mistake("norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other)
         for words, taken in _NORMS_TAKEN.items():
             yield DefinitionMistake("norm", words, partial(_with_other_norms, spec, taken))
-        for norm in norms(spec):
+        for norm in norm_places(spec):
             words = f"the norm of {_part(norm)} is left out"
             yield parts("norm", words, partial(_normed, [norm], lambda x, eps, **given: x, spec.eps))
     for k, part in enumerate(_PARTS[: 1 + bool(spec.activation)]):
@@ -136,7 +136,7 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
 def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
     """Yield the mistakes of a block's attention, of its norms, and between the feed-forward layer's projections."""
     yield from attending.by_rule(spec.attention, ("x", "w_q", "w_k", "w_v", "w_o"), partial(_of_variant, spec))
-    names = list(norms(spec))
+    names = list(norm_places(spec))
     for words, how in of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ():
         yield DefinitionMistake(
             "norm", f"in the norms: {words}", partial(_changed, spec, partial(_normed, names, how, spec.eps))

@@ -24,12 +24,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
 from symattn.verification.definitions import definition_mistakes
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionForm,
-    DefinitionMistake,
-    Numbered,
-)
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Numbered
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing import hints, probes
 from symattn.verification.subject import Array, Cases, Random, Subject

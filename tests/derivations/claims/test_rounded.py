@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import claims
-from symattn.derivations.claims.measures import rounded_example, rounds_to
-from symattn.derivations.claims.reading import half_unit, number
+from symattn.derivations.claims.measures import half_unit, number, rounded_example, rounds_to
 from symattn.derivations.walks.printed import floor, keeping_sum, nearest, rounded
 from symattn.document.errors import InputError
 from symattn.document.evidence import Grade

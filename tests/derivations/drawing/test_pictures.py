@@ -9,11 +9,10 @@ import pytest
 
 from symattn import InputError, bound, derive, draw
 from symattn.bounds.storing import FORMATS
-from symattn.derivations.drawing.geometry import Basis
+from symattn.derivations.drawing.geometry import Basis, overlap
 from symattn.derivations.walks import sheet_of
 from symattn.derivations.walks.walk_data import Walk
 from symattn.document.drawing.picture import Picture
-from symattn.document.drawing.placing import overlap
 from symattn.document.drawing.scene import WIDTH, Label, Line, Scene, plain, powered
 from symattn.document.drawing.svg import COLOURS, SHADE
 from symattn.drawing import names

@@ -17,8 +17,16 @@ from symattn.attention.latent import Latent
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
-from symattn.derivations.enclosed import Enclosed, ball_of, least_proven, taken
-from symattn.derivations.printed_elements import ball_json, decimal_json, digits, exact_json
+from symattn.derivations.enclosed import (
+    Enclosed,
+    ball_json,
+    ball_of,
+    decimal_json,
+    digits,
+    exact_json,
+    least_proven,
+    taken,
+)
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.variants import Support
 from symattn.derivations.walks import walk
