@@ -547,7 +547,8 @@ _PAIRS = (
           lambda q, k, v, mask: _plain_masked(q, k, v, mask), "mask", "the first 3 keys are always seen",
           Attention(mask="boolean")),
     _Pair(_moved_back, _plain, "normalize", "keys of the tile before count twice (tiles of 40)"),
-    _Pair(lambda q, k, v: _plain(q, k[:100], v[:100]), _plain, "mask", "only the first 100 keys take part"),
+    *(_Pair(lambda q, k, v, n=n: _plain(q, k[:n], v[:n]), _plain, "mask", f"only the first {n} keys take part")
+      for n in (100, 384)),
     *(_Pair(partial(_ragged, n, t), _plain, "mask",
             f"the last key is dropped, where n_k ≥ {n} and n_k is not a multiple of {t}", precision=f, examples=0)
       for n, t, f in ((201, 64, "float32"), (201, 64, "bfloat16"), (301, 96, "float32"), (101, 40, "float32"))),

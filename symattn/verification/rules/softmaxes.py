@@ -360,13 +360,13 @@ class KeysByWidth:
         def changes(t: int, n: int) -> bool:
             return n > t and not np.all(self.once(t, n, np.arange(n)))
 
-        lengths, others = sorted(set(wrong)), set(right)
-        every = set(range(2, lengths[0] if lengths else 0)).difference(self.usual)
+        lengths, others = set(wrong), set(right)
+        every = set(range(2, min(lengths, default=0))).difference(self.usual)
         fits = [t for t in every if all(changes(t, n) for n in lengths)]
-        return sorted(fits, key=lambda t: (sum(changes(t, n) for n in others), t))[:_MOST]
+        return sorted(fits, key=lambda t: (sum(changes(t, n) for n in others), -np.gcd(t, _ROUND), t))[:_MOST]
 
 
-_MOST = 64  # of the other widths
+_MOST, _ROUND = 64, 6400  # of the other widths, round numbers first: those with a large divisor in common with 2⁸·5²
 _MOVED_BACK = "the last tile is moved back to be full, so that keys of the tile before count twice (tiles of {})"
 _FIRST_TWICE = "the first key of each later tile counts twice (tiles of {})"
 _AFTER_FULL = "keys after the last full tile of {} are dropped"
