@@ -17,9 +17,11 @@ from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.bounds.case_result import Case
 from symattn.programs.verify import verify
 from symattn.verification.definitions.caches import Cached
+from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.diagnosis.blaming import idle_step
+from tests.faults.collection import gradients
 from tests.faults.collection.entries import Wrong
 from tests.faults.collection.every import chosen
 from tests.faults.programs import softmax as _softmax
@@ -96,11 +98,17 @@ def _rescaled_to(tile_too: bool, width: int) -> Program:
     return program
 
 
+def _in_turn(q: Array, k: Array, v: Array, dout: Array) -> tuple[Array, ...]:
+    r = len(q) // len(k)
+    dq, *others = gradients.groups(q, *(np.repeat(a, r, axis=0) for a in (k, v)), dout)
+    return dq, *(g.reshape(r, -1, *g.shape[1:]).sum(0) for g in others)
+
+
 def _root_of_squares(x: Array) -> Array:
     return np.sqrt((x * x).mean(axis=-1, keepdims=True) + x.dtype.type(1e-6))
 
 
-def _summed(axes: tuple[int, ...], of: tuple[int, ...] = (-1,)) -> Program:
+def _summed_over(axes: tuple[int, ...], of: tuple[int, ...] = (-1,)) -> Program:
     """Attention whose exponentials are divided by their sum over some axes, after the maximum ``of`` some others."""
 
     def program(q: Array, k: Array, v: Array) -> Array:
@@ -646,11 +654,13 @@ _PAIRS = (
     _Pair(lambda x, weight: weight * (x - x.mean(axis=-1, keepdims=True)) / _root_of_squares(x),
           lambda x, weight: weight * x / _root_of_squares(x), "norm", "from x, not within the square",
           RMSNorm(eps=1e-6)),
-    *(_Pair(_summed(axes, of), _summed((-1,)), "normalize", words, Attention(heads=2))
+    *(_Pair(_summed_over(axes, of), _summed_over((-1,)), "normalize", words, Attention(heads=2))
       for words, axes, of in (
           ("divided by their sum over the queries and keys", (-2, -1), (-1,)),
           ("divided by their sum over the heads and keys", (-3, -1), (-1,)),
           ("one sum is taken over heads, queries and keys", (-3, -2, -1), (-3, -2, -1)))),
+    _Pair(_in_turn, gradients.groups, "backward", "as if they shared in turn",
+          Gradient(Attention(heads=4, kv_heads=2))),
     *(_Pair(_appended(back), _appended(lambda old, new: np.concatenate([old, new])), "cache", words, Cached(_CAUSAL))
       for words, back in (
           ("over the last one, in what is returned alone", lambda old, new: np.concatenate([old[:-1], new])),

@@ -185,9 +185,11 @@ def _scaled(spec: Attention, q: Any, x: Any) -> Any:
 
 
 def _grouped(how: str, g: Any, times: int) -> Any:
-    """Combine the gradients of heads that share: their sum, mean, the first or the last."""
+    """Combine the gradients of heads that share: their sum, mean, the first or last; or sum those of wrong ones."""
     xp = namespace_of(g)
     *batch, heads, n, d = g.shape
+    if how == "turn":
+        return xp.sum(xp.reshape(g, (*batch, times, heads // times, n, d)), axis=-4)
     apart = xp.reshape(g, (*batch, heads // times, times, n, d))
     if how in ("sum", "mean"):
         return getattr(xp, how)(apart, axis=-3)
@@ -378,6 +380,7 @@ def _of_groups() -> Iterator[tuple[str, Formulas]]:
         "first": "are those of the first head of each group alone, not the sum over the group",
         "last": "are those of the last head of each group alone, not the sum over the group",
         "mean": "are the mean over each group of heads, not the sum",
+        "turn": "are sums over heads t, t + kv_heads, …, as if they shared in turn, not one after another",
     }
     for how, phrase in words.items():
         one: Any = partial(_grouped, how)
