@@ -30,7 +30,19 @@ if TYPE_CHECKING:
 _LENGTHS = (*range(1, 14), 15, 16, 17, 18, 20, 23, 24, 25, 31, 33)
 _RECTANGLES = ((1, 4), (1, 9), (2, 5), (2, 17), (3, 8), (3, 11), (4, 7), (5, 16), (6, 10), (7, 20))
 _HELD_OUT = ((14, 14), (19, 19), (4, 21), (21, 21), (27, 27))
-_LONGEST, _CELLS = 300, 20_000  # keys, and pairs, of larger calls
+_WIDER = (
+    140,
+    191,
+    265,
+    321,
+    408,
+    449,
+    505,
+    553,
+    800,
+    1030,
+)  # held-out numbers of keys, if only many are counted wrongly
+_WIDE, _LONGEST, _CELLS = 130, 700, 20_000  # keys, and pairs, of larger calls
 _NEAR = 0.04  # how far a count may be from a whole number
 _MOST = 3  # how often a key may be counted
 _CASES = 12  # cases whose forbidden keys are examined
@@ -107,7 +119,8 @@ def other_keys(read: Callable[[tuple[int, int]], Counted | None], sizes: Sequenc
     if all(_agrees(c, c.right) for c in seen):
         return None
     for result in filter(None, (_only(seen), _changed(seen))):
-        held_out = (c for one in _HELD_OUT if (c := read(one)) is not None)
+        wider = ((3, n) for n in _WIDER if max(n for _, n in sizes) > _WIDE)
+        held_out = (c for one in (*_HELD_OUT, *wider) if (c := read(one)) is not None)
         if all(_agrees(c, result(c.pairs, c.right)) for c in (*seen, *held_out)):
             return result
     return None
@@ -144,7 +157,9 @@ def _changed(seen: Sequence[Counted]) -> OtherKeys | None:
 def sizes_of(wrong: Sequence[tuple[int, int]], square: bool) -> list[tuple[int, int]]:
     """Return numbers of queries and keys to examine: small ones, and those around the least wrong number of keys."""
     least = min((n for _, n in wrong), default=1)
-    edges = (least, least + 1, 2 * least - 1, 2 * least, 2 * least + 1) if least > max(_LENGTHS) // 2 else ()
+    edges = [least, least + 1, 2 * least - 1, 2 * least, 2 * least + 1] if least > max(_LENGTHS) // 2 else []
+    tiles = -(-least // 128) * 128  # lengths on and off multiples of tiles
+    edges += [least + 37, *(tiles + n for n in (-1, 0, 1, 8, 16, 32, 64, 127, 128))] if least > _WIDE else []
     larger = [n for n in edges if n <= _LONGEST]
     rows = [(n if square or n * n <= _CELLS else 3, n) for n in (*_LENGTHS, *larger)]
     return [*rows, *(() if square else _RECTANGLES)]
@@ -218,13 +233,13 @@ def _read(session: Session, size: tuple[int, int]) -> Counted | None:
     """Read the counts from one call; if the domain lacks these sizes, with others."""
     rng = np.random.default_rng((session.seed, 21, *size))
     entries = normal(rng)
-    inputs: dict[str, np.ndarray] = {}
     for width in (3, size[1]):  # some functions accept only values as wide as keys
-        made = session.maker.make(Sizes(*size, width, size[1]), lambda name, shape: entries(name, shape) / 4, rng)
-        if "v" in made and made["v"].shape[-1] == made["v"].shape[-2]:
-            inputs = {**made, "v": np.broadcast_to(np.eye(made["v"].shape[-1]), made["v"].shape).copy()}
-            break
-    if not inputs or not session.maker.admits(inputs):
+        inputs = session.maker.make(Sizes(*size, width, size[1]), lambda name, shape: entries(name, shape) / 4, rng)
+        if (v := inputs.get("v")) is not None:
+            inputs["v"] = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-1], v.shape[-2])).copy()
+            if session.maker.admits({**inputs, "v": _blocks(session, inputs["v"])[0]}):
+                break
+    else:
         return None
     read = _weights_of(session, inputs)
     if read is None:
@@ -237,14 +252,26 @@ def _read(session: Session, size: tuple[int, int]) -> Counted | None:
 
 def _weights_of(session: Session, inputs: dict[str, np.ndarray]) -> tuple[At, np.ndarray, Any, np.ndarray] | None:
     """Return the function's weights, the scores before any is forbidden, and which are allowed."""
-    output = session.call(Case("structure", "weights", inputs)).output
+    parts = ({**inputs, "v": block} for block in _blocks(session, inputs["v"]))
+    outputs = [session.call(Case("structure", "weights", part)).output for part in parts]
     spec = canonical(session.spec)
     try:
         values = trace(spec, {n: a if a.dtype.kind in "biu" else a.astype(float) for n, a in inputs.items()})
     except UNFIT:
         return None
     at = At(spec, values, "weights")
-    return None if output is None else (at, output, _scores(at), allowed(at))
+    returned = [output for output in outputs if output is not None and output.ndim]
+    if len(returned) < len(outputs):
+        return None
+    return at, np.concatenate(returned, axis=-1)[..., : inputs["v"].shape[-1]], _scores(at), allowed(at)
+
+
+def _blocks(session: Session, v: np.ndarray) -> list[np.ndarray]:
+    """Return values by columns, in parts as wide as the domain permits; the last one is filled with zeros."""
+    n = v.shape[-1]
+    w = next((w for w in range(n, 0, -1) if w in session.domain.widths), n)
+    filled = np.concatenate((v, np.zeros((*v.shape[:-1], -n % w))), axis=-1)
+    return [filled[..., c : c + w] for c in range(0, n, w)]
 
 
 def _pairs(at: At) -> Pairs:

@@ -18,7 +18,7 @@ import numpy as np
 from symattn.verification.rules.tiling import WIDTHS
 
 _LIKELY = 40  # ranges that exclude most, of which two are tried with any third one
-_PERIODS = (*range(2, 17), *(n for n in WIDTHS if n > 16))
+_PERIODS = (*range(2, 17), *(n for n in WIDTHS if n > 16), 256, 512)
 
 
 @dataclass(frozen=True)
