@@ -10,7 +10,7 @@ from symattn.attention import inputs
 from symattn.attention.document import conventions, parameters, shape, step, table, times
 from symattn.attention.flow import Step as Part
 from symattn.attention.layers import transformer
-from symattn.attention.layers.block_parts import (
+from symattn.attention.layers.block import (
     ORDERS,
     TITLES,
     attention_letters,

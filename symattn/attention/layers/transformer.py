@@ -14,10 +14,9 @@ from symattn.attention.constants import made_wide
 from symattn.attention.fields import Described, check, finite, refusal
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import Trace, traced
-from symattn.attention.layers import block_parts as parts
+from symattn.attention.layers import block as parts
 from symattn.attention.layers import steps as layers
-from symattn.attention.layers.block import EPS, Block, Norm
-from symattn.attention.layers.block_parts import Stream, below, block_parts, norm_arrays, place_named
+from symattn.attention.layers.block import EPS, Block, Norm, Stream, below, block_parts, norm_arrays, place_named
 from symattn.attention.letters_of_attention import Named
 from symattn.attention.positions.angles import sinusoidal
 from symattn.attention.positions.rotary import inverse_frequencies, tables

@@ -12,8 +12,7 @@ import numpy as np
 from symattn.attention.constants import number
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
-from symattn.attention.layers.block import Block
-from symattn.attention.layers.block_parts import norm_places
+from symattn.attention.layers.block import Block, norm_places
 from symattn.attention.layers.steps import ACTIVATIONS, sigmoid
 from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError

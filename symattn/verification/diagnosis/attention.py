@@ -20,7 +20,7 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, SCORES, Change, Values, Variant, canonical, changed, trace
 from symattn.verification import report, rules
-from symattn.verification.diagnosis import blaming, effective_weights, fitted, outofrange, screening
+from symattn.verification.diagnosis import blaming, conditions, effective_weights, outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, ComputedValues, best, is_finite, left
 from symattn.verification.probing.probes import FAMILIES
@@ -98,7 +98,7 @@ class InAttention(Search[Mistake]):
         both = combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
         return () if both is None else (both,)
 
-    def families(self) -> Iterator[fitted.FittedFamily[Mistake]]:
+    def families(self) -> Iterator[conditions.FittedFamily[Mistake]]:
         """Yield the families of the steps that the specification has."""
         names = {step.name for step in self.session.spec.pipeline(self.names)}
         return (f for f in families(self.session.spec) if f.spec is not None or names.issuperset(f.steps))

@@ -20,8 +20,7 @@ from symattn.bounds.mistake import Where
 from symattn.bounds.reference import RIGHT
 from symattn.document.errors import Undecided
 from symattn.verification.diagnosis import screening
-from symattn.verification.diagnosis.conditions import only_where, separating
-from symattn.verification.diagnosis.fitted import FittedFamily, fitted
+from symattn.verification.diagnosis.conditions import FittedFamily, fitted, only_where, separating
 from symattn.verification.diagnosis.screening import likely_pairs
 from symattn.verification.effort import Effort
 

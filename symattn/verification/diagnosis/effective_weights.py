@@ -18,7 +18,7 @@ from symattn.bounds.case_result import UNFIT, Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import At, Mistake, in_steps
 from symattn.bounds.reference import canonical, trace
-from symattn.verification.diagnosis.fitted import plain
+from symattn.verification.diagnosis.conditions import plain
 from symattn.verification.probing.probes import normal
 from symattn.verification.rules.families import fills
 from symattn.verification.rules.forbidding import added, allowed

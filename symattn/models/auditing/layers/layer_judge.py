@@ -14,7 +14,7 @@ from math import sqrt
 import numpy as np
 
 from symattn.arrays.precision import Contract
-from symattn.attention.layers.block_parts import ORDERS
+from symattn.attention.layers.block import ORDERS
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.document.errors import InputError
