@@ -86,13 +86,6 @@ def _twice(q: Array, k: Array, v: Array) -> Array:
     return softmax(_scores(q, k[..., at, :])) @ v[..., at, :]
 
 
-def _first_of_last_tile(q: Array, k: Array, v: Array) -> Array:
-    """Count the first key of the last tile of 256 twice."""
-    s, first = _scores(q, k), (k.shape[-2] - 1) // 256 * 256
-    s[..., first] += np.float32(np.log(2)) * (first > 0)
-    return softmax(s) @ v
-
-
 def _linear(q: Array, k: Array, v: Array) -> Array:
     """Let tokens see all of their own chunk."""
     a, b = (np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))) for x in (q, k))
@@ -119,7 +112,6 @@ PROGRAMS: list[tuple[Any, Any, str, str]] = [
      "−3 ≤ the query's row less j ≤ 0"),
     (_masked(lambda i, j, n: (j != 256) | (n < 258) | (n % 128 == 0)), Attention(), "mask",
      "hidden where j = 256 and n_k % 128 ≥ 1"),
-    (_first_of_last_tile, Attention(), "mask", "counted twice where i − j ≤ 255 and j ≥ 256 and j % 256 = 0"),
     (_masked(lambda i, j, n: j % 8 != 7), Attention(), "mask", "j % 8 ≤ 6"),
     (_filled, Attention(causal=True), "mask", "forbidden scores become −10"),
     (_twice, Attention(), "normalize", "counts twice (tiles of 4)"),
