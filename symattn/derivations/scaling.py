@@ -102,10 +102,14 @@ with gap: $p = softmax(s)$
 # A large gap makes every entry of $J$ small
 let gap: Let the largest score $s_m$ lead all others by at least $Δ > 0$, and put $ε = 1 - p_m$.
 gap- ε = R/(1 + R) :: $R = Σ_{ℓ≠m} e^{s_ℓ - s_m}$
-gap- ε ≤ (n - 1) e^{-Δ}/(1 + (n - 1) e^{-Δ}) ≤ (n - 1) e^{-Δ} :: $R ≤ (n - 1) e^{-Δ}$; $x/(1 + x)$ grows
+gap- R ≤ (n - 1) e^{-Δ} :: no term is larger than $e^{-Δ}$
+    gap (n - 1) e^{-Δ}: Σ_l e^{-Δ - d_l} (e^{d_l} - 1)
+gap- ε ≤ (n - 1) e^{-Δ}/(1 + (n - 1) e^{-Δ}) ≤ (n - 1) e^{-Δ} :: $x/(1 + x)$ grows
     gap (n - 1) e^{-Δ}/(1 + (n - 1) e^{-Δ}): {Σ_l e^{-Δ - d_l} (e^{d_l} - 1)}/((1 + R) (1 + (n - 1) e^{-Δ}))
     gap (n - 1) e^{-Δ}: (n - 1) e^{-Δ} (n - 1) e^{-Δ}/(1 + (n - 1) e^{-Δ})
-gap- max_i 2 p_i (1 - p_i) ≤ 2 ε :: the left side is $‖J‖_∞$; $p_i (1 - p_i) ≤ ε$ for each $i$
+gap- p_i (1 - p_i) ≤ ε :: for each $i$
+    gap ε: δ_im {Σ_{ℓ≠m} p_ℓ} {Σ_{ℓ≠m} p_ℓ} + δ̄_im (Σ_{ℓ≠m} δ̄_ℓi p_ℓ + p_i²)
+gap- max_i 2 p_i (1 - p_i) ≤ 2 ε :: the left side is $‖J‖_∞$
     gap 2 ε: 2 (δ_im {Σ_{ℓ≠m} p_ℓ} {Σ_{ℓ≠m} p_ℓ} + δ̄_im (Σ_{ℓ≠m} δ̄_ℓi p_ℓ + p_i²))
 insert end
 """

@@ -189,7 +189,7 @@ def test_presets_differ_and_say_where_they_are_from() -> None:
     assert len({p.spec for p in PRESETS.values()}) == len(PRESETS)
     assert all(p.source[-1] in ")0123456789" and "(20" in p.source for p in PRESETS.values())
     assert like("deepseek-v3").latent == Latent(queries=True, norm="rms", eps=like("qwen3").eps)
-    refuses(like, "gpt5", says="unknown model 'gpt5'; known: gpt2, bert")
+    refuses(like, "gpt5", says="unknown model 'gpt5'; did you mean gpt2?")
 
 
 def test_refusals_name_what_is_lacking() -> None:
