@@ -135,8 +135,8 @@ def _by_tiles(attention: Attention, each: bool, do: Array, **given: Any) -> tupl
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-Shared = Callable[[Any, int], Any]
-Weights = Callable[[Any, dict[str, Any]], Any]
+Shared = Callable[[Array, int], Array]
+Weights = Callable[[Attention, dict[str, Any]], Array]
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,10 @@ class Formulas:
     weights: Weights = lambda spec, values: values["weights"]
     for_values: Weights | None = None
     saved: bool = False
-    scores: Callable[[Any, Any], Any] = lambda p, dp: p * (dp - _rows(p * dp))
-    dq: Callable[..., Any] = lambda ds, q, k, c: c(ds @ k)
-    dk: Callable[..., Any] = lambda ds, q, k, c: c(ds.mT @ q)
-    dv: Callable[..., Any] = lambda p, do, v: p.mT @ do
+    scores: Callable[[Array, Array], Array] = lambda p, dp: p * (dp - _rows(p * dp))
+    dq: Callable[..., Array] = lambda ds, q, k, c: c(ds @ k)
+    dk: Callable[..., Array] = lambda ds, q, k, c: c(ds.mT @ q)
+    dv: Callable[..., Array] = lambda p, do, v: p.mT @ do
     shared: Shared = lambda g, times: _grouped("sum", g, times)
     shared_values: Shared = lambda g, times: _grouped("sum", g, times)
 
@@ -184,7 +184,7 @@ def _scaled(spec: Attention, q: Any, x: Any) -> Any:
     return x * namespace_of(q).asarray(spec.scale, dtype=q.dtype)
 
 
-def _grouped(how: str, g: Any, times: int) -> Any:
+def _grouped(how: str, g: Array, times: int) -> Array:
     """Combine the gradients of heads that share: their sum, mean, the first or last; or sum those of wrong ones."""
     xp = namespace_of(g)
     *batch, heads, n, d = g.shape
@@ -192,7 +192,7 @@ def _grouped(how: str, g: Any, times: int) -> Any:
         return xp.sum(xp.reshape(g, (*batch, times, heads // times, n, d)), axis=-4)
     apart = xp.reshape(g, (*batch, heads // times, times, n, d))
     if how in ("sum", "mean"):
-        return getattr(xp, how)(apart, axis=-3)
+        return (xp.sum if how == "sum" else xp.mean)(apart, axis=-3)
     return apart[..., 0 if how == "first" else -1, :, :]
 
 
@@ -340,7 +340,7 @@ _PRODUCTS = {
 
 
 #: Wrong formulas for dS from P and dP.
-_SCORES: dict[str, Callable[[Any, Any], Any]] = {
+_SCORES: dict[str, Callable[[Array, Array], Array]] = {
     "the sums over the rows, rowsum(P ⊙ dP), are not subtracted": lambda p, dp: p * dp,
     "rowsum(dP) is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: p * (dp - _rows(dp)),
     "rowsum(P), which is 1, is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: p * (dp - _rows(p)),
@@ -356,8 +356,9 @@ _SCORES: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _without_sink(spec: Attention, values: dict[str, Any]) -> Any:
-    return values["weights"] / _rows(values["weights"])
+def _without_sink(spec: Attention, values: dict[str, Any]) -> Array:
+    p: Array = values["weights"]
+    return p / _rows(p)
 
 
 _OF_SINKS = {
@@ -367,7 +368,7 @@ _OF_SINKS = {
 }  # fmt: skip
 
 
-def _twofold(words: str, function: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Formulas]]:
+def _twofold(words: str, function: Callable[[Any, Any], Array]) -> Iterator[tuple[str, Formulas]]:
     """Yield a mistake in dQ, in dK and in both: ``function`` gets the product, and the scale as a function."""
     both = Formulas(dq=lambda ds, q, k, c: function(ds @ k, c), dk=lambda ds, q, k, c: function(ds.mT @ q, c))
     yield f"dQ is {words}", Formulas(dq=both.dq)
@@ -383,7 +384,7 @@ def _of_groups() -> Iterator[tuple[str, Formulas]]:
         "turn": "are sums over heads t, t + kv_heads, …, as if they shared in turn, not one after another",
     }
     for how, phrase in words.items():
-        one: Any = partial(_grouped, how)
+        one = partial(_grouped, how)
         yield f"dK and dV {phrase}", Formulas(shared=one, shared_values=one)
         yield f"dK {phrase}".replace(" are ", " is "), Formulas(shared=one)
         yield f"dV {phrase}".replace(" are ", " is "), Formulas(shared_values=one)
