@@ -127,7 +127,7 @@ def test_definitions_use_the_standard_alone(name: str) -> None:
             {"alignment": "left"},
             "Attention: alignment must be one of bottom-right, top-left, got 'left'; did you mean top-left?",
         ),
-        ({"mask": "bool"}, "Attention: mask must be one of None, boolean, additive, got 'bool'"),
+        ({"mask": "bool"}, "Attention: mask must be one of None, boolean, additive, got 'bool'; did you mean boolean?"),
         ({"fully_masked": "ones"}, "Attention: fully_masked must be one of zeros, nan, error, got 'ones'"),
         ({"heads": 0}, "Attention: heads must be an integer of at least 1, got 0"),
         ({"heads": 2.0}, "Attention: heads must be an integer of at least 1, got 2.0"),

@@ -349,7 +349,7 @@ def test_a_field_that_means_nothing_is_refused_in_one_line(fields: dict[str, Any
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"embedding": None}, "the model needs the input embedding"),
     ({"position_embedding": None, "embedding": None}, "the model needs the inputs embedding, position_embedding"),
-    ({"unembedding": np.zeros((D, V))}, "unknown input 'unembedding'; known: tokens, embedding, position_embedding"),
+    ({"unembedding": np.zeros((D, V))}, "unknown input 'unembedding'; did you mean embedding?"),
     ({"decoder.2.attention.w_q": np.zeros((D, D))}, "unknown input 'decoder.2.attention.w_q'"),
     ({"encoder.0.attention.w_q": np.zeros((D, D))}, "unknown input 'encoder.0.attention.w_q'"),
     ({"decoder.mlp.w_gate": np.zeros((D, D))}, "decoder.0: unknown input 'mlp.w_gate'"),

@@ -94,6 +94,7 @@ def test_a_false_line_of_a_text_is_refused(name: str, right: str, wrong: str, mo
         ("scaling", scaling, "_SCORE", "Σ_{i=1}^{d_k} q_i k_i\n", "Σ_{i=1}^{d_k} q_i q_i\n"),
         ("scaling", scaling, "_DIVISORS", "c² Var(s)$", "c³ Var(s)$"),
         ("scaling", scaling, "_GAP", "gap- p_i (1 - p_i) ≤ ε ::", "gap- p_i (1 - p_i) ≤ ε² ::"),
+        ("scaling", scaling_typical, "_TEXT", "$p_1 = 1/(1", "$p_2 = 1/(1"),
         ("jacobian", jacobian, "_TEXT", "= 2 (p_i - ½)²", "= 3 (p_i - ½)²"),
         ("lookup", implemented, "_LIMITS", "p_max → 1/t", "p_max → 1"),
     ],

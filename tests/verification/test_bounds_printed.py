@@ -301,7 +301,7 @@ def test_impossible_counts_are_refused(what: dict[str, int]) -> None:
 
 
 def test_unknown_names_and_tiles_are_refused() -> None:
-    refuses(Precision.of, "fp31", says="known: fp64, fp32")
+    refuses(Precision.of, "fp31", says="did you mean fp32?")
     refuses(Precision.of, "fp32", accumulate="fp33", says="unknown precision 'fp33'")
     refuses(Precision.of("fp32").in_tiles, 8, 0, says="must be at least 1, got")
 

@@ -162,7 +162,8 @@ class Section:
         for relation in relations(words):
             (_, side), *more = relation.rest
             letter = self._defined(relation)
-            self.glossary = self.glossary.with_definition(relation)
+            if letter:
+                self.glossary = self.glossary.with_definition(relation)
             if not letter or (more and letter not in self.glossary.given):
                 asked = Relation(side, tuple(more)) if letter else relation
                 judged(RelationQuestion(asked, self.glossary), self.known)
@@ -242,9 +243,13 @@ class Section:
                 judged(RelationQuestion(relation, self.glossary, sized), self.known)
 
     def _defined(self, relation: Relation) -> str:
-        """Return the letter that a relation says the meaning of, or "" if it says none."""
+        """Return the letter that a relation says the meaning of; "" if none, as p_1 = … where p is an array."""
         of = relation.first
-        return self.glossary.stem(of)[0] if isinstance(of, nt.Name) and relation.rest[0][0] == "=" else ""
+        if not isinstance(of, nt.Name) or relation.rest[0][0] != "=":
+            return ""
+        array = nt.Name(of.base, tuple(s for s in of.sub if not isinstance(s, nt.Number)))
+        letter, whole = (self.glossary.stem(x)[0] for x in (of, array))
+        return "" if letter != whole and self.glossary.knows(whole) else letter
 
     def _sized(self, reason: Text) -> dict[str, int]:
         return {size: n for r in relations(reason) for size, n in self.glossary.sized(r).items()}

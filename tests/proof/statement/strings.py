@@ -137,13 +137,13 @@ def makings() -> Iterator[Making]:
         own = (module,) if find_spec(module) else ()  # others are texts alone, whose formulas are read
         yield name, partial(derive, name, **parameters), (*own, *_beside(module))
     rooms = (
-        *(f"derivations.walks.{part}" for part in ("steps", "why", "walk_notes", "page", "walk_data", "walk_entries")),
+        *(f"derivations.walks.{part}" for part in ("steps", "why", "page", "walk_data", "walk_entries")),
         *(f"attention.stages.{part}" for part in ("tokens", "positions", "weights")),
     )
     for name in examples():
         yield f"walk {name}", partial(_walked, name), tuple(f"symattn.{room}" for room in rooms)
     for told in CLAIMS:
-        rooms = ("", ".expressions", ".measures", ".reading")
+        rooms = ("", ".expressions", ".measures")
         yield f"claim {told[0]}", partial(claim, *told), tuple(f"symattn.derivations.claims{room}" for room in rooms)
     rooms = ("bounds.formula", "verification.tolerances.bound_document")
     for told in ({"n": 256}, {"n": 64, "dtype": "bfloat16", "tile": 16}):
