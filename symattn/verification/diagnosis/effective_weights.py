@@ -30,18 +30,8 @@ if TYPE_CHECKING:
 _LENGTHS = (*range(1, 14), 15, 16, 17, 18, 20, 23, 24, 25, 31, 33)
 _RECTANGLES = ((1, 4), (1, 9), (2, 5), (2, 17), (3, 8), (3, 11), (4, 7), (5, 16), (6, 10), (7, 20))
 _HELD_OUT = ((14, 14), (19, 19), (4, 21), (21, 21), (27, 27))
-_WIDER = (
-    140,
-    191,
-    265,
-    321,
-    408,
-    449,
-    505,
-    553,
-    800,
-    1030,
-)  # held-out numbers of keys, if only many are counted wrongly
+#: Held-out numbers of keys, if only many are counted wrongly.
+_WIDER = (140, 191, 265, 321, 408, 449, 505, 553, 800, 1030)
 _WIDE, _LONGEST, _CELLS = 130, 700, 20_000  # keys, and pairs, of larger calls
 _NEAR = 0.04  # how far a count may be from a whole number
 _MOST = 3  # how often a key may be counted
