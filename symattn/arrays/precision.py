@@ -90,8 +90,7 @@ class Precision(Answering):
         Hopper's matrix units. ``output`` is the output's format if it is not ``dtype``, ``stored`` that of stored
         weights; ``flush`` says whether results below the normal numbers may become zero.
         """
-        if contract not in (None, "eager", "fused"):
-            raise InputError(f"unknown contract {contract!r}{among(contract, ('eager', 'fused'))}")
+        check_contract(contract)
         if isinstance(dtype, Precision):
             precision = dtype if contract in (None, dtype.contract) else cls._preset(dtype.name, contract)
         else:
@@ -171,6 +170,12 @@ class Precision(Answering):
             return ""
         sums = " and sums" if self.accumulate.name == self.score.name else ""
         return f" that keeps scores{sums} in {self.score.name}"
+
+
+def check_contract(contract: str | None) -> None:
+    """Raise InputError for anything but the two contracts and None."""
+    if contract not in (None, "eager", "fused"):
+        raise InputError(f"unknown contract {contract!r}{among(contract, ('eager', 'fused'))}")
 
 
 def _format(name: str) -> Format:

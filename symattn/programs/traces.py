@@ -30,7 +30,7 @@ from symattn.programs.frameworks import Tensor, Tensors
 from symattn.programs.frameworks import read as numbers
 from symattn.programs.question import Question
 from symattn.programs.trace_files import TracePiece, count, floats, pieces, read
-from symattn.verification.arithmetic.suspects import BitSample, explained
+from symattn.verification.arithmetic.suspects import BitSample, explained, share_left
 from symattn.verification.definitions import lse
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, changes
 from symattn.verification.diagnosis.screening import LITTLE, plainest
@@ -325,6 +325,7 @@ def _of_lse(sample: BitSample) -> _Explained | None:
         return None
     every = [(m, r) for m in (*subject.mistakes, *changes(subject), *subject.others) if (r := rest(m.run)) is not None]
     mistake, least = min(every, key=lambda both: float((both[1] ** 2).sum()))
-    left = float((least**2).sum() / (whole**2).sum())
+    own = np.where(np.isfinite(sample.got), sample.got - least, 0)
+    left = share_left(*(float((x**2).sum()) for x in (least, whole, own)))
     alike = plainest(tuple(m for m, r in every if np.allclose(r, least, rtol=0, atol=1e-9)))
     return (replace(mistake, cause="; or ".join(m.cause for m in alike)), left) if left <= LITTLE else None

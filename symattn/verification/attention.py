@@ -163,7 +163,7 @@ class OfAttention(Subject):
 
         return blamed(session, smallest, records)
 
-    def form(self, session: Session, wrong: Sequence[CaseResult]) -> str:
+    def form(self, session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
         """See ``diagnosis.coarser``."""
         from symattn.verification.diagnosis.coarser import form
 

@@ -175,9 +175,10 @@ class Subject(ABC):
     def look_closer(self, session: Session) -> None:  # noqa: B027 - most subjects have nothing more
         """Search for faults that no bound shows, if no fault is known."""
 
-    def form(self, session: Session, wrong: Sequence[CaseResult]) -> str:
-        """Name a form of the definition that loses relative accuracy and whose own bound covers all errors, or ""."""
-        return ""
+    def form(self, session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
+        """Return step and name of a form of the definition that loses relative accuracy and whose own bound covers all
+        errors, or ("", "")."""
+        return "", ""
 
     @abstractmethod
     def coarse(self, session: Session, narrow: str) -> tuple[str, str]:

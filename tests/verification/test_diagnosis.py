@@ -244,7 +244,7 @@ def _of_form(program: Callable[..., Array], **inputs: Array) -> tuple[CaseResult
     precision = Precision.of("float32")
     inputs = {n: a.astype(np.float64) for n, a in given.items()}
     judged = judge(of_attention(Attention(), precision, inputs), precision, Case("", "", inputs), outcome)
-    return judged, form(Attention(), precision, [judged])
+    return judged, form(Attention(), precision, [judged])[1]
 
 
 def test_a_merge_that_loses_relative_accuracy_is_within_its_own_bound() -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
-from symattn.arrays.precision import Contract
-from symattn.document.errors import InputError, among
+from symattn.arrays.precision import Contract, check_contract
+from symattn.document.errors import InputError
 from symattn.models.auditing.audit_report import AuditReport, CallFinding
 from symattn.models.auditing.backward_hooks import Followed, WatchedCall
 from symattn.models.auditing.begun import Begun, CallSite, Draws, begun, draws_of, ended, watching
@@ -305,8 +305,7 @@ def audit(
         raise InputError(
             f"audit: {type(model).__name__} is not a module of torch; hint: give the model, or None for all"
         )
-    if contract not in (None, "eager", "fused"):
-        raise InputError(f"unknown contract {contract!r}{among(contract, ('eager', 'fused'))}")
+    check_contract(contract)
     if rows is not None and (not isinstance(rows, int) or rows < 1):
         raise InputError(f"rows must be an integer of at least 1, or None for all, got {rows!r}")
     name = name or (type(model).__name__ if model is not None else "everything that runs")

@@ -125,6 +125,11 @@ def explained(sample: BitSample, left: float, others: Iterable[BitSample] = ()) 
     return replace(first.mistake, cause="; or ".join(causes[:_NAMED])), share
 
 
+def share_left(left: float, whole: float, own: float) -> float:
+    """Return ‖y − o_m‖² / min(‖y − o‖², ‖o_m‖²), so that outputs of 0 are explained by outputs of 0 alone."""
+    return left / max(min(whole, own), _TINY)
+
+
 class _Distance:
     """The distance of a function's outputs from the definition and from variants of it, in a unit."""
 
@@ -146,12 +151,9 @@ class _Distance:
         return result if result is not None and np.isfinite(result).all() else None
 
     def share(self, variant: Variant) -> float:
-        """‖y − o_m‖² / min(‖y − o‖², ‖o_m‖²), where the variant says something, as of most entries; else ∞.
-
-        Outputs of 0 are so explained by outputs of 0 alone, not by small ones.
-        """
+        """Return the share that a variant leaves, where it says something, as of most entries; else ∞."""
         left, whole, own, most = self._parts(variant)
-        return left / max(min(whole, own), _TINY) if most and whole else np.inf
+        return share_left(left, whole, own) if most and whole else np.inf
 
     def allows(self, variant: Variant, left: float) -> bool:
         """Return whether a variant leaves no more than that share, or what float64 loses, where it says something."""

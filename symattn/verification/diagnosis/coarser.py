@@ -39,8 +39,8 @@ _LEGAL = 64  # units of roundoff that weights may be off by
 _UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # no format has the number 1/n_k
 
 
-def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> str:
-    """Name the form, equal in exact arithmetic, whose own bound holds all errors; "" if none does.
+def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> tuple[str, str]:
+    """Return the step and name of the form, equal in exact arithmetic, whose own bound holds all errors, or ("", "").
 
     Parts may be merged as o − σ(o − o_b), σ = 1/(1 + e^{L − L_b}). With the bound A of the other forms, V = max |v| in
     the column and u of the intermediate arithmetic, errors are at most A + 8 u V. Proof. An error of L, L_b or of the
@@ -49,21 +49,22 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
     (1 − σ) o + σ o_b − σ η (o − o_b), |η| ≤ 7u. A includes this except σ η o, at most 8 u σ V. Later merges multiply
     that by 1 − σ_m, and Σ_k σ_k Π_{m>k} (1 − σ_m) ≤ 1 for any number of parts. ∎ See ``_turned`` for another form.
 
-    If 8 u is more than ``_SMALL``, as in short formats, bounds would include mistakes, and "" is returned.
+    If 8 u is more than ``_SMALL``, as in short formats, bounds would include mistakes, and none is named.
     """
     times = 8 * float(precision.between.u)
     if not spec.is_softmax or times > _SMALL or any(r.ratios is None or "q" not in r.case.inputs for r in wrong):
-        return ""
+        return "", ""
     largest = [np.abs(v := r.case.inputs["v"]).reshape(-1, v.shape[-1]).max(axis=0, initial=0.0) for r in wrong]
     if all(_within(r, r.parts[0].expected.allowed + times * v) for r, v in zip(wrong, largest, strict=True)):
-        return "parts that are merged as o − σ(L_b − L)(o − o_b)"
+        return "merge", "parts that are merged as o − σ(L_b − L)(o − o_b)"
     bounds = []
     for r in wrong:
         if not usual(spec) or spec.scale is not None or not _within(r, bound := _turned(spec, precision, r)):
-            return ""
+            return "", ""
         bounds.append(float(bound.max()))
-    telling = any(bound < _TELLS * v.max() for bound, v in zip(bounds, largest, strict=True))
-    return "queries and keys, or values and outputs, that are multiplied by an orthogonal matrix" * telling
+    if not any(bound < _TELLS * v.max() for bound, v in zip(bounds, largest, strict=True)):
+        return "", ""
+    return "output", "queries and keys, or values and outputs, that are multiplied by an orthogonal matrix"
 
 
 def _turned(spec: Attention, precision: Precision, judged: CaseResult) -> np.ndarray:

@@ -67,10 +67,14 @@ def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Faul
         telling = next(chain(misshapen, filter(cause.shows, cause.records)), cause.records[0])
         smallest = _smallest(session, telling, cause.shows if cause.shows(telling) else _anything)
         named = cause.sure and bool(cause.mistakes)
-        clear = named and not any(getattr(m, "around", ()) for m in cause.mistakes)  # of more than a narrower format
-        form = "" if clear else session.subject.form(session, [smallest, *cause.records])
-        named = named and not form
-        step, words, message = _named(session, cause) if named else _unnamed(session, smallest, cause, form)
+        # a cause that is more than arithmetic in a narrower format
+        clear = named and not any(getattr(m, "around", ()) for m in cause.mistakes)
+        step, form = ("", "") if clear else session.subject.form(session, [smallest, *cause.records])
+        words: str | None = None
+        if form:
+            message = f"the output loses relative accuracy: it is within the bound of {form}, not of the usual forms"
+        else:
+            step, words, message = _named(session, cause) if named else _unnamed(session, smallest, cause)
         message += _outputs(session, smallest, cause) + f"; besides, {cause.besides}" * bool(cause.besides)
         example = session.subject.explained(counterexample(session.subject, smallest), smallest, cause)
         yield Fault(step, words, message, example, session.subject.observed(session, step))
@@ -89,11 +93,8 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
     return steps[0], words, f"{words} (each explains everything observed)"
 
 
-def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any], form: str) -> tuple[str, None, str]:
+def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, None, str]:
     """Describe what the smallest input shows, since the reader sees only that one."""
-    if form:
-        step, words = "merge" if "merged" in form else "output", f"it is within the bound of {form}"
-        return step, None, f"the output loses relative accuracy: {words}, not of the usual forms"
     what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
     beyond = f"the output is beyond what any implementation in this arithmetic{session.precision.contracted} can give"
     words = what.get(smallest.finding or "", beyond)

@@ -57,6 +57,9 @@ def test_an_output_of_zeros_is_not_explained_by_small_numbers(tmp_path: Path) ->
     arrays = _core(np.float32)
     report = verify_trace(write(tmp_path / "t.safetensors", arrays | {"o": 0 * arrays["o"]}), CAUSAL)
     assert str(report.faults[0].cause).startswith("weights are taken to be 0; or outputs are taken to be 0")
+    arrays = made(np.float32)
+    report = verify_trace(write(tmp_path / "u.safetensors", arrays | {"lse": 0 * arrays["lse"]}), CAUSAL)
+    assert [(fault.step, fault.cause) for fault in report.faults] == [("lse", None)]
 
 
 @pytest.mark.deep
