@@ -88,12 +88,24 @@ def close_to_exact(question: Question, called: str = "out") -> str:
     rows = None if question.rows is None else chosen(of.spec, of.inputs, question.rows)
     how = question.out, question.lse, question.alpha or 1.0, rows, called
     words = close(of, *how)
-    if words and of.spec.causal and of.inputs["q"].shape[-2] != of.inputs["k"].shape[-2]:
+    if words:
+        other = next((name for name, other in _others(question, of) if not close(other, *how)), "")
+        return f"{words}\nIt passes with {other}" if other else words
+    return ""
+
+
+def _others(question: Question, of: Ready) -> Iterator[tuple[str, Ready]]:
+    """Yield other alignments, contracts and arithmetic of products, in words, that the user may have meant."""
+    if of.spec.causal and of.inputs["q"].shape[-2] != of.inputs["k"].shape[-2]:
         top = of.spec.alignment == "top-left"
-        aligned = of._replace(spec=replace(of.spec, alignment="bottom-right" if top else "top-left"))
-        if not close(aligned, *how):
-            return f'{words}\nIt is right for alignment="{aligned.spec.alignment}"'
-    return words
+        aligned = replace(of.spec, alignment="bottom-right" if top else "top-left")
+        yield f'alignment="{aligned.alignment}"', of._replace(spec=aligned)
+    if of.precision.contracted:
+        words = f'contract="eager", where scores and sums may be stored in {of.precision.input.name}'
+        yield words, ready(replace(question, contract="eager"))
+    if of.precision.name == "float32" and question.contract is None:
+        words = 'precision="tf32", where products of matrices round their factors to 11 digits'
+        yield words, ready(replace(question, precision="tf32"))
 
 
 def only_if_stored(question: Question) -> str:

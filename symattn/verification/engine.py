@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -365,6 +366,13 @@ _OF_SHAPES = (
 )
 
 
+_ON_DEVICE = re.compile(r"\b(cuda|gpu|cpu|devices?|active drivers)\b", re.IGNORECASE)
+_OF_DEVICE = (
+    "; hint: inputs are on the CPU; give a function that copies them to the device, or set TRITON_INTERPRET=1, with "
+    "which kernels of Triton run on the CPU"
+)
+
+
 def _check_usable(session: Session) -> None:
     tried = session.called
     failed = [r.outcome.error for r in tried if r.outcome.error is not None]
@@ -372,12 +380,13 @@ def _check_usable(session: Session) -> None:
         raise Unusable(
             f"{session.runner.describe()}: no input fits {session.subject.what} within {session.domain.words}"
         )
-    if len(failed) < len(tried) or refusals.by_library(failed):
+    on_device = bool(failed) and bool(_ON_DEVICE.search(failed[0].message))
+    if len(failed) < len(tried) or (refusals.by_library(failed) and not on_device):
         return
     never = len(session.late) == len(tried)
     words = f"did not return: {failed[0]}" if never else f"returned nothing to judge on any input: {failed[0]}"
-    of_shapes = failed[0].refused or failed[0].type in refusals.MISFITS
-    raise Unusable(f"{session.runner.describe()} {words}{_OF_SHAPES if of_shapes else ''}")
+    of_shapes = _OF_SHAPES if failed[0].refused or failed[0].type in refusals.MISFITS else ""
+    raise Unusable(f"{session.runner.describe()} {words}{_OF_DEVICE if on_device else of_shapes}")
 
 
 def _check_runtime(session: Session) -> None:

@@ -12,7 +12,7 @@ import pytest
 from symattn import Attention, Domain, LayerNorm, Verdict, derive, draw, evaluate, kind, like, prove, verify, walk
 from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Failure
-from symattn.document.errors import InputError
+from symattn.document.errors import CannotRun, InputError
 from symattn.programs.refusing import by_memory, refuses
 from symattn.testing import assert_close_to_exact
 from symattn.verification.probing.refusals import Sized, explaining, remedy
@@ -220,7 +220,20 @@ def test_where_a_library_refuses_everything_nothing_is_known(library: ModuleType
 
     report = verify(mine, **SMALL)
     assert (report.verdict, report.exit_code, report.faults) == (Verdict.UNDECIDED, 3, ())
-    assert any("not divisible by 1000" in n for n in report.notes)
+    (note,) = (n for n in report.notes if n.startswith("It refuses all inputs that were tried ("))
+    assert "not divisible by 1000" in note
+    assert "--" not in note
+
+
+@pytest.mark.parametrize(
+    "error", [AssertionError("q must be on the GPU"), RuntimeError("0 active drivers ([]). There should only be one.")]
+)
+def test_a_function_of_a_device_is_told_how_it_is_called(error: Exception) -> None:
+    def there(q: Array, k: Array, v: Array) -> Array:
+        raise error
+
+    with pytest.raises(CannotRun, match="copies them to the device, or set TRITON_INTERPRET=1"):
+        verify(there, **SMALL)
 
 
 @pytest.mark.deep

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from symattn import Alibi, Attention, Precision
+from symattn.arrays.formats import Format
 from symattn.bounds import judgement
 from symattn.bounds.case_result import Expected
 from symattn.bounds.judge import expected
@@ -50,6 +51,17 @@ def test_one_element_that_is_off_is_found_in_a_batch() -> None:
     off, legal = re.findall(r"Off by (\S+); at most (\S+) is allowed", text)[0]
     assert float(off) == pytest.approx(1e-3, rel=0.05)
     assert 1e-7 < float(legal) < 1e-4
+
+
+def test_factors_rounded_to_eleven_digits_are_named() -> None:
+    q, k, v = arrays()
+    tf32 = Format("float16").rounded  # the same digits
+    s = (tf32(q) @ tf32(k).T / 2).astype(np.float32)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    out = tf32(p) @ tf32(v) / p.sum(-1, keepdims=True)
+    assert_close_to_exact(out.astype(np.float32), q, k, v, precision="tf32")
+    assert 'It passes with precision="tf32", where products of' in words(out.astype(np.float32), q, k, v)
+    assert "tf32" not in words(1.1 * out.astype(np.float32), q, k, v)
 
 
 def test_the_exact_value_is_told_where_it_has_a_form() -> None:

@@ -232,6 +232,8 @@ def test_what_only_stored_scores_make_legal_is_told() -> None:
     assert told.startswith('A kernel that does not store scores could not give this: contract="fused"\nWeighted means')
     rows = assert_close_to_exact(off, q, k, v, CAUSAL, precision="bfloat16", rows=[3, 4])
     assert rows is None
+    fused = words(off, q=q, k=k, v=v, spec=CAUSAL, precision="bfloat16", contract="fused")
+    assert fused.endswith('It passes with contract="eager", where scores and sums may be stored in bfloat16')
     assert assert_close_to_exact(off, q, k, v, CAUSAL, precision="bfloat16", alpha=None) is None
     eager_too = Precision.of("bfloat16", accumulate="float32")
     assert assert_close_to_exact(off, q, k, v, CAUSAL, precision=eager_too) is None
@@ -246,7 +248,7 @@ def test_another_alignment_that_explains_all_is_told(spec: Attention) -> None:
     out = BF16.rounded(weights(s) @ v)
     other = "bottom-right" if spec.alignment == "top-left" else "top-left"
     given: dict[str, Any] = {"q": q[:, :50], "k": k, "v": v, "spec": spec, "precision": "bfloat16"}
-    assert words(out, **given).endswith(f'It is right for alignment="{other}"')
+    assert words(out, **given).endswith(f'It passes with alignment="{other}"')
     out[1, 2, 3] += 3
     assert "alignment" not in words(out, **given)
 

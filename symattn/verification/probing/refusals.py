@@ -213,10 +213,13 @@ def notes(session: Session) -> Iterator[str]:
     why = remedy(promises) if promises or not blamed else "no more inputs with so many axes were tried"
     lies = "" if smallest.case.memory == "contiguous" else f", {smallest.case.name}"
     calls = f"{len(session.refused)} call{'s' * (len(session.refused) > 1)}"
-    yield (
-        f"It refuses some inputs ({calls}), such as {equal_sizes(session.subject.sizes(smallest))}{lies}: "
-        f"{smallest.outcome.error}; {why}; only accepted inputs were judged: {session.subject.words(session)}."
-    )
+    such = f"({calls}), such as {equal_sizes(session.subject.sizes(smallest))}{lies}: {smallest.outcome.error}"
+    if session.records:
+        yield (
+            f"It refuses some inputs {such}; {why}; only accepted inputs were judged: {session.subject.words(session)}."
+        )
+    else:
+        yield f"It refuses all inputs that were tried {such}."
 
 
 def remedy(promises: Sequence[_Promise]) -> str:
