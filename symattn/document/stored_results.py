@@ -19,7 +19,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import cache
-from importlib.metadata import requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,10 +115,13 @@ def digest(parts: Iterable[str]) -> str:
 def ground() -> str:
     """Return the digest of symattn's source and texts, and of the versions of Python and of all dependencies.
 
-    Raises OSError if a file cannot be read.
+    Raises OSError if a file cannot be read, or if symattn runs from a folder and its dependencies are not known.
     """
-    needed = [_DISTRIBUTION.match(r) for r in requires("symattn") or () if "extra ==" not in r]
-    versions = [sys.version, *(f"{name[0]} {version(name[0])}" for name in needed if name)]
+    try:
+        needed = [_DISTRIBUTION.match(r) for r in requires("symattn") or () if "extra ==" not in r]
+        versions = [sys.version, *(f"{name[0]} {version(name[0])}" for name in needed if name)]
+    except PackageNotFoundError as error:
+        raise OSError(f"{error} is not installed") from error
     every = sorted(
         f"{folder}/{name}" for folder, _, names in os.walk(ROOT) for name in names if name.endswith((".py", ".txt"))
     )

@@ -109,6 +109,9 @@ def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain
     return settle(runs, program.on, EPSILON)
 
 
+_OF_GPU = "in forked subprocess"  # torch's words, where a function uses a GPU: its state does not survive copying
+
+
 def tried_apart(
     program: Target,
     test: Callable[[Sequence[Sizes]], IdentityResult],
@@ -139,6 +142,8 @@ def tried_apart(
         results: list[IdentityResult] = apart(tests, seconds) if copied else list(tests())
     except NotDone as error:
         return _not_tried(str(error))
+    if copied and _OF_GPU in results[-1].reason:
+        results = list(tests())
     if results[-1].agrees is False:
         return results[-1]
     return reduce(lambda one, other: one.joined(other) if other.agrees else one, results)

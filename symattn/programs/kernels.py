@@ -324,7 +324,7 @@ class _Run:
                 (module.InterpreterBuilder, "create_make_range", ranged),
                 *operators.patches(),
             ):
-                stack.enter_context(patch.object(target, name, new))
+                stack.enter_context(patch.object(target, name, new, create=True))  # older versions lack some
             yield
 
 

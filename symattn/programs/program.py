@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from symattn.arrays.planes import Planes
 from symattn.bounds.called_target import Convention, Runner
 from symattn.document.errors import InputError
-from symattn.programs.frameworks import INTERPRETER, Tensor, Tensors, import_torch, is_of_jax
+from symattn.programs.frameworks import INTERPRETER, Tensor, Tensors, is_of_jax
 from symattn.programs.names import Function
 
 if TYPE_CHECKING:
@@ -100,15 +100,14 @@ def on_kinds(function: Function, how: Convention) -> OnKinds:
         # traced once for each choice of sizes; JAX does not survive copying the process
         return OnKinds(partial(jax_reader.on_kind, graphs={}), copied=False)
     if how.framework == "torch":
-        copied = not import_torch().cuda.is_initialized()  # the state of a GPU does not survive copying the process
         if INTERPRETER in sys.modules:  # it may launch kernels of Triton
             from symattn.programs import kernels
 
             of_kernels = kernels.Kernels(how.dtype)
-            return OnKinds(of_kernels.make, copied, of_kernels.further)
+            return OnKinds(of_kernels.make, further=of_kernels.further)
         from symattn.programs.graphs import torch_reader
 
-        return OnKinds(torch_reader.on_kinds(how.dtype), copied)
+        return OnKinds(torch_reader.on_kinds(how.dtype))
     from symattn.programs.substitute import substitute
 
     return OnKinds(substitute)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,19 @@ def test_another_source_is_told_anew(folder: Path, told: list[str], monkeypatch:
 
 
 @pytest.mark.deep
+def test_nothing_is_kept_of_a_copy_that_is_not_installed(
+    folder: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_results, "version", lambda name: version(f"{name}-of-nobody"))
+    stored_results.ground.cache_clear()
+    try:
+        assert cached("shift") == cached("shift")
+    finally:
+        stored_results.ground.cache_clear()
+    assert told == ["shift", "shift"]
+    assert not folder.exists()
+
+
 def test_files_that_cannot_be_trusted_are_as_good_as_none(folder: Path, told: list[str]) -> None:
     document = cached("shift")
     (file,) = folder.iterdir()

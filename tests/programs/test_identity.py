@@ -1,5 +1,6 @@
 """Users' programs as they stand against specifications, on residues: right ones pass, mistakes show."""
 
+import os
 import sys
 import types
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from symattn.programs import identity as tested
 from symattn.programs.calling import agree
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
-from symattn.programs.target import Target
+from symattn.programs.target import Target, target
 from symattn.verification.semantics import SIZES, IdentityResult
 from tests.arrays.users import RIGHT, Program
 from tests.faults.collection.every import chosen
@@ -155,6 +156,18 @@ def test_what_returns_something_else_differs(program: Any, words: str) -> None:
     found = identity(program, Attention(), sizes=SMALL)
     assert found.agrees is False
     assert words in found.reason
+
+
+def test_what_a_copied_process_cannot_run_runs_in_this_one() -> None:
+    """A GPU that is in use does not survive copying the process; here the function says so as torch does."""
+    mine = os.getpid()
+
+    def on_gpu(q: Any, k: Any, v: Any) -> Any:
+        if os.getpid() != mine:
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, …")
+        return programs.root_by_math(q, k, v)
+
+    assert target(on_gpu, Request(framework="numpy", layout="nd")).semantics(Attention(), 60.0).agrees
 
 
 def test_the_first_of_several_results_is_taken() -> None:

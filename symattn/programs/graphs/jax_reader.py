@@ -132,6 +132,14 @@ def _of_debug(word: str | None, at: int) -> tuple[str, bool]:
     return (path.replace("']['", ".").replace("][", ".").strip("'[]"), True) if sign else (bare, False)
 
 
+def _fixed_and_carried(scan: Mapping[str, Value]) -> tuple[int, int]:
+    """Return how many operands of a scan are the same in every turn, and how many go from turn to turn."""
+    if "ft_in" not in scan:
+        return scan["num_consts"], scan["num_carry"]
+    fixed, carried, _ = scan["ft_in"].unpack()  # from JAX 0.11 on
+    return len(fixed), len(carried)
+
+
 class _JaxprReader:
     """A reader of jaxprs, which adds node after node to a graph."""
 
@@ -240,6 +248,8 @@ class _JaxprReader:
         name, outcome = equation.primitive.name, equation.params
         if name == "scan":
             return self._scanned(outcome, operands)
+        if name == "device_put":
+            return operands
         if name == "pallas_call":
             return self._launched(equation, operands)
         if name in ("while", "cond"):
@@ -280,7 +290,7 @@ class _JaxprReader:
 
     def _scanned(self, results: Mapping[str, Value], operands: list[Value]) -> list[Value]:
         """Unroll a scan. Raises ``InputError`` if the number of iterations is open or large."""
-        count, consts, carries = results["length"], results["num_consts"], results["num_carry"]
+        count, (consts, carries) = results["length"], _fixed_and_carried(results)
         if not isinstance(count, int) or count > _LONGEST:
             raise InputError(f"{self.name}: a scan of {count} turns is not read; at most {_LONGEST}, a fixed number")
         fixed, carry, rows = operands[:consts], operands[consts : consts + carries], operands[consts + carries :]

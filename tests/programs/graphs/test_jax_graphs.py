@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from symattn import Attention
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.programs.graphs.jax_reader import traced
+from symattn.programs.graphs.jax_reader import _fixed_and_carried, traced
 from symattn.verification.definitions.gradients import Gradient
 
 jax = pytest.importorskip("jax")
@@ -165,6 +166,21 @@ def test_a_scan_over_tiles_is_unrolled() -> None:
     q = shaped(2, 6, 4)
     assert is_tested(verify_graph(traced(tiles, q, q, q), Attention()))
     assert verify_graph(traced(tiles, q, q, q, False), Attention()).verdict.value == "fault"
+
+
+def test_groups_of_operands_of_a_scan_are_read_as_newer_versions_give_them() -> None:
+    """JAX 0.11 gives a scan trees of its operands, and no counts."""
+    groups = SimpleNamespace(unpack=lambda: ((None,), (None, None, None), (None, None)))
+    assert _fixed_and_carried({"ft_in": groups}) == _fixed_and_carried({"num_consts": 1, "num_carry": 3}) == (1, 3)
+
+
+def test_arrays_may_be_put_on_a_device() -> None:
+    def there(q: Any, k: Any, v: Any) -> Any:
+        q, (k, v) = jax.device_put(q), jax.device_put((k, v))
+        return jax.nn.softmax(q @ k.T * q.shape[-1] ** -0.5) @ v
+
+    q = shaped(3, 4)
+    assert is_tested(verify_graph(traced(there, q, q, q), Attention()))
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
