@@ -427,6 +427,15 @@ def unmasked_values(q, k, v, do):
     return dq, dk, softmax(q @ k.T / np.sqrt(q.dtype.type(q.shape[-1]))).T @ do
 
 
+def masked_late(q, k, v, do):
+    """Backward of weights that are masked after the softmax."""
+    root = np.sqrt(q.dtype.type(q.shape[-1]))
+    p, open_ = softmax(q @ k.T / root), np.tri(len(q), len(k), len(k) - len(q), dtype=q.dtype)
+    dp = do @ v.T * open_
+    ds = p * (dp - (p * dp).sum(-1, keepdims=True)) / root
+    return ds @ k, ds.T @ q, (p * open_).T @ do
+
+
 def second_weight(o1, l1, o2, l2):
     gate = 1 / (1 + np.exp2(l1 - l2))[..., None]
     return gate * o1 + gate * o2, np.logaddexp2(l1, l2)
@@ -569,6 +578,9 @@ NAMED = [
     (_LINEAR, "mask", "a token does not see itself, in the sum of the values alone", earlier_values),
     (Gradient(_CAUSAL.attention), "backward", "the mask is left out of the backward pass, in dV alone",
      unmasked_values),
+    (Gradient(_CAUSAL.attention), "backward",
+     "it is the gradient of a different attention: weights are masked after the softmax, and not normalised again",
+     masked_late),
     (_LINEAR, "normalize", "the output has the other sign", lambda q, k, v: -LinearAttention()(q, k, v), "float64"),
     (_TURNED, "position", _NEIGHBOURS, layer(_OTHER), "float64"),
     (_TURNED, "norm", _FREED, layer(mistaken(_TURNED, _FREED)), "float64"),

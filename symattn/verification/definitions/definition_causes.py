@@ -47,9 +47,8 @@ class InDefinition(Search[DefinitionMistake]):
 
     def ways(self) -> Sequence[Way[DefinitionMistake]]:
         """See ``Search``: further mistakes come after the definition's own."""
-        subject = self.subject
-        others: Way[DefinitionMistake] = lambda: self._likely(subject.others)  # noqa: E731
-        arrays: Way[DefinitionMistake] = lambda: self._likely(definition_mistakes.of_arrays(subject))  # noqa: E731
+        others = partial(self._likely, self.subject.others)
+        arrays = partial(self._likely, definition_mistakes.of_arrays(self.subject))
         rules = (self.with_numbers, arrays, self._of_operations, self.sometimes, self.pairs)
         return self.known, self._by_weights, self.less_clear, others, *rules
 
@@ -108,7 +107,9 @@ class InDefinition(Search[DefinitionMistake]):
         """Return the mistakes that fit clearly in float64; if none does, those that leave little of the error."""
         self.begin()
         survivors = self.survivors([*mistakes])
-        return [m for m in survivors if self.tells(m)] or screening.best(self, self.wrong, survivors)
+        likely = [m for m in survivors if self.tells(m)] or screening.best(self, self.wrong, survivors)
+        self.begin()  # the effort spent on the many is not charged to the few that are left
+        return likely
 
     def rules_out(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
         """Rule out a mistake only if it leaves much of the error: it may lose more digits than the definition does."""
@@ -121,9 +122,8 @@ class InDefinition(Search[DefinitionMistake]):
 
     def combined(self, first: DefinitionMistake, second: DefinitionMistake) -> Sequence[DefinitionMistake]:
         """See ``both``: if both change one input, either may come first."""
-        orders = (
-            ((first, second), (second, first)) if first.reads and first.reads == second.reads else ((first, second),)
-        )
+        same = first.reads and first.reads == second.reads
+        orders = ((first, second), (second, first)) if same else ((first, second),)
         return [m for order in orders if (m := definition_mistakes.both(*order, self._mistakes_of)) is not None]
 
     def _mistakes_of(self, spec: Any) -> Sequence[DefinitionMistake]:
