@@ -39,30 +39,27 @@ _REDUCE = {
 
 
 def apply_ufunc(
-    kind: type[ArrayBase], ufunc: np.ufunc, method: str, inputs: Sequence[object], kwargs: dict[str, Any]
+    kind: type[ArrayBase], ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
     """Run a NumPy universal function in the kind's own namespace. Raises Refused, by name, if the kind lacks it."""
-    out = kwargs.pop("out", None)
-    result = _ufunc_result(kind, ufunc.__name__, method, inputs, kwargs)
+    name, out = ufunc.__name__, kwargs.pop("out", None)
+    if method == "reduce" and name in _REDUCE:
+        kwargs.setdefault("axis", 0)
+        result = kind.offer(_REDUCE[name])(inputs[0], **kwargs)
+    elif method == "outer":
+        left = inputs[0][(..., *(None,) * np.ndim(inputs[1]))]
+        result = kind.offer(_UFUNC.get(name, name))(left, inputs[1])
+    elif method == "__call__":
+        result = kind.offer(_UFUNC.get(name, name))(*inputs, **kwargs)
+    else:
+        raise Refused(f"{kind.name} lacks {name}.{method}")
     if out is None:
         return result
     target = out[0] if isinstance(out, tuple) else out
     if not isinstance(target, ArrayBase):
-        raise Refused(f"{kind.name}: the result of {ufunc.__name__} cannot be written into a NumPy array")
+        raise Refused(f"{kind.name}: the result of {name} cannot be written into a NumPy array")
     target[...] = result
     return target
-
-
-def _ufunc_result(kind: type[ArrayBase], name: str, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    if method == "reduce" and name in _REDUCE:
-        kwargs.setdefault("axis", 0)
-        return kind.offer(_REDUCE[name])(inputs[0], **kwargs)
-    if method == "outer":
-        left = inputs[0][(..., *(None,) * np.ndim(inputs[1]))]
-        return kind.offer(_UFUNC.get(name, name))(left, inputs[1])
-    if method == "__call__":
-        return kind.offer(_UFUNC.get(name, name))(*inputs, **kwargs)
-    raise Refused(f"{kind.name} lacks {name}.{method}")
 
 
 def _forward(name: str) -> Callable[[Any, Any], Any]:

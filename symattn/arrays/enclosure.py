@@ -103,7 +103,9 @@ class _Whole:
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         """Choose as elsewhere; if all elements are of one side, keep the common part of its rows."""
         for x, chosen in ((a, True), (b, False)):
-            if isinstance(x, self.kind) and x.common is not None and _alone(np.equal(condition, chosen), x, a, b):
+            if not isinstance(x, self.kind) or x.common is None or not np.all(np.equal(condition, chosen)):
+                continue
+            if np.broadcast_shapes(*map(np.shape, (condition, a, b))) == x.plain_shape:
                 return self.kind.like(x)
         if isinstance(condition, ArrayBase):
             raise Refused(f"{self.kind.name}: where needs a boolean condition")
@@ -122,12 +124,6 @@ class _Whole:
         low, high = (second, first) if descending else (first, second)
         self.kind._less(high, low)  # raises unless decided
         return np.moveaxis(order, -1, axis)
-
-
-def _alone(chosen: Any, x: Any, *operands: Any) -> bool:
-    """Return whether x is chosen everywhere, and is not broadcast."""
-    shape = np.broadcast_shapes(np.shape(chosen), *map(np.shape, operands))
-    return bool(np.all(chosen)) and shape == x.plain_shape
 
 
 offer_all(_Whole)

@@ -109,8 +109,15 @@ class Modular(Planes):
             if square := _square_of_root(typed):
                 plain = np.full(plain.shape, square, dtype=object)
                 return functions.square_root(cls.field, numbers(plain, cls.field.p, cls.field.q))
-            plain = np.full(plain.shape, _short_number(typed)) if cls.field.meant else plain
-        return numbers(_rough(_finite(plain)) if cls.field.rough else _finite(plain), cls.field.p, cls.field.q)
+            if cls.field.meant:  # a short decimal or fraction that the float is nearest to, if there is one
+                short = (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64))
+                near = (x for x in short if typed in (float(x), float(np.float32(x))))
+                plain = np.full(plain.shape, next(near, typed))
+        plain = _finite(plain)
+        if cls.field.rough and plain.dtype.kind in "fO":  # ten bits, and 0 below ``TINY``
+            m, e = np.frexp(plain.astype(np.float64))
+            plain = np.where(np.abs(plain) < functions.TINY, 0.0, np.ldexp(np.rint(m * 1024) / 1024, e))
+        return numbers(plain, cls.field.p, cls.field.q)
 
     @classmethod
     def literal(cls, value: object) -> Self:
@@ -333,20 +340,6 @@ def _one_of(plain: np.ndarray) -> float | None:
         return None
     typed = float(plain.reshape(-1)[0])
     return typed if (typed * 2**16) % 1 else None
-
-
-def _short_number(typed: float) -> float | Fraction:
-    """Return a short decimal or fraction that a float is nearest to, or the float if there is none."""
-    short = (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64))
-    return next((number for number in short if typed in (float(number), float(np.float32(number)))), typed)
-
-
-def _rough(plain: np.ndarray) -> np.ndarray:
-    """Round floats and fractions to ten bits, and to 0 if they are below ``TINY``."""
-    if plain.dtype.kind not in "fO":
-        return plain
-    m, e = np.frexp(plain.astype(np.float64))
-    return np.where(np.abs(plain) < functions.TINY, 0.0, np.ldexp(np.rint(m * 1024) / 1024, e))
 
 
 def _copied_index(index: object) -> Any:

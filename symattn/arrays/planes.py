@@ -190,14 +190,6 @@ def _boxed(x: object, plane: np.ndarray) -> np.ndarray:
 _EXACT = frozenset(["sqrt", "divide", "true_divide", "power", "log", "exp", "reciprocal"])
 
 
-def _float_root(n: int, exponent: Any) -> float | None:
-    """Return n to a multiple of 1/2 if that is exactly a float, such as 16^(-1/2), else None."""
-    if n <= 0 or (2 * exponent) % 1:
-        return None
-    power = float(n) ** float(exponent)
-    return power if Fraction(power) ** 2 == Fraction(n) ** int(2 * exponent) else None
-
-
 class Size(int):
     """An axis length that remembers its kind: ``d**-0.5``, ``1/d`` and ``np.sqrt(d)`` are elements of that kind.
 
@@ -222,7 +214,12 @@ class Size(int):
     def __pow__(self, exponent: Any, modulus: None = None) -> Any:  # type: ignore[override]
         if float(exponent) == int(exponent) and exponent >= 0:
             return int(self) ** exponent
-        return _float_root(int(self), exponent) or self._lifted() ** exponent
+        n, twice = int(self), 2 * exponent
+        if n > 0 and not twice % 1:  # a float, such as 16^(-1/2), if that is exact
+            power = float(n) ** float(exponent)
+            if Fraction(power) ** 2 == Fraction(n) ** int(twice):
+                return power
+        return self._lifted() ** exponent
 
     def __truediv__(self, other: object) -> Any:
         return self._lifted() / other

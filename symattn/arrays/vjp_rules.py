@@ -75,18 +75,15 @@ def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> A
         order[taken] = np.arange(taken.size)
         result = xp.take(flat, order, axis=0)
         return xp.reshape(result if times.all() else xp.where(times > 0, result, 0), shape)
-    return xp.reshape(_grouped(xp, flat, np.argsort(taken, kind="stable"), times), shape)
-
-
-def _grouped(xp: Functions, g: Array, order: np.ndarray, times: np.ndarray) -> Any:
-    """Return the sums of the first times₀ elements of g in ``order``, of the next times₁, …"""
+    order = np.argsort(taken, kind="stable")  # the first times₀ elements go to one place, the next times₁ to the next
     if times.min() == times.max():
-        return xp.sum(xp.reshape(xp.take(g, order, axis=0), (times.size, -1)), axis=1)
+        return xp.reshape(xp.sum(xp.reshape(xp.take(flat, order, axis=0), (times.size, -1)), axis=1), shape)
     first = np.cumsum(times) - times
     turns = [
-        xp.where(times > t, xp.take(g, order[np.where(times > t, first + t, 0)], axis=0), 0) for t in range(times.max())
+        xp.where(times > t, xp.take(flat, order[np.where(times > t, first + t, 0)], axis=0), 0)
+        for t in range(times.max())
     ]
-    return reduce(lambda a, b: a + b, turns)
+    return xp.reshape(reduce(lambda a, b: a + b, turns), shape)
 
 
 def of_maximum(kind: Any, g: Array, top: Array, x: Array, axes: Any) -> Any:

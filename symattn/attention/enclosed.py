@@ -98,8 +98,11 @@ def _enclose_block(spec: Attention, ready: Prepared, spreads: _Spreads, rows: sl
     if wide.any():  # the hull is narrower, or the bound on rounding is useless
         np.copyto(out.centre, around.middle, where=wide)
         np.copyto(out.radius, around.reach, where=wide)
-    for row in np.flatnonzero(lost & ~empty):
-        out.centre[row], out.radius[row] = _hull_of_row(ready, int(row) + rows.start, result.keys)
+    for row in np.flatnonzero(lost & ~empty):  # the hull of the values that the query sees
+        allowed = ready.seen.tile(slice(int(row) + rows.start, int(row) + rows.start + 1), slice(*result.keys))
+        seen = ready.values[slice(*result.keys)] if allowed is None else ready.values[slice(*result.keys)][allowed[0]]
+        sink: Any = {} if ready.sink is None else {"initial": 0.0}
+        out.centre[row], out.radius[row] = hull(seen.min(axis=0, **sink), seen.max(axis=0, **sink))
     if empty.any():
         out.centre[empty], out.radius[empty] = (np.nan if spec.fully_masked == "nan" else 0.0), 0.0
 
@@ -115,15 +118,6 @@ class _Spreads:
         if self._last is None or self._last[0] != keys:
             self._last = keys, spread(self._values[slice(*keys)], self._sink)
         return self._last[1]
-
-
-def _hull_of_row(ready: Prepared, row: int, keys: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Return the hull of the values that one query sees."""
-    allowed = ready.seen.tile(slice(row, row + 1), slice(*keys))
-    seen = ready.values[slice(*keys)] if allowed is None else ready.values[slice(*keys)][allowed[0]]
-    if ready.sink is None:
-        return hull(seen.min(axis=0), seen.max(axis=0))
-    return hull(seen.min(axis=0, initial=0.0), seen.max(axis=0, initial=0.0))
 
 
 def alone(spec: Attention) -> Attention:

@@ -52,9 +52,13 @@ def by_name(qkv: tuple[object, ...], inputs: Mapping[str, object]) -> dict[str, 
 
 
 def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
-    """Raise InputError for a missing, unknown or ill-shaped input; forms that fitted once are not checked again."""
-    fitted = _fitted(spec, frozenset(inputs))
-    form = _form(inputs)
+    """Raise InputError for a missing, unknown or ill-shaped input; forms that fitted once are not checked again.
+
+    Types and shapes decide whether arrays fit each other, if every length is a plain int.
+    """
+    fitted, form = _fitted(spec, frozenset(inputs)), None
+    if all(type(n) is int for array in inputs.values() for n in getattr(array, "shape", (None,))):
+        form = tuple((name, type(array), tuple(array.shape), _sort(array.dtype)) for name, array in inputs.items())
     if form is None or form not in fitted:
         _check_arrays(spec, inputs)
         if form is not None and len(fitted) < _FORMS:
@@ -65,13 +69,6 @@ def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
 def _fitted(spec: Attention, names: frozenset[str]) -> set[Form]:
     """Return the forms known to fit this specification: a cached set that callers add to."""
     return set()
-
-
-def _form(inputs: Mapping[str, Any]) -> Form | None:
-    """Return the types and shapes, which decide whether arrays fit each other; None if a length is not a plain int."""
-    if any(type(n) is not int for array in inputs.values() for n in getattr(array, "shape", (None,))):
-        return None
-    return tuple((name, type(array), tuple(array.shape), _sort(array.dtype)) for name, array in inputs.items())
 
 
 def _sort(dtype: Any) -> object:

@@ -45,7 +45,10 @@ class AxisLengths:
         if not hasattr(array, "shape"):
             raise InputError(f"{name} is a {type(array).__name__}; give an array")
         named, loose = _axes(shape)
-        axes = self._present(named, array, batch)
+        axes: Sequence[str] = named
+        if any(a[0] == "(" for a in named):  # optional axes, which the array may lack
+            whole_rank = len(named) + len(batch or ())
+            axes = [a[1:-1] if a[0] == "(" else a for a in named if a[0] != "(" or len(array.shape) >= whole_rank]
         _check_axes(name, array, axes, loose)
         lengths = array.shape[len(array.shape) - len(axes) :]
         for axis, length in zip(axes, lengths, strict=True):
@@ -64,13 +67,6 @@ class AxisLengths:
         if not same(self.found[whole][0], sum(lengths[1:], lengths[0])):
             spelt = " + ".join(f"{part} = {length}" for part, length in zip(parts, lengths, strict=True))
             raise InputError(f"{name} has {whole} = {self.found[whole][0]} columns a head; they must be {spelt}")
-
-    def _present(self, axes: Sequence[str], array: Array, batch: tuple[object, ...] | None) -> Sequence[str]:
-        """Return the axes without optional ones that the array lacks."""
-        if not any(a[0] == "(" for a in axes):
-            return axes
-        whole = len(axes) + len(batch or ())
-        return [a[1:-1] if a[0] == "(" else a for a in axes if a[0] != "(" or len(array.shape) >= whole]
 
     def _axis(self, name: str, array: object, axis: str, length: Any) -> None:
         if axis.endswith("?"):

@@ -35,7 +35,9 @@ class EnclosedElementwise(Core):
         """
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         for x, y in ((a, b), (b, a)):
-            if _is_shift(y, shape) and x.plain_shape[-1] == shape[-1]:
+            row = y.ndim == len(shape) > 0 and y.plain_shape[-1] == 1 < shape[-1]
+            shift = row and y.rad.any() and np.isfinite(y.rad).all() and np.isfinite(y.mid).all()
+            if shift and x.plain_shape[-1] == shape[-1]:
                 common = Common(object(), y.rad.copy(), True)
                 return cls._later(work.shifted, shape, x, y.mid.copy(), forbidden=masked, common=common)
         kernel = work.exact_sum if prod(shape) <= SMALL else work.rounded_sum
@@ -170,11 +172,6 @@ class EnclosedElementwise(Core):
         if none.any() and (none & (a.rad > 0)).any():
             raise Undecided(f"{cls.name}: is a quotient whose divisor may be zero undefined?")
         return none
-
-
-def _is_shift(y: Core, shape: tuple[int, ...]) -> bool:
-    row = y.ndim == len(shape) > 0 and y.plain_shape[-1] == 1 < shape[-1]
-    return bool(row and y.rad.any() and np.isfinite(y.rad).all() and np.isfinite(y.mid).all())
 
 
 def _is_power(y: Parts) -> bool:

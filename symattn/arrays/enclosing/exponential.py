@@ -124,11 +124,15 @@ def check_arithmetic() -> None:
 def _by_chunks(x: Floats, work: Callable[[Floats, Floats, Floats, Floats], None]) -> Floats:
     if x.dtype != np.float64 or not x.flags.c_contiguous:
         raise ValueError("give a contiguous array of float64")
+    if not _rooms.rooms:
+        # An array that is never written to is freed first: from then on glibc keeps freed memory of up to twice its
+        # size. Else it would return the pages of each array and have them cleared anew, as slow as the arithmetic.
+        np.empty(_FREED)
+        _rooms.rooms = np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK)
     flat = x.reshape(-1)
-    rooms = _rooms.rooms = _rooms.rooms or _new_rooms()
     for start in range(0, flat.size, CHUNK):
         part = flat[start : start + CHUNK]
-        work(part, *(room[: part.size] for room in rooms))
+        work(part, *(room[: part.size] for room in _rooms.rooms))
     return x
 
 
@@ -140,16 +144,6 @@ class _Rooms(threading.local):
 
 _rooms = _Rooms()
 _FREED = 31 << 17  # numbers, just below the 32 MiB up to which glibc adapts its threshold to freed blocks
-
-
-def _new_rooms() -> tuple[Floats, Floats, Floats]:
-    """Return the buffers for one thread.
-
-    An array that is never written to is freed first: from then on glibc keeps freed memory of up to twice its size.
-    Else it would return the pages of each array and have them cleared anew, which takes as long as the arithmetic.
-    """
-    np.empty(_FREED)
-    return np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK)
 
 
 def _powers_of_chunk(y: Floats, z: Floats, t: Floats, w: Floats) -> None:

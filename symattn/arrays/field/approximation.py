@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from math import inf
-from typing import cast
 
 import flint
 
 from symattn.arrays.field.sums import Sum, Unit, ball
-from symattn.arrays.field.surds import K, integer_terms
+from symattn.arrays.field.surds import integer_terms
 from symattn.document.errors import Undecided
 
 LIMIT = 1 << 17  # bits
 
 
 def sign_of_sum(u: Unit, f: Sum) -> int:
-    """Return the sign of a sum."""
-    signs = {_plain_sign(c) for c in f.values()}
-    if len(signs) < 2 and None not in signs:
-        return cast(int, signs.pop()) if signs else 0
+    """Return the sign of a sum, without balls if all terms of its coefficients have the same one."""
+    signs = {t > 0 for c in f.values() for t in integer_terms(c)[0].values()}
+    if len(signs) < 2:
+        return 0 if not signs else 1 if True in signs else -1
     return sign(lambda: ball(u, f))
 
 
@@ -102,12 +101,6 @@ def rational_decimal(r: Fraction, digits: int) -> str:
         e -= 1
     shown = abs(r) * Fraction(10) ** (digits - 1 - e)
     return _written(r < 0, round(shown), e, digits, exact=round(shown) == shown)
-
-
-def _plain_sign(c: K) -> int | None:
-    """Return the sign of a coefficient if all its terms have the same one, else None."""
-    signs = {t > 0 for t in integer_terms(c)[0].values()}
-    return None if len(signs) > 1 else 1 if signs.pop() else -1
 
 
 def _precisions(first: int) -> Iterator[int]:

@@ -177,7 +177,7 @@ def _size(x: Quotient) -> tuple[int, int]:
 
 
 # -- numbers of other kinds --------------------------------------------------------------------------------------------
-def read(x: object) -> Quotient:
+def read(x: Any) -> Quotient:
     """Return x as an exact number. Raises InputError for NaN, infinities and anything but numbers."""
     if isinstance(x, str):
         return parse(x)
@@ -193,15 +193,10 @@ def read(x: object) -> Quotient:
     if hasattr(x, "as_integer_ratio"):
         return _from_ratio(x)
     if package == "sympy":
-        return parse(str(_without_floats(x)))
+        import sympy
+
+        return parse(str(x.xreplace({f: sympy.Rational(f) for f in x.atoms(sympy.Float)})))
     raise InputError(f"exact: no exact number in a {type(x).__name__}; give an integer, fraction, float or text")
-
-
-def _without_floats(x: Any) -> Any:
-    """Return a SymPy expression with its floats replaced by rationals."""
-    import sympy
-
-    return x.xreplace({f: sympy.Rational(f) for f in x.atoms(sympy.Float)})
 
 
 def _ratio(n: int, d: int) -> Quotient:

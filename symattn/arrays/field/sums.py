@@ -165,7 +165,13 @@ def polynomials(*sums: Sum) -> tuple[list[flint.fmpz_poly], list[int], int] | No
     spans = [(max(f) - low) // step for f, low in zip(dense, lows, strict=True)]
     if max(spans) > min(_LONGEST, 64 * sum(map(len, dense))):
         return None
-    return [_polynomial(f, low, step, span) for f, low, span in zip(dense, lows, spans, strict=True)], lows, step
+    result = []
+    for f, low, span in zip(dense, lows, spans, strict=True):
+        coefficients = [0] * (span + 1)
+        for k, c in f.items():
+            coefficients[(k - low) // step] = c
+        result.append(flint.fmpz_poly(coefficients))
+    return result, lows, step
 
 
 def from_polynomial(p: Any, low: int, step: int) -> Sum:
@@ -179,13 +185,6 @@ def ball(u: Unit, f: Sum) -> flint.arb:
     for k, c in f.items():
         total += enclosure(c) * enclosure(exponent(u, k)).exp()
     return total
-
-
-def _polynomial(f: dict[int, int], low: int, step: int, span: int) -> flint.fmpz_poly:
-    coefficients = [0] * (span + 1)
-    for k, c in f.items():
-        coefficients[(k - low) // step] = c
-    return flint.fmpz_poly(coefficients)
 
 
 def _dense_product(f: Sum, g: Sum) -> Sum | None:

@@ -54,19 +54,15 @@ def constant(c: K) -> nt.Node:
     if not isinstance(c, Surd):
         return nt.node(c if c.denominator != 1 else c.numerator)
     terms, den = integer_terms(c)
-    if len(terms) == 1:
-        return _single_root(*next(iter(terms.items())), den)
-    sign, ordered = leading_positive(sorted(terms.items()), lambda term: term[1])
-    above = _sum((n * sign, _root(a) if a > 1 else None) for a, n in ordered)
-    return _signed(sign, _over(above, nt.node(den) if den != 1 else None))
-
-
-def _single_root(a: int, n: int, den: int) -> nt.Node:
-    """n√a / den."""
+    below = nt.node(den) if den != 1 else None
+    if len(terms) > 1:
+        sign, ordered = leading_positive(sorted(terms.items()), lambda term: term[1])
+        return _signed(sign, _over(_sum((n * sign, _root(a) if a > 1 else None) for a, n in ordered), below))
+    ((a, n),) = terms.items()
     sign, n = (1, n) if n > 0 else (-1, -n)
     if den % a == 0:
         return _signed(sign, nt.Over(nt.node(n), _times(den // a, _root(a))))
-    return _signed(sign, _over(_times(n, _root(a)), nt.node(den) if den != 1 else None))
+    return _signed(sign, _over(_times(n, _root(a)), below))
 
 
 def _multiple(p: int, terms: Terms, *, distribute: bool) -> nt.Node:

@@ -95,7 +95,12 @@ class IndexStructure:
             flat: list[Any] = []
             for place, length in zip(places, lengths, strict=True):
                 flat.extend(place[1] if len(length.blocks) == 1 else [place])
-            return a.at(_regrouped(flat, a.shape))  # type: ignore[no-any-return]
+            own: list[Place] = []
+            for length in a.shape:
+                whole = len(length.blocks) == 1
+                own.append((0, tuple(flat[: len(length.blocks[0])])) if whole else flat[0])
+                flat = flat[len(length.blocks[0]) if whole else 1 :]
+            return a.at(tuple(own))  # type: ignore[no-any-return]
 
         return Indexed(lengths, at)
 
@@ -151,16 +156,3 @@ def _length_of(group: list[Any]) -> Any:
     if len(group) == 1 and isinstance(group[0], Axis):
         return group[0].blocks
     return (tuple(f for p in group for f in p),) if all(isinstance(p, tuple) for p in group) else None
-
-
-def _regrouped(flat: list[Any], shape: Sequence[Axis]) -> Places:
-    places: list[Place] = []
-    for a in shape:
-        if len(a.blocks) == 1:
-            n = len(a.blocks[0])
-            places.append((0, tuple(flat[:n])))
-            flat = flat[n:]
-        else:
-            places.append(flat[0])
-            flat = flat[1:]
-    return tuple(places)

@@ -138,7 +138,9 @@ class Writing:
         numbers = [y for y in x.children if isinstance(y, ex.Constant)]  # several, before any simplification
         sums = [y for y in x.children if isinstance(y, ex.Total)]
         rest = [y for y in x.children if y not in numbers and y not in sums]
-        factors = _powers([self._write(y, depth) for y in (*rest, *sums)])
+        # Join equal factors to powers; powers of e stay as they are.
+        times = Counter(self._write(y, depth) for y in (*rest, *sums))
+        factors = [g for f, n in times.items() for g in ([f] * n if n == 1 or isinstance(f, nt.Power) else [f**n])]
         value = prod((abs(y.value) for y in numbers), start=Fraction(1))
         shown = [nt.node(value), *factors] if value != 1 or not factors else factors
         product = shown[0]
@@ -162,14 +164,6 @@ class Writing:
             body = body.body
         inner = self._write(body, depth + len(indices))
         return nt.Big("max", indices[0] if len(indices) == 1 else nt.commas(*indices), None, None, inner)
-
-
-def _powers(factors: list[nt.Node]) -> list[nt.Node]:
-    """Join equal factors to powers; powers of e stay as they are."""
-    times = Counter(factors)
-    repeated = {f for f, n in times.items() if n > 1 and not isinstance(f, nt.Power)}
-    once = dict.fromkeys(factors)
-    return [g for f in once for g in ([f ** times[f]] if f in repeated else [f] * times[f])]
 
 
 def _sum(terms: list[nt.Node]) -> nt.Node:
@@ -239,14 +233,10 @@ def _at(array: Indexed, places: Places) -> Block:
     nodes = [writing.index(i) if isinstance(i, ex.Index) else nt.node(i) for i in indices]
     at = tuple(part for n in nodes for part in (", ", n))[1:]
     where: Text = (f"{', '.join(parts)}, " if parts else "", "at ", *at)
-    shown = _written(writing, result)
+    try:
+        shown = writing(result) if length(result) <= _LONGEST else None
+    except Refused:
+        shown = None
     if shown is None:
         return Paragraph(("The element ", *where, f" has {length(result)} parts, too many to be written out."))
     return Steps((Step(shown, where if indices else ("the only element",)),))
-
-
-def _written(writing: Writing, x: ex.Expression) -> nt.Node | None:
-    try:
-        return writing(x) if length(x) <= _LONGEST else None
-    except Refused:
-        return None

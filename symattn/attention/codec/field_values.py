@@ -94,14 +94,11 @@ def _value(hint: object, value: object, place: str) -> Any:
         return _description(hint, value, place)
     rows = [m for m in members(hint) if get_origin(m) is tuple]
     if rows and (isinstance(value, list | tuple) or (isinstance(value, str) and _SEPARATOR.search(value))):
-        return _row(rows[0], _split(rows[0], value) if isinstance(value, str) else value, place)
+        if isinstance(value, str):  # ``2,0`` or ``2/0``, or a nested tuple ``3/4/5;5/12/13``
+            nested = any(get_origin(m) is tuple for kind in get_args(rows[0]) for m in members(kind))
+            value = value.split(";") if nested else _SEPARATOR.split(value)
+        return _row(rows[0], value, place)
     return _plain(hint, value, place)
-
-
-def _split(hint: object, text: str) -> list[str]:
-    """Split ``2,0`` or ``2/0``, or a nested tuple ``3/4/5;5/12/13`` at the semicolons."""
-    nested = any(get_origin(m) is tuple for kind in get_args(hint) for m in members(kind))
-    return text.split(";") if nested else _SEPARATOR.split(text)
 
 
 def _plain(hint: object, value: object, place: str) -> Any:

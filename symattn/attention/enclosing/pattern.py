@@ -109,7 +109,10 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
         if read != last:  # shared heads keep the same array objects, by which ``prepare`` recognises them
             last, keys, values = read, k[read], v[read]
         seen = Seen(spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q))
-        yield Head(index, q[index], keys, values, seen, _sink(spec, inputs, index))
+        sink = None if spec.sink is None else 0.0
+        if spec.sink == "given":
+            sink = float(inputs["sink"][index[-1] if spec.heads > 1 else 0])
+        yield Head(index, q[index], keys, values, seen, sink)
 
 
 def _allowed(spec: Attention, inputs: Mapping[str, Any], axes: tuple[int, ...]) -> Array | None:
@@ -126,12 +129,6 @@ def _allowed(spec: Attention, inputs: Mapping[str, Any], axes: tuple[int, ...]) 
     joined = result[0] if len(result) == 1 else result[0] & result[1]
     n_k = inputs["k"].shape[-2]
     return namespace_of(joined).broadcast_to(joined, (*axes, joined.shape[-2], n_k))
-
-
-def _sink(spec: Attention, inputs: Mapping[str, Any], index: tuple[int, ...]) -> float | None:
-    if spec.sink is None:
-        return None
-    return 0.0 if spec.sink == "zero" else float(inputs["sink"][index[-1] if spec.heads > 1 else 0])
 
 
 # -- which keys a tile of queries sees ---------------------------------------------------------------------------------

@@ -17,8 +17,14 @@ from symattn.attention.letters_of_attention import ARRAYS
 
 def roles(flow: Flow) -> None:
     """Add q, k and v from x (and y): projected if weights are given, and split into heads."""
-    if flow.spec.packed:
-        _unpacked(flow)
+    packed_names = [n for n in ("w_in", "b_in") if flow.spec.packed and n in flow.given]
+    for packed in packed_names:  # with the columns q | k | v
+        for role in "qkv":
+            name = f"{packed[0]}_{role}"
+            run = partial(projections.unpack, role=role, heads=flow.spec.heads, key_heads=flow.spec.key_heads)
+            typed = partial(_columns_entries, name, flow.spec.heads, flow.spec.key_heads)
+            flow.add(name, run, "columns(@0)", (packed,), role=name, reason=f"the columns of {role}", entries=typed)
+            flow.given |= {name}
     for role in "qkv":
         source = "y" if "y" in flow.given and role != "q" else "x"
         if f"w_{role}" in flow.given:
@@ -28,17 +34,6 @@ def roles(flow: Flow) -> None:
         elif flow.spec.latent is None:
             reason = "no parameters: the tokens themselves"
             flow.add(role, lambda x: x, "@0", (source,), role=role, reason=reason, entries="out[i,l] = 0[i,l]")
-
-
-def _unpacked(flow: Flow) -> None:
-    """Add w_q, w_k, w_v (and the biases) from the columns q | k | v of one matrix."""
-    for packed in [n for n in ("w_in", "b_in") if n in flow.given]:
-        for role in "qkv":
-            name = f"{packed[0]}_{role}"
-            run = partial(projections.unpack, role=role, heads=flow.spec.heads, key_heads=flow.spec.key_heads)
-            typed = partial(_columns_entries, name, flow.spec.heads, flow.spec.key_heads)
-            flow.add(name, run, "columns(@0)", (packed,), role=name, reason=f"the columns of {role}", entries=typed)
-            flow.given |= {name}
 
 
 def _columns_entries(name: str, heads: int, key_heads: int) -> str:

@@ -186,28 +186,25 @@ def _masked_entries(spec: Attention) -> str:
 
 def _mask_reason(spec: Attention) -> str:
     """Return the rules of the masks, one after the other."""
-    return "; ".join(_mask_reasons(spec))
-
-
-def _mask_reasons(spec: Attention) -> Iterator[str]:
-    behind = causal_condition(spec.alignment)
+    rules, behind = [], causal_condition(spec.alignment)
     if spec.prefix is not None:
-        yield f'causal after a prefix: $j < {spec.prefix} "or" {behind}$'
+        rules.append(f'causal after a prefix: $j < {spec.prefix} "or" {behind}$')
     elif spec.causal:
-        yield f"causal: ${behind}$"
+        rules.append(f"causal: ${behind}$")
     if spec.window is not None:
         left, right = spec.sides
         first = "" if left is None else f"{query_place(spec.alignment, -left)} ≤ "
         last = "" if right is None else f" ≤ {query_place(spec.alignment, right)}"
-        yield f"window: ${first}j{last}$"
+        rules.append(f"window: ${first}j{last}$")
     if spec.block is not None:
-        yield f"blocks of {spec.block} places"
+        rules.append(f"blocks of {spec.block} places")
     if spec.documents:
-        yield "within its own document, where places are counted"
+        rules.append("within its own document, where places are counted")
     if spec.mask:
-        yield f"{spec.mask} mask given"
+        rules.append(f"{spec.mask} mask given")
     if spec.padding:
-        yield "padded keys are forbidden"
+        rules.append("padded keys are forbidden")
+    return "; ".join(rules)
 
 
 def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> Array:

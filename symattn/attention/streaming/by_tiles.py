@@ -71,7 +71,11 @@ class TileRun:
     def _streamed(self, rows: Sequence[object], keys: Sequence[object]) -> Array:
         attention = self.attention
         self.scores, self.v = self.values[self.weights.of[0]], self.values[self.valued.of[1]]
-        self.sink = _sink(attention, self.scores, self.values.get("sink"))
+        self.sink: Any = None
+        if attention.sink is not None:
+            xp, given = namespace_of(self.scores), self.values.get("sink")
+            logit = xp.asarray(0, dtype=self.scores.dtype) if given is None else of_rows(attention, given)
+            self.sink = xp.broadcast_to(logit, (*self.scores.shape[:-1], 1))
         self.states = row_states(self.scores, self.v, rows, keys, self.sink)
         fully_masked = attention.fully_masked if attention.masks_anything else "nan"
         return _stacked([finish(state, fully_masked) for state in self.states])
@@ -101,16 +105,6 @@ def row_states(
 def _stacked(parts: list[Any]) -> Array:
     """Concatenate the rows of all tiles of queries."""
     return namespace_of(parts[0]).concat(parts, axis=-2)
-
-
-def _sink(attention: Attention, scores: Array, given: Any) -> Any:
-    """Return the sink of each row (…, n_q, 1), or None."""
-    if attention.sink is None:
-        return None
-    xp = namespace_of(scores)
-    logit = xp.asarray(0, dtype=scores.dtype) if given is None else given
-    logit = logit if given is None else of_rows(attention, logit)
-    return xp.broadcast_to(logit, (*scores.shape[:-1], 1))
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
