@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from itertools import count
-from typing import Any, cast
+from typing import cast
 
 from symattn.derivations.parameters import checked
 from symattn.document import stored_results
@@ -140,7 +140,11 @@ _PLAIN = (bool, int, str, Fraction, type(None))
 
 def cached(name: str, **parameters: object) -> Document:
     """Return ``derive(name, **parameters)``, cached in the user's folder for the same source of symattn."""
-    key = _key(name, parameters)
+    key = None
+    if all(isinstance(value, _PLAIN) for value in parameters.values()):
+        words = [f"{parameter} {type(value).__name__} {value!r}" for parameter, value in sorted(parameters.items())]
+        with contextlib.suppress(OSError):  # the source cannot be read
+            key = stored_results.digest([stored_results.ground(), name, *words])
     before = key and stored_results.get("derivations", key)
     if before:
         with contextlib.suppress(ValueError):
@@ -150,14 +154,3 @@ def cached(name: str, **parameters: object) -> Document:
         with contextlib.suppress(TypeError, ValueError):  # holds more than documents do, or too long a number
             stored_results.put("derivations", key, written(document))
     return document
-
-
-def _key(name: str, parameters: dict[str, Any]) -> str | None:
-    """Return the key in the cache; None if parameters are not numbers and words, or the source cannot be read."""
-    words = [f"{parameter} {type(value).__name__} {value!r}" for parameter, value in sorted(parameters.items())]
-    if not all(isinstance(value, _PLAIN) for value in parameters.values()):
-        return None
-    try:
-        return stored_results.digest([stored_results.ground(), name, *words])
-    except OSError:
-        return None

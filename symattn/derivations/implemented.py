@@ -89,7 +89,16 @@ def kv_cache() -> Document:
     """Derive that row n + 1 of causal attention is one query against the cache and its own key and value."""
     every_row = lambda reader: _CAUSAL(*(reader.arrays[letter][:, None] for letter in "QKV"))[:, 0]  # noqa: E731
     rows = {"new row": Glossary(defined={"o_{n+1}": _new_row}), "every row": Glossary(defined={"O": every_row})}
-    return DerivationText(rows, table=[_scores_of_a_cache()]).document("kv-cache")
+    counts = []
+    for n in _CACHED:
+        cached, again = sum(range(1, n + 1)), sum(t * (t + 1) // 2 for t in range(1, n + 1))
+        if (cached, again) != (n * (n + 1) // 2, n * (n + 1) * (n + 2) // 6):
+            raise FalseStep("the sums of the table are not those of the formulas")
+        if again // cached != (n + 2) // 3:
+            raise FalseStep("the ratio of the table is not (n + 2)/3")
+        counts.append(tuple((nt.node(x),) for x in (n, cached, again, again // cached)))
+    columns = tuple(Column((head,)) for head in (nt.Name("n"), "with the cache", "without", "ratio"))
+    return DerivationText(rows, table=[Table(columns, tuple(counts), caption=_CACHE)]).document("kv-cache")
 
 
 def _new_row(reader: Reader) -> Any:
@@ -97,20 +106,6 @@ def _new_row(reader: Reader) -> Any:
     arrays, xp = reader.arrays, reader.xp
     q, k, v = (xp.concat([arrays[x], arrays[f"{x.lower()}_{{n+1}}"][None, :]], axis=0) for x in "QKV")
     return _CAUSAL(q, k, v)[reader.length("n") :][0, :]
-
-
-def _scores_of_a_cache() -> Table:
-    """Return a table of how many scores n tokens need with the cache and without, by counting."""
-    rows = []
-    for n in _CACHED:
-        cached, again = sum(range(1, n + 1)), sum(t * (t + 1) // 2 for t in range(1, n + 1))
-        if (cached, again) != (n * (n + 1) // 2, n * (n + 1) * (n + 2) // 6):
-            raise FalseStep("the sums of the table are not those of the formulas")
-        if again // cached != (n + 2) // 3:
-            raise FalseStep("the ratio of the table is not (n + 2)/3")
-        rows.append(tuple((nt.node(x),) for x in (n, cached, again, again // cached)))
-    columns = tuple(Column((head,)) for head in (nt.Name("n"), "with the cache", "without", "ratio"))
-    return Table(columns, tuple(rows), caption=_CACHE)
 
 
 # -- shared heads ------------------------------------------------------------------------------------------------------
@@ -289,18 +284,16 @@ def _shares() -> Table:
     for scores in _EXAMPLES:
         group = (nt.equals("s", nt.Fence("round", nt.commas(*scores))),)
         columns += [Column((formula(f"p_{j}"),), group=group) for j in range(1, len(scores) + 1)]
-    rows = tuple(((nt.node(beta),), *_shares_at(beta)) for beta in _SHARPNESS)
-    return Table(tuple(columns), rows, caption=_SHARES)
-
-
-def _shares_at(beta: int) -> list[tuple[Node, ...]]:
-    result: list[tuple[Node, ...]] = []
-    for scores in _EXAMPLES:
-        weights = softmax(exact([beta * x for x in scores])).tolist()
-        if sum(weights[1:], weights[0]) != 1:
-            raise FalseStep("the weights of the example do not sum to 1")
-        result += [(Decimal(w.decimal(3)),) for w in weights]
-    return result
+    rows = []
+    for beta in _SHARPNESS:
+        row: list[Node] = [nt.node(beta)]
+        for scores in _EXAMPLES:
+            weights = softmax(exact([beta * x for x in scores])).tolist()
+            if sum(weights[1:], weights[0]) != 1:
+                raise FalseStep("the weights of the example do not sum to 1")
+            row += [Decimal(w.decimal(3)) for w in weights]
+        rows.append(tuple((x,) for x in row))
+    return Table(tuple(columns), tuple(rows), caption=_SHARES)
 
 
 DERIVATIONS: Mapping[str, Callable[..., Document]] = {

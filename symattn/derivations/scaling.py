@@ -140,10 +140,12 @@ def _typed(setting: ScalingSetting) -> str:
     dropped = f" :: dropped in “{OTHER_MEANS}”" if setting.mean is None else ""
     means = f"# {OTHER_MEANS if centred else 'The mean still grows'}"
     spread = _GENERAL.format("the moments of the components") + "any- @here = @spread :: at one size" if centred else ""
+    products = " + ".join(f"q_{i} k_{i}" for i in range(1, setting.d_k + 1))
+    written = f"main- s = {products} :: $@at$\n" if 1 < setting.d_k <= _WRITTEN_OUT else ""
     parts = (
         _BEGINS.replace("@dk", str(setting.d_k)), assumed(setting),
         (f"{_ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$") + f" :: for “{TYPICAL}” alone",
-        _SCORE.replace("@written\n", _written_out(setting.d_k)), "main- E[s] = 0 :: no mean" if centred else "",
+        _SCORE.replace("@written\n", written), "main- E[s] = 0 :: no mean" if centred else "",
         _VARIANCE, _CENTRED if centred else _GENERAL.format(_SECOND),
         _DIVISORS, *((means, spread, _MEANS) if setting.mean != 0 else ()),
         _DIFFERENCES, "end- Var(s_1 - s_2) = 2 d_k σ⁴ :: no means" if centred else "",
@@ -167,11 +169,6 @@ def assumed(setting: ScalingSetting) -> str:
     for key in "kK":
         result = result.replace(f"@{key}", f" | but {mean} | laws q σ, {key} σ" if setting.centred else "")
     return result.replace("σ @m,", f"σ {mean},").replace("σ @m\n", f"σ {mean}\n")
-
-
-def _written_out(d_k: int) -> str:
-    products = " + ".join(f"q_{i} k_{i}" for i in range(1, d_k + 1))
-    return f"main- s = {products} :: $@at$\n" if 1 < d_k <= _WRITTEN_OUT else ""
 
 
 def variance_formula(setting: ScalingSetting, size: str) -> Node:

@@ -51,7 +51,10 @@ def get(kind: str, key: str) -> str | None:
     """Return the text stored under a key, or None if there is none that can be trusted."""
     try:
         path = _path(kind, key)
-        if not _ours(path):
+        state = path.stat()
+        # Only this user, or the system's administrator, could have written the file.
+        ours = sys.platform == "win32" or (state.st_uid in (os.getuid(), 0) and not state.st_mode & 0o022)
+        if not ours or not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST:
             return None
         result, _, text = path.read_text(encoding="utf-8").partition("\n")
     except (OSError, ValueError, RuntimeError):
@@ -131,14 +134,6 @@ def ground() -> str:
 
 def _path(kind: str, key: str) -> Path:
     return folder() / kind / f"{key}.json"
-
-
-def _ours(path: Path) -> bool:
-    """Return whether only this user, or the system's administrator, could have written the file."""
-    results = path.stat()
-    if not stat.S_ISREG(results.st_mode) or results.st_size > _LARGEST:
-        return False
-    return sys.platform == "win32" or (results.st_uid in (os.getuid(), 0) and not results.st_mode & 0o022)
 
 
 _Stored = TypeVar("_Stored")

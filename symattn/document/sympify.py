@@ -66,15 +66,40 @@ class _Converter:
     def all(self, parts: Iterable[object]) -> tuple[nt.Node, ...]:
         return tuple(self.node(part) for part in parts)
 
-    def sum(self, x: object) -> nt.Node:
-        return nt.Sum(tuple(self.node(term) for term in _ordered_terms(x)))
+    def sum(self, x: Any) -> nt.Node:
+        """Return positive terms before negative ones, and numbers before exponentials, these by their exponents."""
+        import sympy
+
+        terms = x.as_ordered_terms()
+        exponents = {t: _exponent(sympy, t) for t in terms}
+        exponential = any(e != 0 for e in exponents.values())
+
+        def key(term: object) -> tuple[bool, bool, float]:
+            exponent = exponents[term]
+            growth = float(exponent) if exponent is not None else float("inf")
+            return bool(_coefficient(term) < 0), exponential and growth != 0, growth if exponential else 0.0
+
+        return nt.Sum(tuple(self.node(term) for term in sorted(terms, key=key)))
 
     def product(self, x: Any) -> nt.Node:
-        """Return one fraction: the factors with positive powers over those with negative ones."""
+        """Return one fraction without negative powers: coefficients and surds first, then in SymPy's order."""
+        import sympy
+
         if _coefficient(x) < 0:
             return nt.Neg(self.node(-x))
-        above, below = _parts(x)
-        top, bottom = self.factors(above), self.factors(below)
+        coefficient, rest = x.as_coeff_Mul()
+        above: list[Any] = []
+        below: list[Any] = []
+        for factor in rest.as_ordered_factors() if rest != 1 else ():
+            base, exponent = factor.as_base_exp()
+            if base != sympy.E and exponent.is_number and exponent.is_negative:
+                below.append(base**-exponent)
+            else:
+                above.append(factor)
+        q = _surds_below(sympy, above, below, sympy.Integer(coefficient.q))
+        _exponentials_cancelled(sympy, above, below)
+        top = self.factors([sympy.Integer(coefficient.p), *above] if coefficient.p != 1 else above)
+        bottom = self.factors([q, *below] if q != 1 else below)
         return top if bottom == nt.node(1) else nt.Over(top, bottom)
 
     def factors(self, factors: list[Any]) -> nt.Node:
@@ -124,25 +149,6 @@ class _Converter:
         return nt.Name(base.base, (*base.sub, *map(_Converter({}).node, x.indices)), base.role)
 
 
-def _parts(x: Any) -> tuple[list[Any], list[Any]]:
-    """Return the factors above and below the bar: coefficient and surds first, then in SymPy's order."""
-    import sympy
-
-    coefficient, rest = x.as_coeff_Mul()
-    above: list[Any] = []
-    below: list[Any] = []
-    for factor in rest.as_ordered_factors() if rest != 1 else ():
-        base, exponent = factor.as_base_exp()
-        if base != sympy.E and exponent.is_number and exponent.is_negative:
-            below.append(base**-exponent)
-        else:
-            above.append(factor)
-    top, bottom = sympy.Integer(coefficient.p), sympy.Integer(coefficient.q)
-    bottom = _surds_below(sympy, above, below, bottom)
-    _exponentials_cancelled(sympy, above, below)
-    return ([top] if top != 1 else []) + above, ([bottom] if bottom != 1 else []) + below
-
-
 def _surds_below(sympy: Any, above: list[Any], below: list[Any], bottom: Any) -> Any:
     """Write 4√3/3 as 4/√3: move a surd to the denominator if its square divides that, in place; return the rest."""
     for factor in list(above):
@@ -185,22 +191,6 @@ def _exponent(sympy: Any, term: Any) -> Any:
         if base == sympy.E:
             total += exponent
     return total if total.is_number and total.is_real else None
-
-
-def _ordered_terms(x: Any) -> list[Any]:
-    """Return positive terms before negative ones, and numbers before exponentials, these by their exponents."""
-    import sympy
-
-    terms = x.as_ordered_terms()
-    exponents = {t: _exponent(sympy, t) for t in terms}
-    exponential = any(e != 0 for e in exponents.values())
-
-    def key(term: object) -> tuple[bool, bool, float]:
-        exponent = exponents[term]
-        growth = float(exponent) if exponent is not None else float("inf")
-        return bool(_coefficient(term) < 0), exponential and growth != 0, growth if exponential else 0.0
-
-    return sorted(terms, key=key)
 
 
 def _coefficient(x: Any) -> Any:

@@ -219,22 +219,19 @@ def _squares_early(function: nt.Node, exponent: nt.Node) -> bool:
 def _fence(style: str, inner: str, flat: bool) -> str:
     """Return brackets as high as their contents, without the space that ``\\left`` adds before it."""
     left, right = _FENCES[style]
-    size = _size(inner, style) if not flat or r"\begin" in inner else ""
-    if size == "left":
+    if r"\begin" in inner:
         return rf"\left{left} {inner} \right{right}"
+    if flat:
+        size = ""
+    elif r"\sum" in inner or r"\prod" in inner:
+        size = "bigg"
+    elif r"\frac" in inner or r"\dfrac" in inner or r"\Big" in inner:
+        size = "Big"
+    else:
+        size = "big" if "(" in inner and style in ("round", "square") else ""
     opening = rf"\{size}l{left}" if size else left
     closing = rf"\{size}r{right}" if size else right
     return f"{opening} {inner}{closing}" if left[-1].isalpha() else f"{opening}{inner}{closing}"
-
-
-def _size(inner: str, style: str) -> str:
-    if r"\begin" in inner:
-        return "left"
-    if r"\sum" in inner or r"\prod" in inner:
-        return "bigg"
-    if r"\frac" in inner or r"\dfrac" in inner or r"\Big" in inner:
-        return "Big"
-    return "big" if "(" in inner and style in ("round", "square") else ""
 
 
 # -- letters, and running text -----------------------------------------------------------------------------------------

@@ -302,12 +302,16 @@ def _written(constraints: Sequence[Constraint]) -> str:
 
 
 def _numbers(
-    constraints: Sequence[Constraint], symbols: Sequence[object], literals: Sequence[Fraction], draws: int = _DRAWS
+    constraints: Sequence[Constraint], symbols: Sequence[Any], literals: Sequence[Fraction], draws: int = _DRAWS
 ) -> list[dict[Any, Fraction]]:
     """Return numbers at which the constraints hold: solutions of linear ones, otherwise found among draws."""
 
     def drawn(count: int) -> Iterator[dict[Any, Fraction]]:
-        return (_wild(symbols, Random(seed), literals) for seed in range(count if symbols else 0))
+        signs = ["positive" if t.is_positive else "nonnegative" if t.is_nonnegative else "real" for t in symbols]
+        for random in map(Random, range(count if symbols else 0)):
+            draw = (drawing.plain, drawing.wild)[random.randint(0, 1)]
+            more = () if draw is drawing.plain else (literals,)
+            yield {t: draw(random, 1, sign, *more)[0] for t, sign in zip(symbols, signs, strict=True)}
 
     if all(v.is_Symbol for _, x in constraints for v in _linear(x)[0]):
         solved = [_inside(constraints, Random(seed)) or {} for seed in range(_POINTS)]
@@ -365,13 +369,6 @@ def _edges(f: Callable[[float], float]) -> Iterator[float]:
                 middle = (a + b) / 2
                 a, b = (middle, b) if (f(middle) < 0) == below else (a, middle)
             yield b
-
-
-def _wild(symbols: Sequence[Any], random: Random, literals: Sequence[Fraction]) -> dict[Any, Fraction]:
-    draw = (drawing.plain, drawing.wild)[random.randint(0, 1)]
-    signs = ["positive" if t.is_positive else "nonnegative" if t.is_nonnegative else "real" for t in symbols]
-    more = () if draw is drawing.plain else (literals,)
-    return {t: draw(random, 1, sign, *more)[0] for t, sign in zip(symbols, signs, strict=True)}
 
 
 def _holds(functions: Sequence[tuple[str, Any]], every: Sequence[Any], one: Mapping[Any, Fraction]) -> bool:

@@ -249,7 +249,12 @@ def bits(record: Record) -> None:
     """Reject unless ``same`` are the same computations, and ``different`` give different numbers."""
     terms = [(str(operation), tuple(operands)) for operation, *operands in record["terms"]]
     expect_few(1000 * len(terms))
-    _expect_in_order(terms)
+    for n, (operation, operands) in enumerate(terms):
+        if operation in ("input", "number"):
+            expect(len(operands) == 1, "a term of another form")
+            continue
+        expect(_OPERANDS.get(operation) == len(operands), f"{operation!r} is not an operation on so many numbers")
+        expect(all(type(k) is int and 0 <= k < n for k in operands), "an operand that does not come before")
     left, right = _both(record["same"], terms)
     classes = _classes(terms)
     expect([classes[n] for n in left] == [classes[n] for n in right], "both do not do the same operations")
@@ -267,15 +272,6 @@ def _both(pair: Any, terms: Sequence[object]) -> tuple[list[int], list[int]]:
     expect(bool(left) and len(left) == len(right), "two computations of different length, or of nothing")
     expect(all(0 <= n < len(terms) for n in (*left, *right)), "a result that is no term")
     return left, right
-
-
-def _expect_in_order(terms: Sequence[tuple[str, tuple[object, ...]]]) -> None:
-    for n, (operation, operands) in enumerate(terms):
-        if operation in ("input", "number"):
-            expect(len(operands) == 1, "a term of another form")
-            continue
-        expect(_OPERANDS.get(operation) == len(operands), f"{operation!r} is not an operation on so many numbers")
-        expect(all(type(k) is int and 0 <= k < n for k in operands), "an operand that does not come before")
 
 
 def _classes(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> list[int]:

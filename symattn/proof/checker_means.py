@@ -172,17 +172,14 @@ class _Mean:
         """Return E of a product of entries of one array."""
         expect(len(letters) <= _HIGHEST, "a moment of an order that is too high")
         law = self.laws[array_of(letters[0].label)]
-        terms = [_of_parts(parts, law) for parts in _partitions(letters)]
-        return plus([t for t in terms if t is not None] or [number(0)])
-
-
-def _of_parts(parts: Sequence[Sequence[CheckedNode]], law: Sequence[CheckedNode]) -> CheckedNode | None:
-    """Return Π κ_{|B|} [all entries of B are the same], or None if one of the cumulants is 0."""
-    known = [law[len(part) - 1] if len(part) <= len(law) else _ANY for part in parts]
-    if any(k.kind == "number" and k.label == 0 for k in known):
-        return None
-    expect(not any(k.kind == "function" and k.label == "any" for k in known), "a cumulant that is not assumed")
-    return multiplied([number(1), *known, *(y for part in parts for y in _all_one(part))])
+        terms = []
+        for parts in _partitions(letters):  # Π κ_{|B|} [all entries of B are the same]
+            known = [law[len(part) - 1] if len(part) <= len(law) else _ANY for part in parts]
+            if any(k.kind == "number" and k.label == 0 for k in known):
+                continue
+            expect(not any(k.kind == "function" and k.label == "any" for k in known), "a cumulant that is not assumed")
+            terms.append(multiplied([number(1), *known, *(y for part in parts for y in _all_one(part))]))
+        return plus(terms or [number(0)])
 
 
 def _all_one(part: Sequence[CheckedNode]) -> Iterator[CheckedNode]:

@@ -103,7 +103,8 @@ def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
     What holds for every entry holds for the largest, which is one of them.
     """
     fresh = (f"place {n}" for n in count())
-    for top in _maxima(conclusion):
+    within = (x for side in (conclusion.left, conclusion.right) for x in side.all(into_functions=True))
+    for top in (x for x in within if x.kind == "function" and x.label == "max" and x.free <= conclusion.scope.keys()):
         cases = [
             (scope, _put(conclusion.left, top.own_form, one), _put(conclusion.right, top.own_form, one))
             for scope, one in _entries(top, conclusion.scope, fresh)
@@ -111,13 +112,6 @@ def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
         if all(any(p.says(*case) for p in premises) for case in cases):
             return
     raise Rejected("the premises are not the conclusion for every entry in the place of the largest")
-
-
-def _maxima(c: Said) -> Iterator[CheckedNode]:
-    for side in (c.left, c.right):
-        for x in side.all(into_functions=True):
-            if x.kind == "function" and x.label == "max" and x.free <= c.scope.keys():
-                yield x
 
 
 def _entries(

@@ -147,7 +147,11 @@ class Simplifying:
         if x.label == "sqrt" and len(below) == 1:
             return self._root(below[0])
         result = x.of(below)
-        return _odd(result) if x.label == "sign" and len(below) == 1 else result
+        if x.label != "sign" or len(below) != 1:
+            return result
+        # sign(x) or −sign(−x), whichever argument sorts first
+        other = _added([_multiplied([number(-1), t]) for t in _terms(below[0])])
+        return result if below[0].own_form <= other.own_form else _multiplied([number(-1), x.of([other])])
 
     def _root(self, x: CheckedNode) -> CheckedNode:
         if x.kind == "number" and x.label >= 0:
@@ -226,15 +230,6 @@ def _forbidden(x: CheckedNode) -> bool:
     if x.kind == "bound":
         return _forbidden(x.below[0])
     return x.kind == "masked" and x.below[0].kind == "number" and not x.below[0].label
-
-
-def _odd(x: CheckedNode) -> CheckedNode:
-    """Return sign(x) or −sign(−x), whichever argument sorts first."""
-    inside = x.below[0]
-    other = _added([_multiplied([number(-1), t]) for t in _terms(inside)])
-    if inside.own_form <= other.own_form:
-        return x
-    return _multiplied([number(-1), x.of([other])])
 
 
 def _terms(x: CheckedNode) -> tuple[CheckedNode, ...]:

@@ -370,24 +370,22 @@ def _limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNod
     if not _has(x, letter):
         return x
     if x.kind == "exp" and grows:
-        return _vanishing(x.below[0], letter, signs)
+        power = x.below[0]  # −c β u with c > 0 and u > 0; others are rejected
+        factors = power.below if power.kind == "product" else (power,)
+        numbers = [f.label for f in factors if f.kind == "number"]
+        tending = [f for f in factors if f.kind == "letter" and f.label == letter and not f.indices]
+        rest = [f for f in factors if f.kind != "number" and f not in tending]
+        expect(
+            len(tending) == 1 and len(numbers) == 1 and numbers[0] < 0, "an exponential that is not seen to tend to 0"
+        )
+        expect(not any(_has(f, letter) for f in rest) and all(map(signs.shows_positive, rest)), "its rate may be 0")
+        return number(0)
     if x.kind == "letter" and not grows and not x.indices:
         return number(0)
     expect(x.kind in ("sum", "product", "total", "ratio") or (x.kind == "exp" and not grows), "no limit is known of it")
     below = [_limit(y, letter, grows, signs) for y in x.below]
     expect(x.kind != "ratio" or signs.shows_positive(below[1]), "what it is divided by may tend to 0")
     return x.of(below)
-
-
-def _vanishing(power: CheckedNode, letter: str, signs: Signs) -> CheckedNode:
-    """Return 0, the limit of e to a power −c β u with c > 0 and u > 0; reject other powers."""
-    factors = power.below if power.kind == "product" else (power,)
-    numbers = [f.label for f in factors if f.kind == "number"]
-    tending = [f for f in factors if f.kind == "letter" and f.label == letter and not f.indices]
-    rest = [f for f in factors if f.kind != "number" and f not in tending]
-    expect(len(tending) == 1 and len(numbers) == 1 and numbers[0] < 0, "an exponential that is not seen to tend to 0")
-    expect(not any(_has(f, letter) for f in rest) and all(map(signs.shows_positive, rest)), "its rate may be 0")
-    return number(0)
 
 
 _RULES: Mapping[str, Callable[[Record, Given], None]] = {

@@ -61,7 +61,18 @@ class World:
         """Return whether the expression is 0 at a place."""
         f = _with_rules(self, _inverse_free(self, self.polynomial(self.x, at)), rules)
         if f != 0 and self.reciprocals:
-            f = _with_rules(self, _with_reciprocals(self, f), rules)
+            # Powers of all Z remove the reciprocals R; the product is 0 iff f is with R Z = 1.
+            for key, below, there in self.reciprocals:
+                n = self.letters[key]
+                if not f.degrees()[n]:
+                    continue
+                rows: dict[int, dict[tuple[int, ...], Any]] = {}
+                for powers, c in f.to_dict().items():
+                    rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
+                top, z = max(rows, default=0), self.polynomial(below, there)
+                f = sum((self.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), self.constant(0))
+                f = _inverse_free(self, f)
+            f = _with_rules(self, f, rules)
         return bool(f == 0)
 
     def exponentials(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
@@ -229,21 +240,6 @@ def _inverse_free(world: World, f: Any) -> Any:
             new[down] -= both
         out[tuple(new)] = out.get(tuple(new), 0) + c
     return world.ring.from_dict({k: c for k, c in out.items() if c})
-
-
-def _with_reciprocals(world: World, f: Any) -> Any:
-    """Return f times powers of all Z, which removes the reciprocals R; it is zero iff f is zero with R Z = 1."""
-    for key, below, at in world.reciprocals:
-        n = world.letters[key]
-        if not f.degrees()[n]:
-            continue
-        rows: dict[int, dict[tuple[int, ...], Any]] = {}
-        for powers, c in f.to_dict().items():
-            rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
-        top, z = max(rows, default=0), world.polynomial(below, at)
-        f = sum((world.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), world.constant(0))
-        f = _inverse_free(world, f)
-    return f
 
 
 def _with_rules(world: World, f: Any, rules: Rules) -> Any:

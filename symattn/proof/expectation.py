@@ -128,7 +128,8 @@ class Expectation:
                 known = [w for w in weights if w is not None]
                 if len(known) < len(weights):
                     raise Refused(f"moments: the moment of order {orders[-1]} of {name} is not assumed")
-                terms.append(multiply(*known, *[_all_equal(b) for b in blocks]))
+                same = ((i, j) for b in blocks for x in b[1:] for i, j in zip(b[0].indices, x.indices, strict=True))
+                terms.append(multiply(*known, *[predicate("=", i, j) for i, j in same]))
         return add(*terms)
 
     def _known(self, name: str) -> tuple[ex.Expression | None, ...]:
@@ -187,12 +188,6 @@ def _summed(bound: Sequence[ex.Index], x: ex.Expression) -> ex.Expression:
     for i in reversed(bound):
         x = total(i, x)
     return x
-
-
-def _all_equal(letters: Sequence[ex.Letter]) -> ex.Expression:
-    """Return 1 if these entries of one array are all the same entry, else 0, as an expression."""
-    first = letters[0]
-    return multiply(*[predicate("=", i, j) for x in letters[1:] for i, j in zip(first.indices, x.indices, strict=True)])
 
 
 def _set_partitions(xs: Sequence[ex.Letter]) -> Iterator[list[list[ex.Letter]]]:

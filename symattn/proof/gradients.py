@@ -18,17 +18,15 @@ from symattn.arrays.indexed import Indexed
 from symattn.document.errors import Refused
 
 
-def gradient(function: Callable[..., object], by: str, **arrays: object) -> Array:
+def gradient(function: Callable[..., Any], by: str, **arrays: Any) -> Array:
     """Return ∂ f_a… / ∂ x_ij…: the axes of the value of ``function``, then those of the array x named ``by``.
 
     ``function`` takes all its ``arrays`` by name. On ``indexed``, x must be an array of letters; on kinds of elements
     the function runs on dual numbers with a direction for each element of x.
     """
-    along = _along_elements if isinstance(arrays[by], Entries) else _formal
-    return along(function, by, arrays)
-
-
-def _formal(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> Array:
+    if isinstance(arrays[by], Entries):
+        result: Array = _along_elements(function, by, arrays)
+        return result
     value, x = function(**arrays), arrays[by]
 
     def at(places: Any) -> Any:

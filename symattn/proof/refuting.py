@@ -130,7 +130,10 @@ def thorough(
     result, doubt = _by_floats(sides, declared, brought, top, highest)
     if sorts and max(brought.sizes, default=0) > LARGEST:
         doubt = doubt or f"{max(brought.sizes)}, which the statement names, and more were not tried as sizes"
-    doubt = doubt or brought.doubt or _untried(declared, brought)
+    doubt = doubt or brought.doubt
+    large = next((sizes for sizes in brought.branches if not _fits(declared, sizes)), None)
+    if large and not doubt:
+        doubt = f"sizes {equal_sizes(large)}, at which the code branches, were not tried"
     return replace(before, counterexample=result, doubt=doubt)
 
 
@@ -192,12 +195,6 @@ def _by_floats(
         if confirmed == _LOOKED_AT:
             return None, ""
     return None, ""
-
-
-def _untried(declared: Declared, brought: NamedNumbers) -> str:
-    """Say which sizes, at which the code branches, are too large for its arrays; empty if there are none."""
-    large = next((sizes for sizes in brought.branches if not _fits(declared, sizes)), None)
-    return f"sizes {equal_sizes(large)}, at which the code branches, were not tried" if large else ""
 
 
 def _fits(declared: Declared, sizes: Mapping[str, int]) -> bool:

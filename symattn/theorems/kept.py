@@ -78,7 +78,7 @@ def digest(theorem: Theorem) -> str | None:
     try:
         printed = (theorem.letters, theorem.says, theorem.false_says, theorem.hypotheses) if theorem.letters else ()
         parts = [ground(), *walk.parts((theorem.method, printed)), *sorted(walk.versions)]
-        files = sorted((path, _file(path)) for path in walk.files)
+        files = sorted((path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in walk.files)
     except (UnknownValue, OSError):
         return None
     return stored_results.digest([*parts, *(content for _, content in files)])
@@ -87,13 +87,6 @@ def digest(theorem: Theorem) -> str | None:
 def ground() -> str:
     """Return the digest of what all theorems depend on: symattn's mathematics, and the versions of its libraries."""
     return stored_results.ground()
-
-
-def _file(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UnknownValue(path) from error
 
 
 class _Walk:

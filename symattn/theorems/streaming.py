@@ -53,13 +53,10 @@ def named_state(i: int) -> Callable[[Reader], Several]:
 
 def _merged_states(_: Reader, *given: Several | Value) -> Several:
     """Return the merged state of all sets of keys, by the implementation; a number at the end is m."""
-    states, last = [_as_state(x) for x in given if isinstance(x, Several)], given[-1]
+    sets, last = [x.parts for x in given if isinstance(x, Several)], given[-1]
+    states = [SoftmaxState(*(p.array[None, :] if p.rank else p.array[None, None] for p in parts)) for parts in sets]
     maximum = last.array[None, None] if isinstance(last, Value) else None
     return _several(reduce(lambda x, y: merge(x, y, maximum), states))
-
-
-def _as_state(several: Several) -> SoftmaxState:
-    return SoftmaxState(*(p.array[None, :] if p.rank else p.array[None, None] for p in several.parts))
 
 
 def _state(_: Reader, keys: Value, maximum: Value | None = None) -> Several:

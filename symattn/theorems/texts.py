@@ -154,22 +154,20 @@ def _law(key: str, typed: str) -> EntryLaw:
 
 
 def _with_gaps(glossary: Glossary, gaps: Sequence[str]) -> Glossary:
-    each = (gap.partition(": ") for gap in gaps)
-    return glossary.also(gaps={formula(side, glossary.roles): _gap(form, glossary) for side, _, form in each})
-
-
-def _gap(typed: str, glossary: Glossary) -> Gap:
-    body, *others = typed.split("; ")
-    letters, laws, only = dict[str, LetterDefinition](), dict[str, str](), tuple[str, ...]()
-    for other in others:
-        if other.startswith("only "):
-            only = tuple(other.split()[1:])
-            continue
-        meaning, _, law = other.partition(" by ")
-        letter, defined = glossary.explained(meaning)
-        letters[letter] = defined
-        laws |= {letter: law} if law else {}
-    return Gap(formula(body, glossary.roles), letters, laws, only)
+    result = {}
+    for side, _, typed in (gap.partition(": ") for gap in gaps):
+        body, *others = typed.split("; ")
+        letters, laws, only = dict[str, LetterDefinition](), dict[str, str](), tuple[str, ...]()
+        for other in others:
+            if other.startswith("only "):
+                only = tuple(other.split()[1:])
+                continue
+            meaning, _, law = other.partition(" by ")
+            letter, defined = glossary.explained(meaning)
+            letters[letter] = defined
+            laws |= {letter: law} if law else {}
+        result[formula(side, glossary.roles)] = Gap(formula(body, glossary.roles), letters, laws, only)
+    return glossary.also(gaps=result)
 
 
 def _pairs(typed: str, of: Callable[[str, str], Any]) -> dict[str, Any]:

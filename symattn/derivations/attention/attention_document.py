@@ -333,7 +333,9 @@ def _entry(x: object, headed: bool) -> Node:
 def _relettered(x: Node, headed: bool) -> Node:
     if isinstance(x, Name) and x.base in _STEMS:
         array = _STEMS[x.base]
-        index = _indices(x)
+        index = x.sub
+        if len(index) == 1 and isinstance(index[0], nt.Number):  # 1, 2, 3 for 123
+            index = tuple(node(int(digit)) for digit in str(index[0].value))
         own = headed and "[" in ARRAYS[array].shape
         return indexed(SYMBOLS[array], index[1:] if own else index, plain=array.startswith(("w_", "b_")))
     if isinstance(x, nt.Call):  # its name is no letter
@@ -347,13 +349,6 @@ def _relettered(x: Node, headed: bool) -> Node:
 
 
 _STEMS = by_stem()
-
-
-def _indices(x: Name) -> tuple[Node, ...]:
-    """Return the indices one by one: 1, 2, 3 for 123, unless they are separate already."""
-    if len(x.sub) == 1 and isinstance(x.sub[0], nt.Number):
-        return tuple(node(int(digit)) for digit in str(x.sub[0].value))
-    return x.sub
 
 
 def pattern(weights: Any, allowed: np.ndarray) -> Matrix:

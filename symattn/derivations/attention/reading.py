@@ -51,10 +51,6 @@ class ReadingRun:
 
 def runs(request: DerivationRequest) -> tuple[ReadingRun, ...]:
     """Return runs at the requested sizes, and at sizes that are as different from each other as possible."""
-    return tuple(run(sizes, seed) for sizes in (request, _apart(request)) for seed in range(DRAWS))
-
-
-def _apart(request: DerivationRequest) -> DerivationRequest:
     spec, sizes = request.spec, dict(request.sizes)
     # If there are as many queries as keys, formulas of positions are written for that case.
     together = ("x" in request.names and "y" not in request.names) or (
@@ -68,7 +64,7 @@ def _apart(request: DerivationRequest) -> DerivationRequest:
     if request.every_row_has_a_key() and not replace(request, sizes=sizes).every_row_has_a_key():
         sizes |= {"n_q": request.sizes["n_q"], "n_k": request.sizes["n_k"]}
     sizes["n_r"] = sizes["n_k"] if spec.causal else sizes["n_q"] + sizes["n_k"] - 1
-    return replace(request, sizes=sizes)
+    return tuple(run(r, seed) for r in (request, replace(request, sizes=sizes)) for seed in range(DRAWS))
 
 
 def run(request: DerivationRequest, seed: int) -> ReadingRun:

@@ -172,7 +172,9 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) ->
         steps.append(Step(_compared(m, names, first, second), ("closer" if sides[m] else "not closer",), _CHECKED))
         values[m] = {"first": first, "second": second, "closer": sides[m]}
     holds = all(sides.values())
-    verdict = Result(_say_closer(sides), (), (_CHECKED if holds else _REFUTED,))
+    parts = (("true", [_CALLED[m] for m in sides if sides[m]]), ("false", [_CALLED[m] for m in sides if not sides[m]]))
+    said = ", ".join(f"{word} of {enumerated(which)}" for word, which in parts if which)
+    verdict = Result(said, (), (_CHECKED if holds else _REFUTED,))
     words = [a, b, "--than", *than]
     blocks = [*_given(names, *vectors), Steps(tuple(steps)), verdict]
     return _document("closer", "Are they closer?", words, blocks, holds, values, measure)
@@ -288,27 +290,19 @@ def _equality(equality: Equality) -> list[Block]:
     title = {True: "true", False: "false", None: "undecided"}[equality.holds]
     if equality.holds is None:
         return [Result(title, (), (equality.evidence,))]
-    blocks: list[Block] = [Result(title, _values(equality), (equality.evidence,))]
-    if equality.holds and equality.a is None:
-        blocks.append(Paragraph(("For all real letters, wherever both sides are defined.",)))
-    return blocks
-
-
-def _values(equality: Equality) -> tuple[Node, ...]:
     formulas: list[Node] = [equals(Name(x), value) for x, value in equality.point.items()]
     a, b = Name("a", bold=True), Name("b", bold=True)
     if equality.near:
-        sides = zip((a, b), equality.near, strict=True)
-        return (*formulas, *(Relation(x, (("≈", Decimal(shown)),)) for x, shown in sides))
-    if equality.a is None or equality.b is None:
-        return tuple(formulas)
-    if equality.holds:
-        return (*formulas, _approximately(equals(a, b), equality.a))
-    gap = equality.a - equality.b
-    return (
-        *formulas,
-        *(_approximately(x, y) for x, y in ((equals(a), equality.a), (equals(b), equality.b), (a - b, gap))),
-    )
+        formulas += [Relation(x, (("≈", Decimal(n)),)) for x, n in zip((a, b), equality.near, strict=True)]
+    elif equality.a is not None and equality.b is not None:
+        sides: list[tuple[Node, Quotient]] = [(equals(a, b), equality.a)]
+        if not equality.holds:
+            sides = [(equals(a), equality.a), (equals(b), equality.b), (a - b, equality.a - equality.b)]
+        formulas += [_approximately(x, y) for x, y in sides]
+    blocks: list[Block] = [Result(title, tuple(formulas), (equality.evidence,))]
+    if equality.holds and equality.a is None:
+        blocks.append(Paragraph(("For all real letters, wherever both sides are defined.",)))
+    return blocks
 
 
 def _approximately(left: Node, x: Quotient) -> Relation:
@@ -407,12 +401,6 @@ def _compared(measure: str, names: tuple[Name, ...], first: Likeness, second: Li
     short_enough = all(v.exact is not None and len(text(v.node())) <= 12 for v in (first, second))
     near = ("≈", first.rounded(), second.rounded()) if not short_enough else ("=", first.node(), second.node())
     return Relation(left, ((near[0], near[1]), (sign, near[2]), (near[0], right)))
-
-
-def _say_closer(sides: dict[str, bool]) -> str:
-    true, false = ([_CALLED[m] for m, closer in sides.items() if closer is side] for side in (True, False))
-    said = [f"true of {enumerated(true)}"] if true else []
-    return ", ".join([*said, *([f"false of {enumerated(false)}"] if false else [])])
 
 
 def _document(

@@ -299,7 +299,13 @@ def beside(scene: Scene, x: float, y: float, words: str, role: Role = "ink", siz
             (far, far + 4, "start"), (-far, -far * 0.7, "end"), (-far, 5, "end"), (-far, far + 4, "end"),
         ]  # fmt: skip
     tried = [Label(x + dx, y + dy, words, size, role, anchor) for dx, dy, anchor in places]
-    costs = [(_cost(scene, label) + i * 0.1, i) for i, label in enumerate(tried)]
+    costs = []
+    for i, label in enumerate(tried):
+        box = label.box
+        outside = box[0] < _EDGE or box[1] < _EDGE or box[2] > WIDTH - _EDGE
+        labels = sum(overlap(box, other.box) for other in scene.labels)
+        lines = sum(_crosses(item, box) for item in scene.items if isinstance(item, Line))
+        costs.append((1000.0 * outside + 100.0 * labels + 4.0 * lines + i * 0.1, i))
     scene.add(replace(tried[min(costs)[1]]))
 
 
@@ -311,14 +317,6 @@ def note_beside(scene: Scene, x: float, y: float, words: str, role: Role = "mute
 def overlap(a: Rectangle, b: Rectangle) -> bool:
     """Return whether two boxes (left, top, right, bottom) have a point in common."""
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _cost(scene: Scene, label: Label) -> float:
-    box = label.box
-    outside = box[0] < _EDGE or box[1] < _EDGE or box[2] > WIDTH - _EDGE
-    labels = sum(overlap(box, other.box) for other in scene.labels)
-    lines = sum(_crosses(item, box) for item in scene.items if isinstance(item, Line))
-    return 1000.0 * outside + 100.0 * labels + 4.0 * lines
 
 
 def _crosses(line: Line, box: Rectangle) -> bool:

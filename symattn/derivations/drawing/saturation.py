@@ -19,7 +19,14 @@ def scene(dk: int = 256) -> Scene:
     """Draw median and mean of ∂p₁/∂(q·k₁) and of the larger weight, for two keys and gaps from N(0, 2d_k), enclosed."""
     whole("dk", dk, min(LIMITS["dk"], _LARGEST), 4)
     sizes = sorted({4**i for i in range(6) if 4**i <= dk} | {dk})
-    drawn = Scene("Saturation: slope and largest of two weights over d_k", _description(dk))
+    median, mean, scaled = (plain(_shown(dk, f)) for f in (median_slope, mean_slope, scaled_median))
+    large = plain(_shown(dk, larger("median_smaller", 0), smaller("median_smaller", 0)))
+    description = (
+        f"Two keys. At d_k = {dk} and without scaling, the median slope is {median}, the mean {mean}: the typical row "
+        f"collapses, the mean does not. Divided by √d_k, the median with respect to q·k is {scaled}. The median of the "
+        f"larger weight is {large} there without scaling."
+    )
+    drawn = Scene("Saturation: slope and largest of two weights over d_k", description)
     _slopes(drawn, sizes)
     _largest(drawn, sizes)
     result = (
@@ -90,14 +97,4 @@ def _series(sizes: list[int], number: Number, words: str, scaled: bool, least: N
         dash="5 4" if "mean" in words else "",
         notes=[f"d_k = {d}: {plain(x)}" for d, x in zip(sizes, shown, strict=True)],
         law=[(d, float(number(d, _BITS))) for d in finer],  # type: ignore[arg-type]
-    )
-
-
-def _description(d_k: int) -> str:
-    median, mean, scaled = (plain(_shown(d_k, f)) for f in (median_slope, mean_slope, scaled_median))
-    large = plain(_shown(d_k, larger("median_smaller", 0), smaller("median_smaller", 0)))
-    return (
-        f"Two keys. At d_k = {d_k} and without scaling, the median slope is {median}, the mean {mean}: the typical row "
-        f"collapses, the mean does not. Divided by √d_k, the median with respect to q·k is {scaled}. The median of the "
-        f"larger weight is {large} there without scaling."
     )

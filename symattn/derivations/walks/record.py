@@ -161,7 +161,11 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
     rng = np.random.default_rng(seed)
     for _ in range(_TRIES):
         result = replace(sheet, inputs={name: _drawn(rng, name, x) for name, x in sheet.inputs.items()}, printed=None)
-        if _is_kind(result):
+        walk = Walk(result, "float32")
+        scores = walk.arrays[walk.pipeline["weights"].of[0]]
+        rows = [[x.to_float() for x in row if isinstance(x, Quotient)] for row in scores.reshape(-1, scores.shape[-1])]
+        gaps = [max(row) - min(row) for row in rows if row]
+        if all(rows) and max(gaps) <= _LARGEST and min(gaps) > 0:
             return replace(result, notes=(), source="", title=f"{sheet.title}, with numbers drawn by the seed {seed}")
     raise InputError(f"{sheet.name}: no numbers were found with scores that stay readable; hint: another example")
 
@@ -172,16 +176,6 @@ def _drawn(rng: np.random.Generator, name: str, entries: object) -> Any:
         return entries
     numbers = (0, 0, 1, 1, -1) if name in WEIGHTS else (0, 1, 1, 2, -1)
     return nested(Quotient.of, rng.choice(numbers, shape_of(entries)).tolist())
-
-
-def _is_kind(sheet: Sheet) -> bool:
-    walk = Walk(sheet, "float32")
-    scores = walk.arrays[walk.pipeline["weights"].of[0]]
-    rows = [[x.to_float() for x in row if isinstance(x, Quotient)] for row in scores.reshape(-1, scores.shape[-1])]
-    if not all(rows):
-        return False
-    gaps = [max(row) - min(row) for row in rows]
-    return max(gaps) <= _LARGEST and min(gaps) > 0
 
 
 def _places(entries: object) -> Any:

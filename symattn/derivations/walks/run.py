@@ -79,12 +79,9 @@ def error(format_: Format, x: Any, computed: float) -> float | None:
     if not np.isfinite(computed) or (isinstance(x, Enclosed) and x.ball.contains(0)):
         return None
     c, rational, unit = Fraction(float(computed)), x.rational(), ulp(format_, x)
-    return _distance(x, c, unit) if rational is None else rational_double(abs(c - rational) / unit)
-
-
-def _distance(x: Quotient | Enclosed, c: Fraction, unit: Fraction) -> float:
-    """Return |c − x| / unit for an x that is irrational or known by a ball, so not 0; ``TINY`` if it is smaller."""
-    for bits in _PRECISIONS:
+    if rational is not None:
+        return rational_double(abs(c - rational) / unit)
+    for bits in _PRECISIONS:  # x is irrational or known by a ball, so the error is not 0; ``TINY`` if it is smaller
         ball = x.arb(bits)
         with flint.ctx.workprec(bits):
             gap = abs(ball - flint.fmpq(c.numerator, c.denominator)) / flint.fmpq(unit.numerator, unit.denominator)

@@ -33,7 +33,20 @@ _SOME_NUMBERS = Evidence(Grade.CHECKED, "numbers of the walk's sizes")
 
 def blocks(walk: Walk, number: int, every: bool) -> list[Block]:
     """Return the contents of a step, for all queries with ``every``."""
-    return list(_others(walk, every) if number == 8 else _MAKERS[number](walk, first_query(walk)))
+    if number != 8:
+        return list(_MAKERS[number](walk, first_query(walk)))
+    rest = [i for i in range(1, walk.queries + 1) if i != first_query(walk)]
+    if not rest:
+        return [Paragraph(("There is one query only.",))]
+    if not every:
+        which = f"inputs {enumerated(rest)}" if len(rest) > 1 else f"input {rest[0]}"
+        return [Paragraph((f"The same for {which}: --all shows it.",))]
+    result: list[Block] = []
+    for i in rest:
+        result.append(Paragraph((Emph(f"Input {i}"),)))
+        for part in (4, 5, 6, 7):
+            result += _MAKERS[part](walk, i)
+    return result
 
 
 def _inputs(walk: Walk, _: int) -> Iterator[Block]:
@@ -254,28 +267,12 @@ def _at(entries: object, array: str, i: int) -> Any:
     return printed.objects(entries)[_ROW[array](i)].tolist()
 
 
-def _others(walk: Walk, every: bool) -> Iterator[Block]:
-    rest = [i for i in range(1, walk.queries + 1) if i != first_query(walk)]
-    if not rest:
-        yield Paragraph(("There is one query only.",))
-    elif not every:
-        which = f"inputs {enumerated(rest)}" if len(rest) > 1 else f"input {rest[0]}"
-        yield Paragraph((f"The same for {which}: --all shows it.",))
-    for i in rest if every else []:
-        yield Paragraph((Emph(f"Input {i}"),))
-        for number in (4, 5, 6, 7):
-            yield from _MAKERS[number](walk, i)
-
-
 def _merged(walk: Walk, _: int) -> Iterator[Block]:
     for array in arrays_of(walk, 9):
         yield from _whole(walk, array)
-    if walk.sheet.attention.latent is not None:
-        yield from _the_other_way(walk)
-
-
-def _the_other_way(walk: Walk) -> Iterator[Block]:
-    """Yield the check that absorbed and unabsorbed matrices give the same output. Raises FalseStep."""
+    if walk.sheet.attention.latent is None:
+        return
+    # Absorbed and unabsorbed matrices must give the same output.
     other, agrees, exact = other_way(walk.sheet.attention, walk.sheet.inputs, walk.arrays["output"])
     absorbed = other.latent is not None and other.latent.absorbed
     remaining = name("W", "UK"), " in the queries and ", name("W", "UV"), " in the outputs, no key and no value is made"

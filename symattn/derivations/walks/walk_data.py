@@ -177,7 +177,11 @@ class Walk:
         """Return the block of (a part of) an array; ``others`` adds columns, ``evidence`` its grade."""
         part = self.arrays[name][index]
         exact, places = part.tolist(), places_of(self.arrays[name].shape)[index].tolist()
-        others = {**self._floating(name, index), **more.pop("others", {})}
+        others = {}
+        if not self.is_right(name, index):  # the format's numbers and their errors in ulp
+            errors = nested(error_digits, self.errors(name, index).tolist())
+            others = {self.dtype: _listed(self.computed[name][index], short_digits), "error in ulp": errors}
+        others |= more.pop("others", {})
         count = _DIGITS.get(self.dtype, 6)
         decimals = nested(lambda x: digits(x, count), exact)
         shown = self.shown(exact, name, places, _LONGEST if part.size <= _FEW else _SHORT)
@@ -219,14 +223,6 @@ class Walk:
         """Return whether the floating format gives exactly these numbers."""
         errors = self.errors(name, index)
         return errors is None or all(e == 0 for e in flat(errors.tolist()))
-
-    def _floating(self, name: str, index: tuple[object, ...]) -> dict[str, Any]:
-        """Return the format's numbers and their errors in ulp; {} if they are exact."""
-        if self.is_right(name, index):
-            return {}
-        errors = self.errors(name, index).tolist()
-        computed = _listed(self.computed[name][index], short_digits)
-        return {self.dtype: computed, "error in ulp": nested(error_digits, errors)}
 
 
 def short_digits(x: object) -> Any:
@@ -318,11 +314,6 @@ def arrays_of(walk: Walk, number: int) -> list[str]:
     """Return the arrays that belong to a step, in order."""
     if number in (1, 2):
         return [name for name in walk.sheet.inputs if (ARRAYS[name].shape[0] == "…") == (number == 1)]
-    return [name for name, place in _places(walk).items() if place == number]
-
-
-def _places(walk: Walk) -> dict[str, int]:
-    """Return for each array of the run the number of its step."""
     result: dict[str, int] = {}
     now = 3
     for name in walk.pipeline:
@@ -337,8 +328,8 @@ def _places(walk: Walk) -> dict[str, int]:
         if name == walk.mixing.name:
             now = 9
     if {name for name, place in result.items() if place == 3} == _PLAIN:
-        return {"k": 3, "q": 3, "v": 3} | result  # keys first, as tutorials have it
-    return result
+        result = {"k": 3, "q": 3, "v": 3} | result  # keys first, as tutorials have it
+    return [name for name, place in result.items() if place == number]
 
 
 def is_of_rows(array: str) -> bool:

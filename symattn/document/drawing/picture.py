@@ -45,9 +45,24 @@ class Picture:
         """Return the contents of a file. Raises InputError for an unknown form, MissingExtra without matplotlib."""
         if form == "svg":
             return self.svg(fragment).encode()
-        if form in FORMS:
-            return _typeset(self.scene, form, self._mark)
-        raise InputError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
+        if form not in FORMS:
+            raise InputError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
+        try:
+            import matplotlib as mpl
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise MissingExtra(f"matplotlib, for {form}", "plot") from error
+        with mpl.rc_context({"font.family": _FONTS, "pdf.fonttype": 42, "text.usetex": False}):
+            figure = Figure(figsize=(WIDTH / 96, self.scene.height / 96), dpi=96, facecolor=_colour("paper"))
+            FigureCanvasAgg(figure)
+            axes = figure.add_axes((0, 0, 1, 1))
+            axes.set_xlim(0, WIDTH)
+            axes.set_ylim(self.scene.height, 0)
+            axes.axis("off")
+            for item in self.scene.items:
+                _DRAWN[type(item)](axes, item)
+            return _saved(figure, self.scene, form, self._mark)
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> Path:
         """Write a file in the form of its suffix. Raises InputError if it must not or cannot be written."""
@@ -84,26 +99,6 @@ def form_of(path: Path) -> str:
 _FONTS = ["DejaVu Serif", "DejaVu Sans"]  # the second has ℓ
 _POINTS = 0.75
 """Points per unit: 480 units are 5 inches."""
-
-
-def _typeset(scene: Scene, form: str, mark: str = "") -> bytes:
-    """Return the picture on light paper, the same bytes for the same scene. Raises MissingExtra without matplotlib."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra(f"matplotlib, for {form}", "plot") from error
-    with mpl.rc_context({"font.family": _FONTS, "pdf.fonttype": 42, "text.usetex": False}):
-        figure = Figure(figsize=(WIDTH / 96, scene.height / 96), dpi=96, facecolor=_colour("paper"))
-        FigureCanvasAgg(figure)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set_xlim(0, WIDTH)
-        axes.set_ylim(scene.height, 0)
-        axes.axis("off")
-        for item in scene.items:
-            _DRAWN[type(item)](axes, item)
-        return _saved(figure, scene, form, mark)
 
 
 def _saved(figure: Any, scene: Scene, form: str, mark: str) -> bytes:

@@ -41,7 +41,11 @@ def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="{key}-t {key}-d"'
     style = ' style="max-width:100%;height:auto">' if fragment else ">"
     words = f'<title id="{key}-t">{escape(scene.title)}</title><desc id="{key}-d">{escape(scene.description)}</desc>'
-    own = "" if fragment else f'<style>{_style()}</style><rect class="paper" width="100%" height="100%"/>'
+    light, dark = (
+        "".join(f".{role}{{fill:{c[n]}}}.{role}-l{{stroke:{c[n]}}}" for role, c in COLOURS.items()) for n in (1, 2)
+    )
+    sheet = f"<style>{light}@media (prefers-color-scheme:dark){{{dark}}}</style>"
+    own = "" if fragment else f'{sheet}<rect class="paper" width="100%" height="100%"/>'
     opening_comment = f"{comment(mark)}\n" if mark else ""
     return f'{opening_comment}{opening}{style}{words}{own}<g font-family="{FONTS}">{body}</g></svg>\n'
 
@@ -55,13 +59,6 @@ def head(line: Line) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
     foot = (x1 - dx * reach, y1 - dy * reach)
     corners = ((x1, y1), (foot[0] - dy * half, foot[1] + dx * half), (foot[0] + dy * half, foot[1] - dx * half))
     return (*line.points[:-1], foot), corners
-
-
-def _style() -> str:
-    def rules(place: int) -> str:
-        return "".join(f".{role}{{fill:{c[place]}}}.{role}-l{{stroke:{c[place]}}}" for role, c in COLOURS.items())
-
-    return f"{rules(1)}@media (prefers-color-scheme:dark){{{rules(2)}}}"
 
 
 def _item(item: Item, fragment: bool) -> str:

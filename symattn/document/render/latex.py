@@ -25,7 +25,9 @@ def table(writer: LatexWriter, block: md.Table) -> str:
     rules = ("\\hline", "\\hline", "\\hline") if writer.fragment else ("\\toprule", "\\midrule", "\\bottomrule")
     lines = [f"\\begin{{tabular}}{{@{{}}{letters}@{{}}}}", rules[0], *_groups(writer, block)]
     lines += [_row([writer.prose(c.title) for c in block.columns]), rules[1]]
-    lines += [_body_row(writer, row, i in block.shaded) for i, row in enumerate(block.rows)]
+    mark = "$\\triangleright$ " if writer.fragment else "\\rowcolor{SAs!8} "
+    for i, row in enumerate(block.rows):
+        lines.append((mark if i in block.shaded else "") + _row([writer.prose(cell) for cell in row]))
     lines += [rules[2], "\\end{tabular}"]
     body = writer.fit("%\n" + "\n".join(lines)) if not writer.fragment else "\n".join(lines)
     caption = f"\n\n{writer.small(writer.prose(block.caption))}" if block.caption else ""
@@ -34,13 +36,6 @@ def table(writer: LatexWriter, block: md.Table) -> str:
 
 def _row(cells: list[str]) -> str:
     return " & ".join(cells) + " \\\\"
-
-
-def _body_row(writer: LatexWriter, row: tuple[md.Text, ...], shaded: bool) -> str:
-    cells = _row([writer.prose(cell) for cell in row])
-    if not shaded:
-        return cells
-    return f"$\\triangleright$ {cells}" if writer.fragment else f"\\rowcolor{{SAs!8}} {cells}"
 
 
 def _groups(writer: LatexWriter, block: md.Table) -> list[str]:

@@ -51,18 +51,16 @@ def _inline(part: md.Inline) -> str:
         return f"$`{shown}`$" if _NEEDS_TICKS.search(shown) else f"${shown}$"
     if isinstance(part, md.Emph):
         return f"*{escape(part.text)}*"
-    return _code(part.text) if isinstance(part, md.Code) else escape(part)
+    if not isinstance(part, md.Code):
+        return escape(part)
+    fence = "`" * (max((len(run) for run in re.findall("`+", part.text)), default=0) + 1)
+    space = " " if part.text[:1] == "`" or part.text[-1:] == "`" else ""
+    return f"{fence}{space}{part.text}{space}{fence}"
 
 
 def escape(text: str) -> str:
     """Escape words so that Markdown prints them verbatim."""
     return re.sub(r"&(?=#?\w+;)", r"\\&", _SPECIAL.sub(r"\\\1", text))
-
-
-def _code(text: str) -> str:
-    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
-    space = " " if text[:1] == "`" or text[-1:] == "`" else ""
-    return f"{fence}{space}{text}{space}{fence}"
 
 
 def _fence(body: str, language: str) -> str:

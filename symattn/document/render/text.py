@@ -329,19 +329,14 @@ def _sheet(writer: Writer, sheet: md.Values) -> list[str]:
         return ["[]"]
     room = writer.columns - 2
     if len(labelled["exact"]) == 1:
-        lines = _one_row(labelled, bare=common.depth(sheet.exact) == 0)
+        lines = grid([other[0] for other in labelled.values()])  # one below the other, aligned in columns
+        if common.depth(sheet.exact) == 0:
+            lines = [line[1:-1] for line in lines]
+        if len(lines) > 1:
+            lines = stack([list(labelled), lines], "  ")
     else:
         lines = _beside_or_beneath(labelled, room)
     return lines if max(map(width, lines)) <= room else _entries(labelled, room)
-
-
-def _one_row(labelled: dict[str, list[list[str]]], bare: bool) -> list[str]:
-    """Return the forms of a number or a vector one below the other, aligned in columns."""
-    rows = [other[0] for other in labelled.values()]
-    lines = [line[1:-1] for line in grid(rows)] if bare else grid(rows)
-    if len(lines) == 1:
-        return lines
-    return stack([list(labelled), lines], "  ")
 
 
 def _beside_or_beneath(labelled: dict[str, list[list[str]]], room: int) -> list[str]:

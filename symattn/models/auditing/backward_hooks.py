@@ -165,7 +165,9 @@ class Followed(WatchedCall):
 
     def __init__(self, received: Received, rows: int | None, contract: str | None) -> None:
         super().__init__(received, False, rows, contract)
-        self._versions += [("the mask", m.args[0].array, m.args[0].array._version) for m in received.masks if _added(m)]
+        # masks that are functions that return rows of an array that was added to the scores
+        added: list[Tensor] = [getattr(m.args[0], "array", None) for m in received.masks if isinstance(m, partial)]
+        self._versions += [("the mask", array, array._version) for array in added if hasattr(array, "_version")]
         self._wanted = {"dq", "dk", "dv"}
         self._gave: Tensor = None  # the gradient that the last node on the way returned for its input
 
@@ -253,8 +255,3 @@ def _same(came: Tensor, gave: Tensor) -> bool:
     if came is None or gave is None or came.shape != gave.shape or came.dtype != gave.dtype:
         return False
     return came.data_ptr() == gave.data_ptr() or bool(torch.equal(came, gave))
-
-
-def _added(mask: Tensor) -> bool:
-    """Return whether a mask is a function that returns rows of an array that was added to the scores."""
-    return isinstance(mask, partial) and hasattr(getattr(mask.args[0], "array", None), "_version")

@@ -160,7 +160,13 @@ def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
     config = getattr(module, "config", None) or (context.config if context else None)
     if config is None or not hasattr(config, "model_type"):
         raise NoPromise(NO_CONFIGURATION)
-    kind = _kind(config, name, module)
+    kind, words = "encoder", f"{name} {type(module).__name__}".lower()
+    if any(word in words for word in ("encoder_attn", "encdec", "cross")):
+        kind = "cross"
+    elif not getattr(config, "is_encoder_decoder", False):
+        kind = "self"
+    elif "decoder" in words.split(".")[0] or ".decoder." in words or getattr(module, "is_decoder", False):
+        kind = "decoder"
     own, numbers = getattr(module, "layer_idx", None), re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
     layer = own if isinstance(own, int) else int(numbers[0]) if numbers else 0
     try:
@@ -168,17 +174,6 @@ def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
         return Promise(spec, kind, known(config)[1].scaled_before)
     except SymattnError as error:
         raise NoPromise(str(error)) from None
-
-
-def _kind(config: object, name: str, module: Module) -> str:
-    words = f"{name} {type(module).__name__}".lower()
-    if any(word in words for word in ("encoder_attn", "encdec", "cross")):
-        return "cross"
-    if not getattr(config, "is_encoder_decoder", False):
-        return "self"
-    if "decoder" in words.split(".")[0] or ".decoder." in words or getattr(module, "is_decoder", False):
-        return "decoder"
-    return "encoder"
 
 
 def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -> Intent:

@@ -307,14 +307,8 @@ def chosen_rows(n_q: int, n_k: int, count: int | None, specs: list[Attention], m
     shapes = {"q": np.broadcast_to(0.0, (n_q, 1)), "k": np.broadcast_to(0.0, (n_k, 1))}
     for spec in specs or [Attention()]:
         rows |= set(chosen(spec, shapes, count))
-    return sorted(rows | {i for i in _edges(mask, n_q) if 0 <= i < n_q})
-
-
-def _edges(mask: Tensor, n_q: int) -> Iterator[int]:
-    """Yield the rows of a mask (…, n_q, n_k) where the first key becomes visible or hidden, in the first item."""
-    if mask is None or not hasattr(mask, "ndim") or mask.ndim < 2 or mask.shape[-2] != n_q:
-        return
-    first = mask[(0,) * (mask.ndim - 2)][:, 0]
-    open_ = allowed_of(first)
-    for at in np.flatnonzero(open_[1:] != open_[:-1])[:2]:
-        yield from (int(at), int(at) + 1)
+    if mask is not None and hasattr(mask, "ndim") and mask.ndim > 1 and mask.shape[-2] == n_q:
+        # the rows where the first key becomes visible or hidden, in the first item
+        open_ = allowed_of(mask[(0,) * (mask.ndim - 2)][:, 0])
+        rows |= {int(at) + k for at in np.flatnonzero(open_[1:] != open_[:-1])[:2] for k in (0, 1)}
+    return sorted(rows)

@@ -155,21 +155,18 @@ class Configuration:
 
     def refusal(self, name: str, value: object, wanted: str) -> InputError:
         """Return the error for a field with an invalid value."""
-        return InputError(f"{self}: {name} must be {wanted}, got {_short(value)}")
+        if isinstance(value, (Mapping, list, tuple)) and len(value) > 4:
+            words = f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)} entries"
+        elif isinstance(value, int) and abs(value) > 10**20:
+            words = "a number of more than 20 digits"
+        else:
+            words = repr(value)
+            words = words if len(words) <= 60 else words[:57] + "…"
+        return InputError(f"{self}: {name} must be {wanted}, got {words}")
 
     def cannot_tell(self, reason: str) -> NoReturn:
         """Raise ``CannotTell`` with the reason."""
         raise CannotTell(f"{self}: cannot tell: {reason}")
-
-
-def _short(value: object) -> str:
-    """Return a value shortened to one line."""
-    if isinstance(value, (Mapping, list, tuple)) and len(value) > 4:
-        return f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)} entries"
-    if isinstance(value, int) and abs(value) > 10**20:
-        return "a number of more than 20 digits"
-    words = repr(value)
-    return words if len(words) <= 60 else words[:57] + "…"
 
 
 def inverse_root(value: int | float) -> float | Fraction:

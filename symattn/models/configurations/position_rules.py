@@ -216,15 +216,10 @@ def latent(at: LayerPlace) -> Fields:
     columns = c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim")
     place = rope_of(at).position("interleaved" if c.flag("rope_interleave") else "half")
     latent = Latent(queries=c.find("q_lora_rank") is not None, norm="rms", eps=1e-6)
-    return {"heads": at.heads, "latent": latent, "position": place, "scale": _stretched(place, columns)}
-
-
-def _stretched(place: Rotary, columns: int) -> float | None:
-    """Return (1 + w log(s)/10)² / √d_k for YaRN with the weight w = ``mscale_all_dim``; None for 1/√d_k."""
-    scaling = place.scaling
-    if not isinstance(scaling, YarnScaling) or not scaling.shared or scaling.factor <= 1:
-        return None
-    return float((1 + 0.1 * scaling.shared * log(scaling.factor)) ** 2 / sqrt(columns))
+    scaling, scale = place.scaling, None  # None is 1/√d_k
+    if isinstance(scaling, YarnScaling) and scaling.shared and scaling.factor > 1:
+        scale = float((1 + 0.1 * scaling.shared * log(scaling.factor)) ** 2 / sqrt(columns))
+    return {"heads": at.heads, "latent": latent, "position": place, "scale": scale}
 
 
 # -- Falcon ------------------------------------------------------------------------------------------------------------

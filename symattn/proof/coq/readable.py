@@ -46,16 +46,11 @@ class Supposed:
         if function == "sign" and self.laws & {"magnitude", "largest"}:
             yield f"(forall x, {name} x * x = Rabs x)", f"{name}(x) x is |x|"
         if function == "norm" and "triangle" in self.laws:
-            f, g, both, scaled = (_entries(x) for x in ("f i", "g i", "f i + g i", "t * f i"))
+            f, g, both, scaled = (f"(map (fun i => {x}) (seq 0 d))" for x in ("f i", "g i", "f i + g i", "t * f i"))
             yield f"(forall d f g, {name} {both} <= {name} {f} + {name} {g})", f"{name} has the triangle inequality"
             yield f"(forall d t f, {name} {scaled} = Rabs t * {name} {f})", f"{name} of t x is |t| that of x"
         if function in BOUNDED and "bounded" in self.laws:
             yield f"(forall x, -1 <= {name} x <= 1)", f"{name} lies between -1 and 1"
-
-
-def _entries(x: str) -> str:
-    """Return the list of x for every i."""
-    return f"(map (fun i => {x}) (seq 0 d))"
 
 
 @dataclass(frozen=True)

@@ -234,21 +234,16 @@ def shaped(x: CheckedNode, signs: Signs) -> Data:
         pairs = [["product", data(by_form[key]), data(by_form[key])] for key, n in times.items() for _ in range(n // 2)]
         return ["product", *pairs, *[shaped(by_form[key], signs) for key, n in times.items() if n % 2]]
     if x.kind == "sum":
-        return _tangent(x, signs) or ["sum", *[shaped(y, signs) for y in x.below]]
+        parts = signs.above_tangent(x)  # e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0
+        if parts is None:
+            return ["sum", *[shaped(y, signs) for y in x.below]]
+        u, beyond = data(parts[0]), [shaped(y, signs) for y in parts[1]]
+        return ["sum", ["sum", ["exp", u], ["product", LESS, ["sum", u, ONE]]], *beyond]
     if x.kind == "total":
         return ["total", x.label, x.sorts[0], shaped(x.below[0], signs)]
     if x.kind == "ratio":
         return ["ratio", shaped(x.below[0], signs), data(x.below[1])]
     return data(x)
-
-
-def _tangent(x: CheckedNode, signs: Signs) -> Data | None:
-    """Return e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, in Coq's form if the rest is not negative; else None."""
-    parts = signs.above_tangent(x)
-    if parts is None:
-        return None
-    u, beyond = data(parts[0]), [shaped(y, signs) for y in parts[1]]
-    return ["sum", ["sum", ["exp", u], ["product", LESS, ["sum", u, ONE]]], *beyond]
 
 
 def forced(x: Term) -> Iterator[tuple[tuple[int, ...], Term]]:

@@ -23,7 +23,12 @@ def decide(relation: Relation, glossary: Glossary) -> None:
     _every_group_is_named(relation)
     for link in links(relation):
         if link.sign == "≈":
-            _rounded(reader, link.left, link.right)
+            if not isinstance(link.right, nt.Decimal):
+                raise Unread("≈ without digits")
+            (entry,) = reader.one(link.left).array.entries.flat
+            count = len(link.right.digits.partition("e")[0].replace(".", "").lstrip("-0"))
+            if entry.decimal(count) != link.right.digits:
+                raise FalseStep(f"{text(link.left)} is not {link.right.digits}, rounded")
             continue
         sides = list(sides_of(reader, link.left, link.right))
         if link.sign == "≠":
@@ -40,20 +45,16 @@ def _reader(g: Glossary) -> Reader:
     for key, shape in g.given.items():
         if key not in g.fixed:
             raise Unread(f"{key} has no numbers")
-        arrays[key], result = _with_shape([[_value(e) for e in row] for row in g.fixed[key]], shape.split())
-        if any(lengths.setdefault(axis, n) != n for axis, n in result.items()):
+        rows, axes = [[_value(e) for e in row] for row in g.fixed[key]], shape.split()
+        flat = [e for row in rows for e in row]
+        if (len(axes) < 2 and 1 not in (len(rows), len(rows[0]))) or (not axes and len(flat) > 1):
+            raise Unread("more numbers than the shape has axes for")
+        entries: Any = rows if len(axes) == 2 else flat if len(axes) == 1 else flat[0]
+        arrays[key] = Exact.lift(np.array(entries, dtype=object))
+        own = {axis: n for axis, n in zip(axes, arrays[key].plain_shape, strict=True) if not axis.isdigit()}
+        if any(lengths.setdefault(axis, n) != n for axis, n in own.items()):
             raise Unread(f"{key} has another length than the arrays before")
     return Reader(g, arrays, lengths)
-
-
-def _rounded(reader: Reader, left: Node, right: Node) -> None:
-    """Raise FalseStep unless the left side of ≈ rounds to the digits on the right."""
-    if not isinstance(right, nt.Decimal):
-        raise Unread("≈ without digits")
-    (entry,) = reader.one(left).array.entries.flat
-    count = len(right.digits.partition("e")[0].replace(".", "").lstrip("-0"))
-    if entry.decimal(count) != right.digits:
-        raise FalseStep(f"{text(left)} is not {right.digits}, rounded")
 
 
 def _every_group_is_named(relation: Relation) -> None:
@@ -75,13 +76,3 @@ def _value(x: Node) -> Any:
     if isinstance(x, nt.Number):
         return x.value
     raise Unread(f"{text(x)} is not a number")
-
-
-def _with_shape(rows: list[list[Any]], axes: list[str]) -> tuple[Any, dict[str, int]]:
-    """Return the array with the declared axes, and the lengths of the axes that are sorts."""
-    flat = [e for row in rows for e in row]
-    if (len(axes) < 2 and 1 not in (len(rows), len(rows[0]))) or (not axes and len(flat) > 1):
-        raise Unread("more numbers than the shape has axes for")
-    entries: Any = rows if len(axes) == 2 else flat if len(axes) == 1 else flat[0]
-    array = Exact.lift(np.array(entries, dtype=object))
-    return array, {axis: n for axis, n in zip(axes, array.plain_shape, strict=True) if not axis.isdigit()}

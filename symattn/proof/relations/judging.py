@@ -188,7 +188,9 @@ def _general(question: RelationQuestion) -> Evidence:
     _spot(compiled, every, drawn, met)
     if met:
         return _under_conditions(question, compiled, every, drawn, met)
-    result = shown(compiled, every, question.gaps, question.signs if _has_bars(question) else {})
+    bars: dict[Node, Node] = {nt.Fence("abs", x): x for x in question.signs}
+    has_bars = nt.replaced(question.relation, bars) != question.relation
+    result = shown(compiled, every, question.gaps, question.signs if has_bars else {})
     if None not in result:
         return _proved(_where(question, compiled), result)
     if question.glossary.laws:
@@ -275,11 +277,6 @@ def _under_conditions(
         if all(result)
         else _checked(compiled, every, drawn, question.sharp, met)
     )
-
-
-def _has_bars(question: RelationQuestion) -> bool:
-    bars: dict[Node, Node] = {nt.Fence("abs", x): x for x in question.signs}
-    return bool(nt.replaced(question.relation, bars) != question.relation)
 
 
 # -- at sizes ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import flint
 import numpy as np
 
 from symattn.arrays.ball import Ball, precision
-from symattn.arrays.computed import Computed, in_format, in_model
+from symattn.arrays.computed import in_format, in_model
 from symattn.arrays.formats import Format
 from symattn.document.errors import Undecided
 from symattn.document.notation import Name, Node
@@ -42,7 +42,14 @@ def fl(reader: Reader, parts: tuple[Node, ...]) -> Found:
 
 
 def _computed(reader: Reader, x: Node) -> Found:
-    kind = _kind(reader)
+    if reader.glossary.formats:
+        kind = in_format(_format(reader))
+    else:
+        u, powers = (_number(reader, letter) for letter in "uκ")
+        if u is None:
+            raise Unread("fl in no format, and without u")
+        digits = [str(float(x.mid())) for key in sorted(reader.arrays) for x in reader.arrays[key].entries.flat]
+        kind = in_model(u, powers or 1, Random(" ".join(digits)))
 
     def lifted(value: Found | None) -> Found | None:
         return value and _each(value, lambda x: kind(x.entries))
@@ -59,16 +66,6 @@ def _each(value: Found, work: Callable[[Any], object]) -> Found:
     if isinstance(value, Several):
         return Several(tuple(x.on(work) for x in value.parts))
     return value.on(work)
-
-
-def _kind(reader: Reader) -> type[Computed]:
-    if reader.glossary.formats:
-        return in_format(_format(reader))
-    u, powers = (_number(reader, letter) for letter in "uκ")
-    if u is None:
-        raise Unread("fl in no format, and without u")
-    digits = [str(float(x.mid())) for key in sorted(reader.arrays) for x in reader.arrays[key].entries.flat]
-    return in_model(u, powers or 1, Random(" ".join(digits)))
 
 
 def _number(reader: Reader, letter: str) -> Any:

@@ -73,25 +73,18 @@ def other_eps(kind: str, eps: float | Fraction, one_plus: bool, times: int | Fra
 # -- rotations ---------------------------------------------------------------------------------------------------------
 def angles(spec: Rotary, dtype: str) -> Definition:
     """Return the definition of cosines and sines of ``positions``; ``x`` has the width of the rotated vectors."""
-    ways = [partial(way, spec) for way in WAYS]
-    return _definition("Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, _of_angles(spec, dtype))
 
-
-def _of_angles(spec: Rotary, dtype: str) -> Iterator[DefinitionMistake]:
     def changed(change: Function, positions: Array, x: Array) -> object:
         return change(spec, positions, x, tables_of)
 
-    for cause, change in of_tables(spec):
-        yield DefinitionMistake("position", cause, partial(changed, change))
-    if spec.scaling is not None:
-        cause = "the frequencies are not scaled"
-        yield DefinitionMistake("position", cause, partial(tables_of, replace(spec, scaling=None)))
+    mistakes: dict[str, Function] = {cause: partial(changed, change) for cause, change in of_tables(spec)}
     for name in (dtype,) if dtype in HALF else HALF:
         cause = f"the frequencies are rounded to {name}, as a module does that is converted to it"
-        yield DefinitionMistake("position", cause, partial(_roughly, spec, name))
-    yield DefinitionMistake(
-        "position", "cosines and sines are exchanged", lambda positions, x: tables_of(spec, positions, x)[::-1]
-    )
+        mistakes[cause] = partial(_roughly, spec, name)
+    mistakes["cosines and sines are exchanged"] = lambda positions, x: tables_of(spec, positions, x)[::-1]
+    every = (DefinitionMistake("position", *mistake) for mistake in mistakes.items())
+    ways = [partial(way, spec) for way in WAYS]
+    return _definition("Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, every)
 
 
 def _roughly(spec: Rotary, name: str, positions: np.ndarray, x: Array) -> tuple[Array, Array]:
@@ -107,9 +100,19 @@ def _roughly(spec: Rotary, name: str, positions: np.ndarray, x: Array) -> tuple[
 # -- the feed-forward layer --------------------------------------------------------------------------------------------
 def hidden(activation: str, gate: bool) -> Definition:
     """Return the definition of f(gate) ⊙ up, or f(up), in which f(…) is stored before the product."""
-    run = partial(_hidden, ACTIVATIONS[activation].run)
+    run = ACTIVATIONS[activation].run
+    mistakes: dict[str, Function] = {
+        f"the activation is {other}, not {activation}": partial(_hidden, ACTIVATIONS[other].run)
+        for other in ACTIVATIONS
+        if other not in (activation, "identity")
+    }
+    for words, change in HIDDEN[gate].items():
+        mistakes[words] = partial(change, _stored(run) if gate else run)
+    if gate:
+        mistakes["the up projection is left out"] = lambda up, gate: run(gate)
+    every = (DefinitionMistake("project", *mistake) for mistake in mistakes.items())
     names = ("up", "gate") if gate else ("up",)
-    return _definition("hidden", "project", names, ("hidden",), [run], _of_hidden(activation, gate))
+    return _definition("hidden", "project", names, ("hidden",), [partial(_hidden, run)], every)
 
 
 def near_hidden(activation: str) -> tuple[DefinitionMistake, ...]:
@@ -145,19 +148,6 @@ def of_erf(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     x = np.abs(inputs.get("gate", inputs["up"]))
     other = np.abs(inputs["up"]) if "gate" in inputs else 1.0
     return np.asarray(x / 2 * 1.1e-6 * other)
-
-
-def _of_hidden(activation: str, gate: bool) -> Iterator[DefinitionMistake]:
-    """Yield other activations, and the mistakes of ``Block`` between its projections."""
-    run = ACTIVATIONS[activation].run
-    for other in ACTIVATIONS:
-        if other not in (activation, "identity"):
-            words = f"the activation is {other}, not {activation}"
-            yield DefinitionMistake("project", words, partial(_hidden, ACTIVATIONS[other].run))
-    for words, change in HIDDEN[gate].items():
-        yield DefinitionMistake("project", words, partial(change, _stored(run) if gate else run))
-    if gate:
-        yield DefinitionMistake("project", "the up projection is left out", lambda up, gate: run(gate))
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
