@@ -16,14 +16,10 @@ from symattn.theorems.letters import ATTENTION
 from symattn.theorems.texts import of_file
 
 
-def _blocks_of(matrix: str) -> Any:
-    """Return block t of the rows of a matrix, for each head."""
-
-    def blocks(reader: Reader) -> Value:
-        heads, w = reader.array("H"), reader.array(matrix)
-        return Value(reader.xp.reshape(w, (heads.shape[0], heads.shape[-1], w.shape[-1])), ("t",), 2)
-
-    return blocks
+def _output_blocks(reader: Reader) -> Value:
+    """Return block t of the rows of W_O, for each head."""
+    heads, w = reader.array("H"), reader.array("W_O")
+    return Value(reader.xp.reshape(w, (heads.shape[0], heads.shape[-1], w.shape[-1])), ("t",), 2)
 
 
 def _of_each_head(matrices: str) -> Any:
@@ -86,7 +82,7 @@ THEOREMS = of_file(
     {
         "": GROUPED,
         "blocks": Glossary(
-            defined={"W_{O,t}": _blocks_of("W_O"), "W_{O,1}": lambda reader: _blocks_of("W_O")(reader).array[0]},
+            defined={"W_{O,t}": _output_blocks, "W_{O,1}": lambda reader: _output_blocks(reader).array[0]},
         ),
         "head-permutation": Glossary(
             {"X": "n d", "queries": "h d d_k", "keys": "h d d_k", "values": "h d d_v", "outputs": "h d_v d"},

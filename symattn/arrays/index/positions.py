@@ -63,9 +63,9 @@ def at_most(a: ex.Expression, b: ex.Expression, strict: bool) -> ex.Expression:
     gap = add_positions(y, negate_position(x))
     rest: Linear = gap.offset - int(strict)  # the question is now: rest + Σ ups − Σ downs ≥ 0 ?
     ups, downs = _cancelled(gap.indices)
-    if _never_negative(rest, downs, 1, ups):
+    if _never_negative(rest, downs, ups):
         return ex.ONE
-    if _never_negative(-rest - 1, ups, 1, downs):
+    if _never_negative(-rest - 1, ups, downs):
         return ex.ZERO
     number = rest.coefficients.get((), 0)
     bare = not rest.coefficients.keys() - {()}
@@ -86,7 +86,7 @@ def same_position(a: ex.Expression, b: ex.Expression) -> ex.Expression:
         return ex.ZERO if gap.offset.coefficients else ex.ONE
     if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and not gap.offset.coefficients:
         return predicate("=", downs[0], ups[0])
-    below, above = _never_negative(gap.offset - 1, downs, 1, ups), _never_negative(-gap.offset - 1, ups, 1, downs)
+    below, above = _never_negative(gap.offset - 1, downs, ups), _never_negative(-gap.offset - 1, ups, downs)
     if below or above:
         return ex.ZERO
     raise Undecided(f"indexed: {a} = {b} is not decided for all sizes")
@@ -135,7 +135,7 @@ def _cancelled(indices: tuple[ex.Signed, ...]) -> tuple[list[ex.Index], list[ex.
     return ups, downs
 
 
-def _never_negative(rest: Linear, downs: list[ex.Index], least: int, ups: list[ex.Index]) -> bool:
+def _never_negative(rest: Linear, downs: list[ex.Index], ups: list[ex.Index]) -> bool:
     """Return whether rest − Σ downs ≥ 0 for all sizes, each index below its size."""
     lowest = Counter(rest.coefficients)
     for i in downs:
@@ -144,4 +144,4 @@ def _never_negative(rest: Linear, downs: list[ex.Index], least: int, ups: list[e
     sorts = {(i.sort,) for i in [*ups, *downs]}
     if any(c < 0 for k, c in lowest.items() if k):
         return False
-    return sum(c * (least if k in sorts else 0) for k, c in lowest.items() if k) + lowest[()] >= 0
+    return sum(c for k, c in lowest.items() if k in sorts) + lowest[()] >= 0  # these sizes are at least 1

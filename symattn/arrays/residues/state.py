@@ -126,7 +126,7 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
         _plane(run, [s.exponent for s in states]),
         replace(ratio, bottom=ONE) if ratio and over is None and ratio.bottom is not ONE else ratio,
         states[0].form if single else _either([s.form for s in states]),
-        _plane(run, [s.factor or _filled(s.shape, 1.0) for s in states]) if logarithm else None,
+        _plane(run, [s.factor or _ones(s.shape) for s in states]) if logarithm else None,
         _optional(run, [s.forbidden for s in states], states),
         over,
         same.pop() if len(same) == 1 else None,
@@ -152,8 +152,8 @@ def _plane(run: Moving, planes: Sequence[Plane | None]) -> Plane | None:
     return Plane.after(lambda *values: np.asarray(run(*values)), *present, owned=False)
 
 
-def _filled(shape: tuple[int, ...], value: float) -> Plane:
-    return Plane(np.broadcast_to(np.float64(value), shape), owned=False)
+def _ones(shape: tuple[int, ...]) -> Plane:
+    return Plane(np.broadcast_to(np.float64(1), shape), owned=False)
 
 
 def _optional(run: Moving, planes: Sequence[Any], states: Sequence[State]) -> np.ndarray | None:
@@ -187,7 +187,7 @@ def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]
     if new.all_forbidden:
         return replace(old, forbidden=where, number=None, multiple=None, sign=0)
     logarithm = old.factor is not None or new.factor is not None
-    mine, theirs = (s.factor or _filled(s.shape, 1.0) if logarithm else None for s in (old, new))
+    mine, theirs = (s.factor or _ones(s.shape) if logarithm else None for s in (old, new))
     return State(
         old.shape,
         None if logarithm else _overwritten(old.value, new.value, place),

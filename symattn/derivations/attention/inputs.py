@@ -162,7 +162,7 @@ def read_request(**parameters: Any) -> DerivationRequest:
         tokens = sizes.get("tokens", 3)
         raise InputError(f"n_k: a sequence that attends to itself has {tokens} keys; hint: cross, or leave n_k out")
     names = _names(spec, projected, **flags)
-    request = DerivationRequest(spec, names, {**_lengths(spec, sizes, projected, flags["cross"]), **others})
+    request = DerivationRequest(spec, names, {**_lengths(spec, sizes, projected), **others})
     _check(request)
     return request
 
@@ -185,7 +185,7 @@ def _names(spec: Attention, projected: bool, cross: bool, biases: bool) -> tuple
     return tuple(dict.fromkeys(names))
 
 
-def _lengths(spec: Attention, request: Mapping[str, int], projected: bool, cross: bool) -> dict[str, int]:
+def _lengths(spec: Attention, request: Mapping[str, int], projected: bool) -> dict[str, int]:
     """Return the length of every letter of a size."""
     rotated = isinstance(spec.position, Rotary)
     d_r = 2 if rotated else 1

@@ -113,7 +113,7 @@ def weights(values: list[str]) -> Document:
     if result:
         evidence = Evidence(Grade.CHECKED, "as rounded digits")
     blocks: list[Block] = [Result(verdict, (_sum(row, total),), (evidence,))]
-    said = _say_rounded(texts, row, result) if result else _say_weights(row, total, negative, zeros)
+    said = _say_rounded(texts, row, result) if result else _say_weights(row, total, negative)
     blocks += [Paragraph(words) for words in said]
     if total != 1 and not result and not all(map(half_unit, texts)) and any("." in text_ for text_ in texts):
         blocks.append(Note(("A decimal of one digit is taken as it is: 0.3 is 3/10.",)))
@@ -335,7 +335,7 @@ def _sum(row: list[Quotient], total: Quotient) -> Node:
     return relation if short_enough else _approximately(Name("Σ"), total)
 
 
-def _say_weights(row: list[Quotient], total: Quotient, negative: list[Quotient], zeros: list[int]) -> list[Text]:
+def _say_weights(row: list[Quotient], total: Quotient, negative: list[Quotient]) -> list[Text]:
     says: list[Text] = []
     if negative:
         count = counted(len(negative), "number is", "numbers are")

@@ -48,7 +48,7 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int =
         said = _state(drawn, scores, (lo, hi), state, unit, y)
         result.append(f"After {f'key {hi}' if hi == lo + 1 else f'keys {lo + 1} to {hi}'}: {said}")
         y, previous = y + _HIGH + _TEXT, state
-    y = _weights(drawn, scores, states[-1], y)
+    y = _weights(drawn, scores, y)
     note = (
         "Each piece is e{^s−m} of a key, as long as the number; filled: keys of the tile that has just come. "
         "{m} is the largest score so far, ℓ the sum, {o} what an output would be now."
@@ -141,7 +141,7 @@ def _bar(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
         x += width
 
 
-def _weights(drawn: Scene, scores: Array, state: SoftmaxState, y: float) -> float:
+def _weights(drawn: Scene, scores: Array, y: float) -> float:
     """Draw the last bar again, divided by ℓ: the weights; return its foot."""
     small(drawn, _LEFT, y + 8, "divided by ℓ: the weights", "ink")
     parts = finish(tile_state(scores, _identity(int(scores.shape[-1])))).entries[0]

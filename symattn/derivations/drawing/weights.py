@@ -35,7 +35,7 @@ def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: object
     rows = of_head(walk.arrays["weights"], head).tolist()
     if max(len(rows), len(rows[0])) > _MOST:
         raise InputError(f"{walk.sheet.name} has {len(rows)} × {len(rows[0])} weights; a picture has at most {_MOST}")
-    drawn = Scene(f"Attention weights of {walk.sheet.name}", _description(walk, rows))
+    drawn = Scene(f"Attention weights of {walk.sheet.name}", _description(rows))
     drawn.label(10, 22, "weights {A}, one row for each query")
     queries = [named(walk, "q", i) for i in range(len(rows))]
     x = _LEFT + max(Label(0, 0, w, SMALL).width for w in queries) + 8
@@ -94,6 +94,6 @@ def stacked(drawn: Scene, x: float, y: float, parts: tuple[str, str] | str) -> N
     small(drawn, x, y + 14, parts[1], "ink", "middle")
 
 
-def _description(walk: Walk, rows: list[list[Any]]) -> str:
+def _description(rows: list[list[Any]]) -> str:
     result = "; ".join(f"query {i}: " + ", ".join(plain(digits(x)) for x in row) for i, row in enumerate(rows, 1))
     return f"{len(rows)} queries, {len(rows[0])} keys. Weights, {result}. Every row sums to 1."
