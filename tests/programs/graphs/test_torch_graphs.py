@@ -1,14 +1,16 @@
 """Programs of ``torch.export``: a module of ten lines, right and with faults."""
 
 import warnings
+from functools import partial
 from typing import Any
 
 import pytest
 
-from symattn import Attention
+from symattn import Attention, Block
 from symattn.attention.positions.position_fields import Rotary
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
+from symattn.programs import definitions
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
 
@@ -190,7 +192,37 @@ def by_wrong_parts(q: Any, k: Any, v: Any) -> Any:
     return in_parts(q, k, torch.cat([torch.cat([p[-1:], p[:-1]]) if len(p) < 3 else p for p in v.split(3)]))
 
 
-@pytest.mark.parametrize(("function", "right"), [(in_parts, True), (by_logarithms, True), (by_wrong_parts, False)])
+def backwards(q: Any, k: Any, v: Any, turned: tuple[int, ...] = (0,)) -> Any:
+    """Causal attention with keys and values from the last to the first."""
+    n, m = q.shape[-2], k.shape[-2]
+    seen = torch.ones(n, m, dtype=torch.bool).tril(m - n)
+    s = q @ k.flip(0).T / q.shape[-1] ** 0.5
+    return s.masked_fill(~seen.flip(1), float("-inf")).softmax(-1) @ v.flip(turned)
+
+
+def test_the_activation_of_a_layer_is_read() -> None:
+    spec = Block(attention=Attention(), norm="rms", order="post", activation="relu")
+
+    def norm(x: Any, gain: Any) -> Any:
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], eps=1e-5) * gain
+
+    def layer(
+        x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, w_up: Any, w_down: Any, ln1_weight: Any, ln2_weight: Any
+    ) -> Any:
+        s = (x @ w_q) @ (x @ w_k).mT / w_q.shape[-1] ** 0.5
+        h = norm(x + s.softmax(-1) @ (x @ w_v) @ w_o, ln1_weight)
+        return norm(h + torch.relu(h @ w_up) @ w_down, ln2_weight)
+
+    assert definitions.target(layer, requested(spec, dtype="float32"), "layer").semantics(spec, 60).agrees
+
+
+@pytest.mark.parametrize(
+    ("function", "right"),
+    [
+        (in_parts, True), (by_logarithms, True), (by_wrong_parts, False), (backwards, True),
+        (partial(backwards, turned=(0, 1)), False),
+    ],
+)  # fmt: skip
 def test_parts_and_logarithms_of_0_are_read_as_torch_computes_them(function: Any, right: bool) -> None:
     causal = Attention(causal=True)
     found = target(function, requested(causal, dtype="float32")).semantics(causal, 60)
