@@ -67,8 +67,12 @@ class EnclosureBound(plain_bound.ByHead):
             self.allowed = self.allowed.reshape(shape)
             self.shares = {n: a.reshape(shape) for n, a in self.shares.items()}
             self.allowed[np.broadcast_to(leaves_range(run, precision), shape[:-1])] = np.inf
-            if step is not None:
-                self.allowed = _closed(run, precision, self.allowed)
+            if step is not None:  # step 8, from M of the heads' outputs; +∞ in rows that need an unbounded one
+                f, silent = precision.returned, np.asarray(~np.isfinite(self.allowed).all(axis=-1, keepdims=True))
+                out, over = projected(run, precision, np.where(silent, 0.0, self.allowed))
+                result = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
+                rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
+                self.allowed = np.where(rows | over, np.inf, result * _UP)
 
     def _scored(self, run: Run, every: tuple[int, ...]) -> None:
         """Set t̂ and its radius, the allowed keys, τ_j, the sums of absolute values, and the shifts."""
@@ -131,15 +135,6 @@ def _parts(run: Run, precision: Precision) -> list[Floats]:
     if not (v.rad <= _NEGLIGIBLE * run.value_terms * rate(precision.roughest) * sizes).all():
         raise Refused("the enclosures do not say what the values are")
     return [v.mid, v.rad, sizes]
-
-
-def _closed(run: Run, precision: Precision, heads: Floats) -> Floats:
-    """Return the bound after step 8, from M of the heads' outputs; +∞ in rows that need an unbounded one."""
-    f, silent = precision.returned, np.asarray(~np.isfinite(heads).all(axis=-1, keepdims=True))
-    out, over = projected(run, precision, np.where(silent, 0.0, heads))
-    result = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
-    rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
-    return np.where(rows | over, np.inf, result * _UP)
 
 
 def of_run(run: Run, precision: Precision, shares: bool = False) -> tuple[Floats, dict[str, Floats]]:

@@ -318,28 +318,24 @@ def holds(right: Sequence[Expected], judged: CaseResult) -> bool:
 
 
 def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal:
-    """Return the legal outputs of attention: a single bound covers every way of computing."""
+    """Return the legal outputs of attention: a single bound covers every way of computing.
+
+    It is the smaller of the allowed error and that under an additive mask of zeros, by which keys far below the others
+    are left out (``worst_case``, step 7): a function without a mask is one that adds zeros.
+    """
 
     def way() -> list[Expected]:
         right = expected(spec, inputs, precision)
-        return [_without_far_keys(spec, inputs, precision, right)]
+        n_k = max(inputs[n].shape[-2] for n in ("k", "y", "x") if n in inputs)
+        near = "q" in inputs and _length(inputs["q"]) * _length(inputs["k"]) < _FAR
+        if spec.mask == "additive" or n_k < _LONG or near or right.decisive().all():
+            return [right]
+        open_ = inputs.get("mask", np.ones(right.run.final_scores.plain_shape[-2:], dtype=bool))
+        zeros = {**inputs, "mask": np.where(open_, 0.0, -np.inf)}
+        result = _enclosed(replace(canonical(spec), mask="additive"), zeros, precision, None)
+        return [right if result is None else right.widened(np.fmin(right.allowed, result.allowed))]
 
     return Legal([way], lambda: [_unsaid(spec, inputs)])
-
-
-def _without_far_keys(spec: Attention, inputs: Inputs, precision: Precision, right: Traced) -> Traced:
-    """Return the smaller of the allowed error and that under an additive mask of zeros, by which keys far below the
-    others are left out (``worst_case``, step 7): a function without a mask is one that adds zeros.
-    """
-    n_k = max(inputs[n].shape[-2] for n in ("k", "y", "x") if n in inputs)
-    near = "q" in inputs and _length(inputs["q"]) * _length(inputs["k"]) < _FAR
-    if spec.mask == "additive" or n_k < _LONG or near or right.decisive().all():
-        return right
-    spec = replace(canonical(spec), mask="additive")
-    open_ = inputs.get("mask", np.ones(right.run.final_scores.plain_shape[-2:], dtype=bool))
-    inputs = {**inputs, "mask": np.where(open_, 0.0, -np.inf)}
-    result = _enclosed(spec, inputs, precision, None)
-    return right if result is None else right.widened(np.fmin(right.allowed, result.allowed))
 
 
 def _length(a: np.ndarray) -> float:

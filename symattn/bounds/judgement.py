@@ -278,28 +278,22 @@ def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> ExactOutp
 
 def _allowed(reference: Run, exact: Ball, precision: Precision) -> np.ndarray:
     bound = _Bound(reference, precision)
-    total = _before_rounding(bound, precision)
-    f = precision.returned
-    result = upper(total + (size(number(exact)) + total) * g(1, f) + f.eta)
-    unsure = upper(_lost(bound, precision)) > 1
-    over = bound.may_overflow()
-    result[unsure | (over.any(axis=-1) if over.ndim > result.ndim else over)] = np.inf
-    return result
-
-
-def _before_rounding(bound: _Bound, precision: Precision) -> Balls:
-    """Return B, (…, n_q)."""
-    p, four, six = precision, g(4, precision.score), g(6, precision.score)
-    sums = Ball.lift(bound.counts.below + bound.rescalings) * rate(p.accumulate)
+    four, six = g(4, precision.score), g(6, precision.score)
+    sums = Ball.lift(bound.counts.below + bound.rescalings) * rate(precision.accumulate)
     moved = xp.max(xp.where(bound.open, bound.tau + bound.rule.first + sums, 0), axis=-1)
     grown, m, star = bound.rule.grown[..., 0], size(bound.m)[..., 0], bound.star[..., 0]
     spread = bound.log_n + 2 * star + grown
     taken = (four + 2 * bound.eps) * (m + spread)
-    length = xp.max(bound._length(), axis=-1)
-    merging = six * (length + spread) + 2 * bound.eps * (bound.log_n + grown) + bound.eps
+    merging = six * (xp.max(bound._length(), axis=-1) + spread)
+    merging = merging + 2 * bound.eps * (bound.log_n + grown) + bound.eps
     if bound.counts.merges:
         merging = merging / bound.counts.room(six + 2 * bound.eps)
-    return moved + four * (m + 2 * star) + taken + merging * bound.counts.merges + _lost(bound, precision)
+    lost = _lost(bound, precision)
+    total = moved + four * (m + 2 * star) + taken + merging * bound.counts.merges + lost  # B, before rounding
+    f, over = precision.returned, bound.may_overflow()
+    result = upper(total + (size(number(exact)) + total) * g(1, f) + f.eta)
+    result[(upper(lost) > 1) | (over.any(axis=-1) if over.ndim > result.ndim else over)] = np.inf
+    return result
 
 
 def _lost(bound: _Bound, precision: Precision) -> Balls:

@@ -149,17 +149,10 @@ class Process:
         self._errors.seek(0)
         written = self._errors.read(100_000).decode("utf-8", errors="replace")
         self.end()
+        signals = {s.value: s.name for s in signal.Signals}
+        ending = f"exit code {code}" if code >= 0 else f"signal {signals.get(-code, -code)}"
         frames = [(name, int(line)) for name, line in re.findall(r'File "([^"]+)", line (\d+)', written)]
-        return Failure("ended", f"ended the process with {_code(code)}", "", users_frame(frames[::-1]))
-
-
-def _code(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"signal {-code}"
+        return Failure("ended", f"ended the process with {ending}", "", users_frame(frames[::-1]))
 
 
 # -- a function called in a child process ------------------------------------------------------------------------------

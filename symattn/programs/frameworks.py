@@ -10,10 +10,9 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from operator import matmul
-from types import CellType
 from typing import Any, Protocol
 
 import numpy as np
@@ -263,14 +262,11 @@ def _names(function: Function) -> tuple[str, ...]:
 
 def _captured(function: Function) -> list[object]:
     """Return the objects that a function captures from enclosing functions."""
-    return [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_full(cell)]
-
-
-def _is_full(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
+    result = []
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # the cell is empty
+            result.append(cell.cell_contents)
+    return [x for x in result if x is not None]
 
 
 def _module(thing: object) -> str:

@@ -272,7 +272,12 @@ def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple
     """Return an array with the axes of a form: missing axes are broadcast, and axes that the form lacks are dropped."""
     n_q, n_k = tokens
     n_q = n_k if a.input == "keep" and "q" not in a.form else n_q
-    whole = _whole(a.input or "", value, len(front))
+    whole: Tensor = value
+    if a.input in ("keep", "doc", "doc_q", "doc_k", "positions", "positions_q"):
+        whole = whole[..., None, :]
+    if whole.ndim == 3 and front and a.input != "bias":  # a bias has an axis of heads, no axis of batches
+        whole = whole[:, None]
+    whole = whole.reshape((1,) * (4 - whole.ndim) + tuple(whole.shape))  # (b, h, q, k)
     last = n_q if a.input in _OF_QUERIES else n_k
     lasting = (front[0] if front else 1, front[1] if len(front) > 1 else 1, n_q, last)
     sizes = {c: n if c in a.form else m for c, n, m in zip(_LETTERS, lasting, whole.shape, strict=True)}
@@ -280,15 +285,6 @@ def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple
     for axis, letter in reversed(tuple(enumerate(_LETTERS))):
         whole = whole if letter in a.form else np.take(whole, 0, axis=axis)
     return whole.reshape(tuple(1 if c == "1" else sizes[c] for c in a.form))
-
-
-def _whole(name: str, value: Tensor, front: int) -> Tensor:
-    """Return masks as (b, h, q, k), with missing axes of length 1."""
-    if name in ("keep", "doc", "doc_q", "doc_k", "positions", "positions_q"):
-        value = value[..., None, :]
-    if value.ndim == 3 and front and name != "bias":  # a bias has an axis of heads, no axis of batches
-        return value[:, None]
-    return value.reshape((1,) * (4 - value.ndim) + tuple(value.shape))
 
 
 def _counted(keep: Tensor) -> Tensor:

@@ -59,8 +59,12 @@ def load(target: str) -> Loaded:
     if target.endswith((".npz", ".safetensors")):
         raise BadTarget(f"{target} is a trace, not a function; hint: symattn verify {target}, or {FORMS}")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        if target.endswith(".py") and Path(target).is_file():
-            raise BadTarget(f"{target}: name one of its functions, such as {_defined(Path(target))}")
+        path = Path(target)
+        if target.endswith(".py") and path.is_file():  # the file is read, not run
+            text = path.read_text(encoding="utf-8", errors="replace")
+            first = [f"{path}:{name}" for name in re.findall(r"^def ([^\W_]\w*)", text, re.MULTILINE)[:3]]
+            some = " or ".join(first or [f"{path}:function"])
+            raise BadTarget(f"{target}: name one of its functions, such as {some}")
         raise BadTarget(f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}")
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
         raise BadTarget(f"{target}: {place} is neither a module nor a .py file; give {FORMS}")
@@ -94,12 +98,6 @@ def choose_backend() -> None:
     backends = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
     if result in (None, "tensorflow") and backends and not importlib.util.find_spec("tensorflow"):
         os.environ["KERAS_BACKEND"] = backends[0]
-
-
-def _defined(path: Path) -> str:
-    """Return the first functions that a file defines, as targets; the file is read, not run."""
-    names = re.findall(r"^def ([^\W_]\w*)", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-    return " or ".join(f"{path}:{name}" for name in names[:3]) or f"{path}:function"
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -96,31 +96,26 @@ def masks_of(
 
 
 def _padding(n_k: int, mask: Value, lengths: Value, opset: int | None) -> FieldsAndInputs:
-    """Return the padding that hides keys beyond the end of a cache, and keys for which a mask has no column."""
+    """Return the padding that hides keys beyond the end of a cache, and keys for which a mask has no column.
+
+    Opset 23 repeats a single column for all keys, and allows no other number; later ones hide keys without a column.
+    """
     width = n_k if mask is None else mask.shape[-1]
     if lengths is None and same(width, n_k):
         return {}, {}
     if width > n_k:
         raise InputError(f"attn_mask has {width} columns; there are {n_k} keys")
-    if lengths is None and _repeats(width, n_k, opset):
+    if lengths is None and opset == _BROADCAST:
+        if width != 1:
+            raise InputError(f"attn_mask has {width} columns; opset {opset} wants one or {n_k}, a column for each key")
         return {}, {}
-    ends = np.asarray(width) if lengths is None else np.minimum(lengths, width)
-    return {"padding": True}, {"keep": masks.real_keys(ends, n_k)}
-
-
-def _repeats(width: int, n_k: int, opset: int | None) -> bool:
-    """Return whether a mask of fewer columns than keys is repeated for all keys.
-
-    Opset 23 repeats one column, and allows no other number; later ones hide the keys without a column.
-    """
-    if opset == _BROADCAST and width != 1:
-        raise InputError(f"attn_mask has {width} columns; opset {opset} wants one or {n_k}, a column for each key")
-    if opset is None and width == 1:
+    if lengths is None and opset is None and width == 1:
         what = f"attn_mask has one column; there are {n_k} keys"
         raise InputError(
             f"{what}: opset 23 repeats it, later ones hide the other keys; hint: give a column for each key"
         )
-    return opset == _BROADCAST
+    ends = np.asarray(width) if lengths is None else np.minimum(lengths, width)
+    return {"padding": True}, {"keep": masks.real_keys(ends, n_k)}
 
 
 def _of_scores(mask: Value, n_k: int, repeated: bool) -> Value:
@@ -166,23 +161,20 @@ class OnnxNode:
 
 def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> OnnxNode:
     """Read a ``NodeProto`` with the roles ``inputs`` and ``outputs`` in order; a missing input has an empty name."""
-    attributes = {attribute.name: _value(proto.op_type, attribute) for attribute in proto.attribute}
+    attributes = {}
+    for a in proto.attribute:
+        field = _FIELDS.get(a.type)
+        if field is None:
+            raise InputError(f"{proto.op_type}: attribute {a.name!r} has type {a.type}, which is not read")
+        value = getattr(a, field)
+        several = field.endswith("s") and field != "s"
+        attributes[a.name] = value.decode() if isinstance(value, bytes) else list(value) if several else value
     results = []
     for what, names, roles in (("inputs", proto.input, inputs), ("outputs", proto.output, outputs)):
         if len(names) > len(roles):
             raise InputError(f"{proto.op_type} has {len(names)} {what}; known: {', '.join(roles)}")
         results.append({role: name for role, name in zip(roles, names, strict=False) if name})
     return OnnxNode(proto.op_type, attributes, *results)
-
-
-def _value(operator: str, attribute: Any) -> Value:
-    field = _FIELDS.get(attribute.type)
-    if field is None:
-        raise InputError(f"{operator}: attribute {attribute.name!r} has type {attribute.type}, which is not read")
-    value = getattr(attribute, field)
-    return (
-        value.decode() if isinstance(value, bytes) else list(value) if field.endswith("s") and field != "s" else value
-    )
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

@@ -190,7 +190,11 @@ def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path,
 def _import(target: str, folder: Path) -> tuple[str, str]:
     """Return the line that puts the target's folder on the path, if needed, and the line that imports it."""
     place, _, attribute = target.rpartition(":")
-    root, module = _home(place)
+    first, root, module = Path(place.partition(".")[0]), None, place
+    if place.endswith(".py"):
+        root, module = _package(Path(place).resolve())
+    elif first.is_dir() or first.with_suffix(".py").is_file():
+        root = Path.cwd()
     name = attribute.partition(".")[0]
     result = f"from {module} import {name}  # noqa: E402" if root else f"from {module} import {name}"
     if not root:
@@ -198,15 +202,6 @@ def _import(target: str, folder: Path) -> tuple[str, str]:
     relative = os.path.relpath(root, folder.resolve())
     here = "Path(__file__).resolve().parent" + (f" / {Path(relative).as_posix()!r}" if relative != "." else "")
     return f"sys.path.insert(0, str({here}))\n", result
-
-
-def _home(place: str) -> tuple[Path | None, str]:
-    """Return the folder that must be on the path, or None if installed, and the name of the module from there."""
-    if place.endswith(".py"):
-        return _package(Path(place).resolve())
-    first = Path(place.partition(".")[0])
-    here = first.is_dir() or first.with_suffix(".py").is_file()
-    return (Path.cwd() if here else None), place
 
 
 def _test(attribute: str, word: str, one: Repeated) -> str:

@@ -7,7 +7,7 @@ import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -107,7 +107,14 @@ class Target:
 
     def on(self, kind: type[Planes]) -> Callable[[Tensors], Tensor]:
         """Return the function on another kind of array, of the inputs by name, with its first output in their axes."""
-        return partial(_called, self.made(kind), self.convention, kind)
+        function, how = self.made(kind), self.convention
+
+        def called(inputs: Tensors) -> Tensor:
+            places, keywords = placed(how.arguments, {a: argument(a, how, inputs) for a in how.arguments})
+            output = function(*places, **keywords)
+            return on_first(lambda x: from_layout(x, inputs, how.layout) if isinstance(x, kind) else x, output)
+
+        return called
 
     def made(self, kind: type[Planes]) -> Function:
         """Return the function for arrays of another kind, with the same parameters."""
@@ -155,12 +162,6 @@ class Target:
         values = from_layout(values, inputs, self.convention.layout)
         others = tuple(map(_read, output[1:])) if isinstance(output, tuple) else ()
         return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=others)
-
-
-def _called(function: Function, how: Convention, kind: type[Planes], inputs: Tensors) -> Tensor:
-    places, keywords = placed(how.arguments, {a: argument(a, how, inputs) for a in how.arguments})
-    output = function(*places, **keywords)
-    return on_first(lambda x: from_layout(x, inputs, how.layout) if isinstance(x, kind) else x, output)
 
 
 def _shared(

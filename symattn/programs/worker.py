@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -41,18 +41,15 @@ def main() -> None:
     server = _Server(partial(_send, replies, ("call",)))
     while True:
         question, *rest = inbox.get()
-        for result in rest[0] if question == "ahead" else [rest]:
-            _send(replies, _reply(server, "run" if question == "ahead" else question, result))
-
-
-def _reply(server: _Server, question: str, results: Sequence[object]) -> tuple[Any, ...]:
-    """Return the reply to a question, in the form that the parent reads."""
-    try:
-        return "done", getattr(server, question)(*results)
-    except SymattnError as error:
-        return "refused", type(error), str(error)
-    except Exception:
-        return "defect", traceback.format_exc()
+        for arguments in rest[0] if question == "ahead" else [rest]:
+            try:
+                result = getattr(server, "run" if question == "ahead" else question)(*arguments)
+                reply: tuple[Any, ...] = ("done", result)
+            except SymattnError as error:
+                reply = "refused", type(error), str(error)
+            except Exception:
+                reply = "defect", traceback.format_exc()
+            _send(replies, reply)
 
 
 class _Server:

@@ -238,17 +238,14 @@ def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) 
     x = by_part["x"].given.shape
     if len(x) < 2 or not isinstance(x[-1], int):
         raise InputError(f"{graph.name}: the tokens have the shape {x}; (…, n, a number of columns) is expected")
-    d_k, d_v = (_columns(graph, spec, by_part[name]) for name in ("w_q", "w_v"))
-    return MeasuredSizes(x[:-2], x[-2], x[-2], x[-1], d_k, d_v)
-
-
-def _columns(graph: Graph, spec: Attention, slot: GraphSlot) -> int:
-    """Return the number of columns of a head of queries or values."""
-    out = slot.given.shape[0 if slot.transposed else -1]
-    together = sum(spec.heads_of[part[-1]] for part in slot.parts)
-    if not isinstance(out, int) or out % together:
-        raise InputError(f"{graph.name}: {slot.given.label or slot.given.name} has {out} columns for {together} heads")
-    return out // together
+    widths = []  # columns of a head of queries, and of values
+    for slot in (by_part["w_q"], by_part["w_v"]):
+        out, named = slot.given.shape[0 if slot.transposed else -1], slot.given.label or slot.given.name
+        together = sum(spec.heads_of[part[-1]] for part in slot.parts)
+        if not isinstance(out, int) or out % together:
+            raise InputError(f"{graph.name}: {named} has {out} columns for {together} heads")
+        widths.append(out // together)
+    return MeasuredSizes(x[:-2], x[-2], x[-2], x[-1], *widths)
 
 
 def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -> MeasuredSizes:

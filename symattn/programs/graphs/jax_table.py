@@ -234,11 +234,6 @@ def _dot_general(c: Context, a: Value, b: Value, dimension_numbers: Value) -> Va
 
 
 # -- loops and choices, by graphs of their parts -----------------------------------------------------------------------
-def _known(c: Context, graph: Graph, values: Sequence[Value]) -> bool:
-    (result,) = _part(c, graph, values)
-    if not is_plain(result):
-        raise InputError("a loop whose condition is computed from the inputs is not read")
-    return bool(result)
 
 
 def _part(c: Context, graph: Graph, values: Sequence[Value]) -> tuple[Value, ...]:
@@ -250,7 +245,10 @@ def _while(c: Context, *values: Value, cond: Graph, body: Graph, constants: Sequ
     first, last = constants[0], sum(constants)
     tested, fixed, carry = values[:first], values[first:last], values[last:]
     for _ in range(MOST_NODES):
-        if not _known(c, cond, (*tested, *carry)):
+        (holds,) = _part(c, cond, (*tested, *carry))
+        if not is_plain(holds):
+            raise InputError("a loop whose condition is computed from the inputs is not read")
+        if not holds:
             return carry
         carry = _part(c, body, (*fixed, *carry))
     raise InputError(f"a loop of more than {MOST_NODES} turns is not read")

@@ -45,10 +45,6 @@ def _cast(c: Context, x: Value, to: int, **_: object) -> Value:
     return cast(c, x, TYPES[to])
 
 
-def _slice(c: Context, x: Value, starts: Value, ends: Value, axes: Value = None, steps: Value = None) -> Value:
-    return op.parts(c, x, *(None if a is None else np.atleast_1d(a) for a in (starts, ends, steps, axes)))
-
-
 def _split(c: Context, x: Value, split: Value = None, axis: int = 0, num_outputs: int = 0) -> Value:
     if split is None:
         return op.chunk(c, x, num_outputs, axis)
@@ -250,7 +246,9 @@ RULES: Mapping[str, Rule] = {
     "Expand": op.expand,
     "Concat": lambda c, *xs, axis: op.concat(c, xs, axis),
     "Split": _split,
-    "Slice": _slice,
+    "Slice": lambda c, x, starts, ends, axes=None, steps=None: op.parts(
+        c, x, *(None if a is None else np.atleast_1d(a) for a in (starts, ends, steps, axes))
+    ),
     "Gather": op.gather,
     "ReduceSum": _reduce("sum"),
     "ReduceMax": _reduce("max"),

@@ -100,7 +100,8 @@ def _exported(function: Function, examples: list[Tensor], label: str) -> Exporte
 def _decomposed(program: ExportedProgram, name: str) -> ExportedProgram:
     """Return the program with missing and mutating operators decomposed, as far as torch can."""
     called = {node.target for node in program.graph.nodes if node.op == "call_function" and not _is_check(node)}
-    if all(_name(target) in RULES and not _writes(target) for target in called):
+    writes = any(getattr(getattr(target, "_schema", None), "is_mutable", False) for target in called)
+    if not writes and all(_name(target) in RULES for target in called):
         return program  # the usual case: decomposing takes longer than exporting
     try:
         with warnings.catch_warnings():
@@ -125,10 +126,6 @@ def _name(target: object) -> str:
 
 def _is_check(node: Node) -> bool:
     return _name(node.target).rpartition(".")[2] in _LEFT_OUT
-
-
-def _writes(target: object) -> bool:
-    return bool(getattr(getattr(target, "_schema", None), "is_mutable", False))
 
 
 @cache

@@ -75,11 +75,6 @@ def _never_read(c: Context, shape: Value, *_: object, **__: object) -> Value:
     return op.full(c, getattr(shape, "shape", shape), float(2**31 - 1))
 
 
-def _scattered(c: Context, x: Value, part: Value, dim: int = 0, *ends: Value) -> Value:
-    """Return x with every element of a slice of an axis replaced."""
-    return op.replaced(c, x, part, dim, range(int(length(x.shape[dim])))[slice(*ends)])
-
-
 def _split(c: Context, x: Value, size: int, dim: int = 0) -> Value:
     """Split an axis into parts of one length; the last may be shorter."""
     n = int(length(x.shape[dim]))
@@ -171,7 +166,9 @@ RULES: Mapping[str, Rule] = {
     "aten.copy": lambda c, x, source, *_: op.expand(c, source, x.shape),
     **dict.fromkeys(("aten.full_like", "aten.fill"), lambda c, x, *values, **more: _full(c, x.shape, *values, **more)),
     "aten.scalar_tensor": lambda c, value, **_: value,
-    "aten.slice_scatter": _scattered,
+    "aten.slice_scatter": lambda c, x, part, dim=0, *ends: op.replaced(
+        c, x, part, dim, range(int(length(x.shape[dim])))[slice(*ends)]
+    ),
     "aten.repeat": _repeated,
     **dict.fromkeys(("aten.empty", "aten.empty_like"), _never_read),
     "aten.new_empty_strided": lambda c, x, shape, *_, **__: _never_read(c, shape),
