@@ -258,18 +258,12 @@ def _run(step: Step, spec: Attention, given: Sequence[object]) -> Any:
     if enclosure is None or enclosure.plain_shape[-2] < n:
         rows = n if scaled else max(_ROWS, 1 << (n - 1).bit_length())
         enclosure = step.run(Enclosure.lift(np.zeros((rows, width))))
-        _cache(key, enclosure)
+        if enclosure.mid.size <= _MOST_NUMBERS:
+            total = sum(a.mid.size for a in list(_ANGLES.values())) + enclosure.mid.size
+            if len(_ANGLES) >= _MOST_ANGLES or total > _MOST_NUMBERS:
+                _ANGLES.clear()
+            _ANGLES[key] = enclosure
     return enclosure[..., :n, :]
-
-
-def _cache(key: tuple[object, ...], table: Enclosure) -> None:
-    """Cache a table unless it is too large; clear the cache first if it would hold too many tables or numbers."""
-    if table.mid.size > _MOST_NUMBERS:
-        return
-    total = sum(a.mid.size for a in list(_ANGLES.values())) + table.mid.size
-    if len(_ANGLES) >= _MOST_ANGLES or total > _MOST_NUMBERS:
-        _ANGLES.clear()
-    _ANGLES[key] = table
 
 
 def _ancestors(steps: Sequence[Step], wanted: set[str]) -> set[str]:

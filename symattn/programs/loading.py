@@ -77,10 +77,22 @@ def load_module(place: str) -> ModuleType:
     """Return the module of a ``file.py`` or the module ``package.module``. Raises as ``load`` does."""
     choose_backend()
     with _no_bytecode():
-        if place.endswith(".py"):
-            return _from_file(Path(place))
+        if not place.endswith(".py"):
+            _first_on_path(Path.cwd())
+            return _guarded(place, lambda: importlib.import_module(place))
+        path = Path(place)
+        if not path.is_file():
+            files = sorted(p.stem for p in path.parent.glob("*.py"))
+            near = perhaps(path.stem, files).replace("?", ".py?")
+            others = f"; Python files there: {', '.join(f'{name}.py' for name in files[:4])}" if files else ""
+            raise NoSuchFile(f"{path}: there is no such file{near or others}")
+        path = path.resolve()
+        root, name = _package(path)
         _first_on_path(Path.cwd())
-        return _guarded(place, lambda: importlib.import_module(place))
+        _first_on_path(root)
+        if "." in name:  # a file of a package may use relative imports
+            return _guarded(path.name, lambda: importlib.import_module(name))
+        return _guarded(path.name, lambda: _execute(path, name))
 
 
 def choose_backend() -> None:
@@ -98,21 +110,6 @@ def choose_backend() -> None:
     backends = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
     if result in (None, "tensorflow") and backends and not importlib.util.find_spec("tensorflow"):
         os.environ["KERAS_BACKEND"] = backends[0]
-
-
-def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        files = sorted(p.stem for p in path.parent.glob("*.py"))
-        near = perhaps(path.stem, files).replace("?", ".py?")
-        others = f"; Python files there: {', '.join(f'{name}.py' for name in files[:4])}" if files else ""
-        raise NoSuchFile(f"{path}: there is no such file{near or others}")
-    path = path.resolve()
-    root, name = _package(path)
-    _first_on_path(Path.cwd())
-    _first_on_path(root)
-    if "." in name:  # a file of a package may use relative imports
-        return _guarded(path.name, lambda: importlib.import_module(name))
-    return _guarded(path.name, lambda: _execute(path, name))
 
 
 def _package(path: Path) -> tuple[Path, str]:

@@ -209,19 +209,17 @@ class HeldNorm(HeldModule):
 
     def __init__(self, host: Host, request: Request, label: str) -> None:
         shapes = {key: tuple(weight.shape) for key, weight in host.weights().items()}
-        slots = [ModuleSlot(key, (_of_norm(key, shape, label),), shape) for key, shape in shapes.items()]
+        slots = []
+        for key, shape in shapes.items():
+            last = plain(key.rpartition(".")[2])
+            name = "gain" if last in _GAINS else "bias" if last in _SHIFTS else None
+            if name is None or len(shape) != 1:
+                what = "which is not a gain or bias of a norm; give a function of x"
+                raise InputError(f"{label} holds {key} {shape}, {what}")
+            slots.append(ModuleSlot(key, (name,), shape))
         (d,) = slots[0].shape
         super().__init__(host.prepared(request.dtype), slots, {"d": d}, label, "The module")
         self.note += f", {', '.join(shapes)}, and with rows of {d} numbers."
-
-
-def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:
-    """Return the input for which a parameter of a norm stands."""
-    last = plain(key.rpartition(".")[2])
-    result = "gain" if last in _GAINS else "bias" if last in _SHIFTS else None
-    if result is None or len(shape) != 1:
-        raise InputError(f"{label} holds {key} {shape}, which is not a gain or bias of a norm; give a function of x")
-    return result
 
 
 # -- torch's encoder layer, as a function of its tokens and of weights in place of its own -----------------------------

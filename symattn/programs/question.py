@@ -131,22 +131,17 @@ def dequantised(spec: Attention, inputs: Arrays, factors: Tensors) -> Arrays:
     """Return the inputs times their factors. Raises ``InputError`` for factors that do not fit."""
     result = dict(inputs)
     for name, given in factors.items():
+        try:
+            values, *_ = read(given if hasattr(given, "dtype") else np.asarray(given, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise InputError(f"{name} is neither a number nor an array of numbers") from None
+        with np.errstate(over="ignore"):
+            narrow = values.astype(np.float32)
+        if not (np.isfinite(narrow) & (narrow >= 0)).all():
+            raise InputError(f"{name} must hold finite numbers of at least 0")
         whose = NAMES[name]
-        result[whose] = result[whose] * _spread(name, _read(name, given), result[whose].shape, spec)
+        result[whose] = result[whose] * _spread(name, narrow.astype(np.float64), result[whose].shape, spec)
     return result
-
-
-def _read(name: str, given: Tensor) -> np.ndarray:
-    """Return factors rounded to float32."""
-    try:
-        values, *_ = read(given if hasattr(given, "dtype") else np.asarray(given, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is neither a number nor an array of numbers") from None
-    with np.errstate(over="ignore"):
-        narrow = values.astype(np.float32)
-    if not (np.isfinite(narrow) & (narrow >= 0)).all():
-        raise InputError(f"{name} must hold finite numbers of at least 0")
-    return narrow.astype(np.float64)
 
 
 def _spread(name: str, factors: np.ndarray, shape: tuple[int, ...], spec: Attention) -> np.ndarray:

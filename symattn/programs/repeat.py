@@ -14,7 +14,7 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.special import Undefined
 from symattn.bounds.called_target import MADE, Argument, Convention, Inputs, Memory
-from symattn.bounds.case_result import Case, CaseResult, Expected, Part
+from symattn.bounds.case_result import Case, CaseResult, Part
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Grade, Verdict
 from symattn.programs.child import TargetOptions, verify_target
@@ -225,12 +225,20 @@ def _test(attribute: str, word: str, one: Repeated) -> str:
 
 
 def _checked(part: Part, result: str, judged: CaseResult, convention: Convention) -> Iterator[str]:
-    """Yield the lines that check one output."""
-    expected, allowed = _expected(part.expected, judged, convention)
+    """Yield the lines that check one output: against the exact one as decimals, with the axes of the function's."""
+    entries, allowed = part.expected.entries, part.expected.allowed
+    digits = np.empty(entries.shape, dtype=object)
+    limits = np.empty(entries.shape)
+    for at in np.ndindex(entries.shape):
+        x: Any = entries[at]
+        digits[at] = "nan" if isinstance(x, Undefined) else x.mid().str(_DIGITS, radius=False)
+        away = 0.0 if digits[at] == "nan" else float(x.rad()) + abs(float(x.mid())) * 10.0 ** (2 - _DIGITS)
+        limits[at] = np.nextafter(float(allowed[at]) + away, np.inf)
+    like = "q" if "q" in judged.case.inputs else "x"
     wanted = Format(convention.dtype).u
     fine = tuple(name for name in FORMATS if Format(name).u <= wanted)
-    yield f"expected = np.array({_nested(expected)}, dtype=object)"
-    yield f"allowed = np.array({_nested(allowed)})"
+    yield f"expected = np.array({_nested(to_layout(like, digits, convention.layout))}, dtype=object)"
+    yield f"allowed = np.array({_nested(to_layout(like, limits, convention.layout))})"
     yield f"check({result}, expected, allowed, {fine!r})"
 
 
@@ -300,21 +308,6 @@ def _placed(array: str, memory: str, convention: Convention) -> str:
 
 def _copied(name: str, convention: Convention) -> str:
     return f"{name}.clone()" if convention.framework == "torch" else f"np.array({name})"
-
-
-def _expected(right: Expected, judged: CaseResult, convention: Convention) -> tuple[np.ndarray, np.ndarray]:
-    """Return the exact output as decimals and the allowed error, with the axes of the function's output."""
-    entries, allowed = right.entries, right.allowed
-    digits = np.empty(entries.shape, dtype=object)
-    limits = np.empty(entries.shape)
-    for at in np.ndindex(entries.shape):
-        x: Any = entries[at]
-        limit = float(allowed[at])
-        result = "nan" if isinstance(x, Undefined) else x.mid().str(_DIGITS, radius=False)
-        away = 0.0 if result == "nan" else float(x.rad()) + abs(float(x.mid())) * 10.0 ** (2 - _DIGITS)
-        digits[at], limits[at] = result, np.nextafter(limit + away, np.inf)
-    like = "q" if "q" in judged.case.inputs else "x"
-    return to_layout(like, digits, convention.layout), to_layout(like, limits, convention.layout)
 
 
 def _nested(values: object, module: str = "np.") -> str:

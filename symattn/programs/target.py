@@ -160,8 +160,13 @@ class Target:
             return replace(outcome, returned=returned, error=Failure("output", message))
         self._before = first, values
         values = from_layout(values, inputs, self.convention.layout)
-        others = tuple(map(_read, output[1:])) if isinstance(output, tuple) else ()
-        return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=others)
+        others: list[NDArray[np.float64] | None] = []
+        for item in output[1:] if isinstance(output, tuple) else ():
+            try:
+                others.append(frameworks.read(item)[0])
+            except Exception:  # it is no array of numbers
+                others.append(None)
+        return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=tuple(others))
 
 
 def _shared(
@@ -175,14 +180,6 @@ def _shared(
         twins = (b for b in remaining if np.array_equal(inputs[a], inputs[b]) and a.input in _QKV and b.input in _QKV)
         remaining[a] = remaining[twin] if (twin := next(twins, None)) else array
     return remaining
-
-
-def _read(item: Tensor) -> NDArray[np.float64] | None:
-    """Return the values of a further returned item, or None if it is no array of numbers."""
-    try:
-        return frameworks.read(item)[0]
-    except Exception:  # reading a foreign array type may raise anything
-        return None
 
 
 def target(function: Function, request: Request, name: str = "", agreed: Convention | None = None) -> Target:

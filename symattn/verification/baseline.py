@@ -56,17 +56,16 @@ def read(path: Path) -> tuple[Accepted, ...]:
     entries = result.get("accepted", []) if isinstance(result, dict) else None
     if not isinstance(entries, list) or set(result) - {"accepted"}:
         raise InputError(f"{path} holds entries other than [[accepted]]")
-    return tuple(_accepted(entry, f"{path}, entry {number}") for number, entry in enumerate(entries, 1))
-
-
-def _accepted(entry: object, where: str) -> Accepted:
-    if not isinstance(entry, dict):
-        raise InputError(f"{where} is not a table")
-    json_text.check_fields(Accepted, entry, where)
-    result = Accepted(**{name: _text(name, value, where) for name, value in entry.items()})
-    if not result.reason.strip():
-        raise InputError(f"{where}: an accepted fault needs a reason")
-    return result
+    accepted = []
+    for number, entry in enumerate(entries, 1):
+        where = f"{path}, entry {number}"
+        if not isinstance(entry, dict):
+            raise InputError(f"{where} is not a table")
+        json_text.check_fields(Accepted, entry, where)
+        accepted.append(Accepted(**{name: _text(name, value, where) for name, value in entry.items()}))
+        if not accepted[-1].reason.strip():
+            raise InputError(f"{where}: an accepted fault needs a reason")
+    return tuple(accepted)
 
 
 def _text(name: str, value: object, where: str) -> Any:
@@ -101,20 +100,16 @@ def unlisted(report: Report, target: str, accepted: Iterable[Accepted]) -> Repor
 
 
 def added(report: Report, target: str, reason: str, there: str = "") -> str:
-    """Return the text ``there`` of a file, extended by entries that accept the faults of a report."""
+    """Return the text ``there`` of a TOML file, extended by entries that accept the faults of a report."""
     if not reason.strip():
         raise InputError("an accepted fault needs a reason; hint: --reason TEXT")
-    entries = [
-        Accepted(target, fault.step, fault.cause or "", reason, _spec(report), _dtype(report))
-        for fault in report.faults
-    ]  # fmt: skip
-    return "\n".join([there.rstrip() + "\n" if there.strip() else "", *map(_toml, entries)]).lstrip("\n")
-
-
-def _toml(entry: Accepted) -> str:
-    """Return an entry as TOML; its strings are written as JSON, which TOML reads."""
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in asdict(entry).items()]
-    return "\n".join(["[[accepted]]", *(line.replace("\x7f", "\\u007f") for line in lines), ""])
+    lines = [there.rstrip() + "\n" if there.strip() else ""]
+    for fault in report.faults:
+        entry = Accepted(target, fault.step, fault.cause or "", reason, _spec(report), _dtype(report))
+        # strings are written as JSON, which TOML reads
+        written = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in asdict(entry).items())
+        lines += ["[[accepted]]", *(line.replace("\x7f", "\\u007f") for line in written), ""]
+    return "\n".join(lines).lstrip("\n")
 
 
 def _named(entry: Accepted) -> str:

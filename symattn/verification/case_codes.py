@@ -45,7 +45,11 @@ def encode(spec: Specification, inputs: Inputs, dtype: str) -> str:
     if sum(a.size for a in arrays.values()) > 5 * LONGEST:
         return ""
     bits = _hash(spec, arrays, dtype) + "".join(_named(spec, arrays))
-    bits += "".join((_kind(a) if is_definition(spec) else "") + _array(a) for a in arrays.values())
+    for a in arrays.values():
+        if is_definition(spec):  # which need not determine the kind of the entries
+            kind = {"b": "booleans", "i": "whole numbers", "u": "whole numbers"}.get(a.dtype.kind, "numbers")
+            bits += f"{_KINDS.index(kind):02b}"
+        bits += _array(a)
     bits += "1"  # the end of the bits; zeros fill the last letter
     bits += "0" * (-len(bits) % 5)
     word = "".join(_LETTERS[int(bits[i : i + 5], 2)] for i in range(0, len(bits), 5))
@@ -83,13 +87,13 @@ def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
 
 def named(report: Report, spec: Specification, dtype: str) -> Report:
     """Return the report with a word for each fault that has inputs."""
-    return replace(report, faults=tuple(replace(f, case=_word(f, spec, dtype)) for f in report.faults))
-
-
-def _word(fault: Fault, spec: Specification, dtype: str) -> str:
-    if not fault.counterexample or not fault.counterexample.inputs:
-        return ""
-    return encode(spec, inputs_of(fault, spec), dtype) or hashed(spec, dtype, fault.step, fault.cause)
+    faults = []
+    for f in report.faults:
+        word = ""
+        if f.counterexample and f.counterexample.inputs:
+            word = encode(spec, inputs_of(f, spec), dtype) or hashed(spec, dtype, f.step, f.cause)
+        faults.append(replace(f, case=word))
+    return replace(report, faults=tuple(faults))
 
 
 def inputs_of(fault: Fault, spec: Specification) -> dict[str, np.ndarray]:
@@ -133,12 +137,6 @@ def _known(spec: Specification) -> list[str]:
     """Return the inputs that any form of a definition takes; none for attention, whose names are spelled out."""
     result = (i.name for subject in subjects_of(spec) for i in subject.inputs) if is_definition(spec) else ()
     return list(dict.fromkeys(result))
-
-
-def _kind(a: np.ndarray) -> str:
-    """Return the code for the kind of the entries, for definitions that do not determine it."""
-    kind = {"b": "booleans", "i": "whole numbers", "u": "whole numbers"}.get(a.dtype.kind, "numbers")
-    return f"{_KINDS.index(kind):02b}"
 
 
 def _named(spec: Specification, arrays: Inputs) -> Iterator[str]:

@@ -438,17 +438,6 @@ def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
         yield name, (tried[name], least)
 
 
-def _late(session: Session) -> Iterator[str]:
-    """Yield a note on calls that timed out."""
-    if not session.late:
-        return
-    smallest = min(session.late, key=lambda r: r.case.size)
-    sizes = equal_sizes(session.subject.own_sizes(smallest))
-    error, count = smallest.outcome.error, len(session.late)
-    left = "; inputs that are as large were left out" * (count >= _LATE)
-    yield f"Calls without a result to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."
-
-
 def _open(session: Session) -> Iterator[str]:
     """Yield differences that only residues show, and outputs in which no case could have shown a fault."""
     yield from hints.unexplained(session.identity)
@@ -483,7 +472,12 @@ def _notes(session: Session) -> Iterator[str]:
         yield f"For {undecided} inputs a comparison depends on rounding: there no numbers were judged."
     if session.stdout:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
-    yield from _late(session)
+    if session.late:
+        smallest = min(session.late, key=lambda r: r.case.size)
+        sizes = equal_sizes(session.subject.own_sizes(smallest))
+        error, count = smallest.outcome.error, len(session.late)
+        left = "; inputs that are as large were left out" * (count >= _LATE)
+        yield f"Calls without a result to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."
     yield from spent(session.finding, session.explaining, session.budget, session.untried)
 
 

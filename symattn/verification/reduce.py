@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
@@ -170,22 +170,18 @@ def _without(state: Inputs, pairs: Pairs, start: int, end: int) -> Inputs:
 def _plainer(state: Inputs, holds: Fails) -> Inputs:
     """Replace numbers by 0, 1, −1 or small integers: whole arrays first, then entries one by one."""
     for name in state:
-        if state[name].dtype == bool:
+        a = state[name]
+        if a.dtype == bool:
             continue
-        for simpler in _whole(state[name]):
-            if not np.array_equal(simpler, state[name]) and holds(state | {name: simpler}):
+        finite = np.where(np.isfinite(a), a, 0)
+        for whole in (np.zeros_like(a), np.sign(finite), np.trunc(finite), np.rint(finite)):
+            simpler = np.where(np.isfinite(a), whole + 0.0, a)  # no negative zeros
+            if not np.array_equal(simpler, a) and holds(state | {name: simpler}):
                 state = state | {name: simpler}
                 break
         for index in np.ndindex(state[name].shape):
             state = _plainer_entry(state, name, index, holds)
     return state
-
-
-def _whole(a: Array) -> Iterator[Array]:
-    infinite = ~np.isfinite(a)
-    finite = np.where(infinite, 0, a)
-    for simpler in (np.zeros_like(a), np.sign(finite), np.trunc(finite), np.rint(finite)):
-        yield np.where(infinite, a, simpler + 0.0)  # no negative zeros
 
 
 def _plainer_entry(state: Inputs, name: str, index: tuple[int, ...], holds: Fails) -> Inputs:

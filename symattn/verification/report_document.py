@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from symattn.document import model as md
 from symattn.document.codec import record
 from symattn.document.notation import Node, Root, name
-from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Report, StepPower
+from symattn.verification.report import Arithmetic, Counterexample, Fault, Report
 
 _SIZE = re.compile(r"(1/)?(√)?([nd])_(q|k|v|model)\b")
 _ABOUT = {
@@ -79,38 +79,27 @@ def document(report: Report, show_output: bool = False) -> md.Document:
 
 
 def _checks(report: Report) -> md.Table:
-    columns = md.headers("group", "what", ">cases", ">wrong", ">error / allowed", "grade")
-    rows = tuple(
-        ((c.name,), (_ABOUT.get(c.name, ""),), (str(c.cases),), (str(c.faults or ""),), (_ratio(c),), (c.words,))
-        for c in report.checks
-    )
-    return md.Table(columns, rows)
+    rows = []
+    for c in report.checks:
+        worst = "not finite" if c.worst_ratio == float("inf") else f"{c.worst_ratio:.2g}"
+        worst = worst if c.epsilon is None else ""  # residues have none
+        about, faults = _ABOUT.get(c.name, ""), str(c.faults or "")
+        rows.append(((c.name,), (about,), (str(c.cases),), (faults,), (worst,), (c.words,)))
+    return md.Table(md.headers("group", "what", ">cases", ">wrong", ">error / allowed", "grade"), tuple(rows))
 
 
 def _power(report: Report) -> md.Table:
-    columns = md.headers("step", "mistake in it", ">smallest size detected")
-    rows = tuple(((p.step,), typeset(p.mistake), (_from(p),)) for p in report.power)
-    return md.Table(columns, rows)
+    rows = []
+    for p in report.power:
+        share = f"{100 * p.share:.2g} %" if p.share > 1e-6 else "< 0.0001 %"
+        rows.append(((p.step,), typeset(p.mistake), (share if p.seen else "not seen",)))
+    return md.Table(md.headers("step", "mistake in it", ">smallest size detected"), tuple(rows))
 
 
 def _arithmetic(arithmetic: Arithmetic) -> md.Paragraph:
     share, others = f"{100 * arithmetic.share:.2f} %", f"{100 * arithmetic.next:.0f} %"
     words = f"{arithmetic.words} ({share} of {arithmetic.outputs} outputs, bit for bit; next {others})"
     return md.Paragraph((f"Arithmetic: {words}.",))
-
-
-def _from(power: StepPower) -> str:
-    """Return the share in percent; tiny shares only as an upper bound."""
-    if not power.seen:
-        return "not seen"
-    return f"{100 * power.share:.2g} %" if power.share > 1e-6 else "< 0.0001 %"
-
-
-def _ratio(check: Check) -> str:
-    """Return the worst error; residues have none."""
-    if check.epsilon is not None:
-        return ""
-    return "not finite" if check.worst_ratio == float("inf") else f"{check.worst_ratio:.2g}"
 
 
 def _fault(fault: Fault, number: int) -> Iterator[md.Block]:

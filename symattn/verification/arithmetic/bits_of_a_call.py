@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.bounds import called_target, case_result, mistake
+from symattn.bounds import case_result, mistake
 from symattn.bounds.inputs import Array, Sizes
 from symattn.bounds.reference import Change, Values, Variant
 from symattn.verification.arithmetic.ranking import APART, FITS, Pair, Ranking, arithmetic, confirmed, nearest, pair
@@ -149,17 +149,14 @@ def called(
     maker = replace(session.maker, cells=_CELLS) if sizes == LONGER else session.maker
     inputs = maker.make(sizes, spread_out, rng)
     case = case_result.Case(GROUP, "normal numbers", inputs)
-    outcome = _judged(session, case) if taken else session.call(case)
+    judged = session.take(case) if taken else None
+    fine = judged.outcome if judged and judged.finding is None else None
+    outcome = fine if taken else session.call(case)
     if outcome is None or outcome.output is None or outcome.output.size < _LEAST:
         return None
     if outcome.dtype != session.precision.input.name or not np.isfinite(outcome.output).any():
         return None
     return BitSample(session.spec, inputs, outcome.output, session.precision.input)
-
-
-def _judged(session: Session, case: case_result.Case) -> called_target.Outcome | None:
-    judged = session.take(case)
-    return judged.outcome if judged and judged.finding is None else None
 
 
 def _part(variant: Variant, share: float) -> Variant:

@@ -203,7 +203,21 @@ def _in_two_orders(spec: Block, other: Block, late: bool, **keywords: Any) -> An
 
 
 def _of_variant(spec: Block, variant: Variant) -> Compute:
-    return partial(_changed, spec, partial(_attending, spec, variant))
+    """Return the block whose parts of attention are replaced by one, a variant of it."""
+    start = "attention."
+
+    def attending(parts: list[Part]) -> list[Part]:
+        inner = [p for p in parts if p.name.startswith(start)]
+        weights = list(dict.fromkeys(n for p in inner for n in p.of if n.startswith(f"{start}w_")))
+
+        def attention(x: Any, *arguments: Any) -> Any:
+            own = dict(zip((n.removeprefix(start) for n in weights), arguments, strict=True))
+            return variant_values(spec.attention, {"x": x, **own}, variant)["output"]
+
+        whole = replace(inner[-1], of=(*inner[0].of[:1], *weights), run=attention)
+        return [whole if p is inner[-1] else p for p in parts if p not in inner[:-1]]
+
+    return partial(_changed, spec, attending)
 
 
 def _part(name: str) -> str:
@@ -213,20 +227,6 @@ def _part(name: str) -> str:
 def _changed(spec: Block, change: Callable[[list[Part]], list[Part]], **keywords: Any) -> Any:
     """Run the block with changed parts."""
     return run_steps(change(list(spec.pipeline(keywords))), keywords)["output"]
-
-
-def _attending(spec: Block, variant: Variant, parts: list[Part]) -> list[Part]:
-    """Replace the parts of attention by one, a variant of it."""
-    start = "attention."
-    inner = [p for p in parts if p.name.startswith(start)]
-    weights = list(dict.fromkeys(n for p in inner for n in p.of if n.startswith(f"{start}w_")))
-
-    def attention(x: Any, *arguments: Any) -> Any:
-        own = dict(zip((n.removeprefix(start) for n in weights), arguments, strict=True))
-        return variant_values(spec.attention, {"x": x, **own}, variant)["output"]
-
-    whole = replace(inner[-1], of=(*inner[0].of[:1], *weights), run=attention)
-    return [whole if p is inner[-1] else p for p in parts if p not in inner[:-1]]
 
 
 def _normed(names: Sequence[str], how: Any, eps: Any, parts: list[Part]) -> list[Part]:

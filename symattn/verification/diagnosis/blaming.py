@@ -198,17 +198,14 @@ def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]
         if abs(ratio - seen.setdefault(below, ratio)) > _NEAR:
             return "", ""
     off = [x for x, ratio in seen.items() if abs(ratio - exp(-x)) > 4 * _NEAR * max(exp(-x), _NEAR)]
-    if len(seen) < len(_BELOW) or not off or _is_power(seen):
+    slopes = [log(ratio) / -x for x, ratio in seen.items() if ratio > _LEAST]
+    # weights that are e^{c x} come from another scale or base
+    is_power = len(slopes) < 2 or max(slopes) - min(slopes) < _STRAIGHT * abs(slopes[0])
+    if len(seen) < len(_BELOW) or not off or is_power:
         return "", ""
     x = max(off, key=lambda x: abs(seen[x] - exp(-x)))
     words = f"weights are not exponentials of s − max s: at −{x:g} it is {seen[x]:.4g}"
     return "exp", f"{words} times what it is at 0, where e^(−{x:g}) = {exp(-x):.4g}"
-
-
-def _is_power(seen: dict[float, float]) -> bool:
-    """Return whether the function is e^{c x}: then a scale or a base is to blame."""
-    slopes = [log(ratio) / -x for x, ratio in seen.items() if ratio > _LEAST]
-    return len(slopes) < 2 or max(slopes) - min(slopes) < _STRAIGHT * abs(slopes[0])
 
 
 def _ratios(session: Session) -> Iterator[tuple[float, float]]:

@@ -270,9 +270,13 @@ def earlier_used(session: Session) -> Fault | None:
         f"a result of an earlier call is reused: for new lengths, all {len(later)} first calls are right, "
         "and in each of them a later call with other numbers or another number of keys is wrong"
     )
-    return Fault(
-        _blamed(session, later), "a result of an earlier call is reused", message, shown(session.subject, later[0])
-    )
+    # if all scores are 0, positions have no effect, but masks do
+    idle = [{n: np.zeros_like(a) if n in ("q", "w_q") else a for n, a in r.case.inputs.items()} for r in later]
+    if any(session.run_case(Case("earlier calls", "", given)).finding is not None for given in idle):
+        step = "mask" if session.spec.masks_anything else "call"
+    else:
+        step = "position" if session.spec.position is not None else "call"
+    return Fault(step, "a result of an earlier call is reused", message, shown(session.subject, later[0]))
 
 
 def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
@@ -289,12 +293,3 @@ def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
             for n_k in order
         )
         yield next(called), list(called)
-
-
-def _blamed(session: Session, later: list[CaseResult]) -> str:
-    """Return the step to blame: if all scores are 0, positions have no effect, but masks do."""
-    idle = [{n: np.zeros_like(a) if n in ("q", "w_q") else a for n, a in r.case.inputs.items()} for r in later]
-    wrong = any(session.run_case(Case("earlier calls", "", given)).finding is not None for given in idle)
-    if wrong:
-        return "mask" if session.spec.masks_anything else "call"
-    return "position" if session.spec.position is not None else "call"

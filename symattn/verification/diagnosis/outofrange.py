@@ -140,8 +140,15 @@ def _agrees(judged: CaseResult, row: _Row) -> bool:
         lost, kept = row.lost.any(), row.kept.all()
         return bool(((ratios > 1).any() or not lost) and ((ratios <= 1).all() or not kept))
     wrong = np.asarray((ratios > 1).any(axis=-1))
-    if row.off is not None and bool((wrong & ~_vanished(judged, row.off)).any()):
-        return False
+    if row.off is not None:
+        got = judged.outcome.output
+        assert got is not None
+        with np.errstate(invalid="ignore"):
+            near = np.abs(got - traced(judged).near) <= traced(judged).allowed + row.off[..., None]
+        # rows with nothing but NaN, infinities, zeros, and numbers at most ``off`` beyond the bound
+        vanished = (~np.isfinite(got) | (got == 0) | near).all(axis=-1)
+        if bool((wrong & ~vanished).any()):
+            return False
     return bool(wrong[row.lost].all() and not wrong[row.kept].any())
 
 
@@ -158,15 +165,6 @@ def _agrees_in_range(judged: CaseResult, row: _Row) -> bool:
     if traced(judged).run.output_step is not None:
         return bool((bad.any() or not row.above.any()) and (not bad.any() or not row.kept.all()))
     return bool(bad[row.above].all() and not bad[row.kept].any())
-
-
-def _vanished(judged: CaseResult, off: np.ndarray) -> np.ndarray:
-    """Return the rows with nothing but NaN, infinities, zeros, and numbers at most ``off`` beyond the bound."""
-    got = judged.outcome.output
-    assert got is not None
-    with np.errstate(invalid="ignore"):
-        near = np.abs(got - traced(judged).near) <= traced(judged).allowed + off[..., None]
-    return np.asarray((~np.isfinite(got) | (got == 0) | near).all(axis=-1))
 
 
 def _subtracting(f: Format, reference: Reference) -> Rows:

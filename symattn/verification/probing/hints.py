@@ -57,14 +57,6 @@ def check(found: IdentityResult | None) -> Iterator[report.Check]:
         yield report.Check(GROUP, found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
 
 
-def _briefly(identity_result: IdentityResult) -> str:
-    """Describe ε, the class of inputs, and the sizes."""
-    of_inputs, _, sizes = identity_result.evidence.where.partition(", at ")
-    tried = ", ".join(f"{n_q} × {n_k} ({d_k})" for n_q, n_k, d_k in _SIZES.findall(sizes))
-    at = f"n_q × n_k (d_k) {tried}" if tried else f"at {sizes}"
-    return f"{Evidence(identity_result.evidence.grade, '', identity_result.epsilon)} {of_inputs}; {at}"
-
-
 def _where(difference: Difference) -> str:
     return f"{difference.message}, at {difference.sizes}"
 
@@ -99,7 +91,11 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
         yield from (f"On residues: {note}." for note in (*found.notes, found.reason) if OUTSIDE in note)
     elif found.agrees:
         without = "" if found.evidence.grade is Grade.TESTED else ", with no bound on the probability of a mistake"
-        yield f"On residues it computes what the specification says ({_briefly(found)}){without}."
+        of_inputs, _, sizes = found.evidence.where.partition(", at ")
+        tried = ", ".join(f"{n_q} × {n_k} ({d_k})" for n_q, n_k, d_k in _SIZES.findall(sizes))
+        at = f"n_q × n_k (d_k) {tried}" if tried else f"at {sizes}"
+        shown = f"{Evidence(found.evidence.grade, '', found.epsilon)} {of_inputs}; {at}"
+        yield f"On residues it computes what the specification says ({shown}){without}."
         yield from (f"On residues: {note}." for note in sorted(found.notes, key=lambda x: OUTSIDE not in x)[:2])
     elif found.difference is None:
         yield f"The code was not run on residues: {found.reason}."

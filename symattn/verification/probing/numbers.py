@@ -128,14 +128,12 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
     q[:, 0], q[:, 1] = np.resize((-16.0, -1.625, 1.625, 16.0), n), 1
     result = maker.from_heads(q, k, v)
     for hidden in ("last", "first") if result and {"mask", "keep"} & {*result} else ("",):
-        masked = _with_mask(maker, result, _seen(maker, result, hidden)) if result and hidden else result
+        masked = result
+        if result and hidden:  # a mask may hide all but the first few keys, or all but the last few
+            j = np.arange(result["mask" if "mask" in result else "keep"].shape[-1])
+            seen = j < 4 if hidden == "last" or _counted(maker) else j >= len(j) - 4
+            masked = _with_mask(maker, result, seen)
         yield f"scores near ±100 and ±1000, n_k = {n}" + (hidden and f", the {hidden} keys hidden"), masked
-
-
-def _seen(maker: Maker, results: dict[str, Array], hidden: str) -> Array:
-    """Return which keys may be seen: the first few, or the last few if a mask may hide the first."""
-    j = np.arange(results["mask" if "mask" in results else "keep"].shape[-1])
-    return j < 4 if hidden == "last" or _counted(maker) else j >= len(j) - 4
 
 
 def _counted(maker: Maker) -> bool:

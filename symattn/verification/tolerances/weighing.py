@@ -149,16 +149,15 @@ def legal(spec: Attention, inputs: Mapping[str, Array], precision: Precision) ->
     """Return the definition run in the arithmetic: eager in the input's type, fused in wide sums with one rounding."""
     between = precision.input.name if precision.contract == "eager" else precision.accumulate.name
     target = kind(between)
-    lifted = {n: _lifted(target, n, a) for n, a in inputs.items()}
+    lifted: dict[str, Any] = {}
+    for n, a in inputs.items():
+        if a.dtype.kind in "biu":
+            lifted[n] = a
+        elif n == "mask":
+            lifted[n] = target.literal(a) if hasattr(target, "literal") else a.astype(target.dtype)
+        else:
+            lifted[n] = target.lift(a)
     with np.errstate(all="ignore"):
         got = spec(**lifted)
     wide = np.asarray(got.numpy() if hasattr(got, "numpy") else got, dtype=np.float64)
     return np.asarray(precision.input.rounded(wide))
-
-
-def _lifted(target: Any, name: str, a: Array) -> Any:
-    if a.dtype.kind in "biu":
-        return a
-    if name == "mask":
-        return target.literal(a) if hasattr(target, "literal") else a.astype(target.dtype)
-    return target.lift(a)
