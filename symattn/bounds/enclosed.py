@@ -81,16 +81,13 @@ class EnclosureBound(plain_bound.ByHead):
         self.shift = _by_head(errors.shift * unit.high, (*every[:-1], 1))
         parts = (t.mid, t.rad, run.allowed, errors.tau * unit.high, errors.largest, errors.products)
         self.t, self.off, self.open, self.tau, self.sizes, self.products = (_by_head(a, every) for a in parts)
-        self.logits = self._logits(run.values.get("sink"))
-
-    def _logits(self, sink: Any) -> Floats | None:
-        """Return the sink of each head, (heads, 1, 1)."""
-        if self.spec.sink is None:
-            return None
-        given = sink.mid if isinstance(sink, Enclosure) else sink
-        z = np.zeros(1) if self.spec.sink == "zero" else np.atleast_1d(given)
-        own = np.resize(z if self.spec.heads > 1 else z[:1], (len(self.t), 1, 1))
-        return own * (log(2) if self.spec.base == 2 else 1.0)
+        self.logits: Floats | None = None  # the sink of each head, (heads, 1, 1)
+        if self.spec.sink is not None:
+            given: Any = run.values.get("sink")
+            given = given.mid if isinstance(given, Enclosure) else given
+            z = np.zeros(1) if self.spec.sink == "zero" else np.atleast_1d(given)
+            own = np.resize(z if self.spec.heads > 1 else z[:1], (len(self.t), 1, 1))
+            self.logits = own * (log(2) if self.spec.base == 2 else 1.0)
 
     def _whole(self, parts: list[Floats]) -> None:
         """Compute the bound block by block, from v̂_j, and ρ_j and |v|_j if values are not inputs."""

@@ -144,17 +144,15 @@ class HeldAttention(Wrapper):
 
     def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
         weights = {n: keywords.pop(n) for n in self._names}
-        state = {s.name: self._filled(s, weights) for s in self._slots}
+        state = {}  # arrays of the module's own shapes with these weights
+        for s in self._slots:
+            axis = -1 if s.names[0].endswith("_o") else 0
+            parts = [self._wide(weights[n], axis) if n[0] == "w" or axis else weights[n] for n in s.names]
+            heads = self._spec.heads if len(parts) == 3 and self.reading.by_head else 1
+            state[s.name] = s.filled(self._xp, parts, self.reading.order, heads)
         d = x.shape[-1]
         output = self._host.run(state, dict.fromkeys(self._tokens, self._wide(x, -1)), keywords)
         return on_first(lambda first: first[..., :d] if "w_o" in weights else first, output)
-
-    def _filled(self, slot: ModuleSlot, weights: Tensors) -> Tensor:
-        """Return an array of the module's own shape with these weights."""
-        axis = -1 if slot.names[0].endswith("_o") else 0
-        parts = [self._wide(weights[n], axis) if n[0] == "w" or axis else weights[n] for n in slot.names]
-        by_head = len(parts) == 3 and self.reading.by_head
-        return slot.filled(self._xp, parts, self.reading.order, self._spec.heads if by_head else 1)
 
     def _wide(self, a: Tensor, axis: int) -> Tensor:
         """Pad an axis of d_model with zeros if the module has more columns than its heads fill."""

@@ -221,14 +221,23 @@ class OnnxAttention:
         return {name: result[role] for role, name in self.node.outputs.items()}
 
 
-def attention_of(proto: object, arrays: Mapping[str, Value]) -> OnnxAttention:
+def attention_of(proto: Any, arrays: Mapping[str, Value]) -> OnnxAttention:
     """Return the attention of a ``NodeProto`` for inputs of any kind of array, by the graph's names.
 
     A node alone does not determine it: whether a mask is boolean, whether heads are packed into the last axis, and
     where the diagonal of a causal mask lies depend on the inputs. Raises ``InputError`` for another operator, an
     unknown attribute, inputs that contradict each other, and modifiers of FlexAttention, which are graphs.
     """
-    node = _read(proto)
+    name = (proto.domain if proto.domain != "ai.onnx" else "", proto.op_type)
+    if name == ("", "Attention"):
+        node = read(proto, INPUTS, OUTPUTS)
+    elif name == ("ai.onnx.preview", "FlexAttention"):
+        node = read(proto, INPUTS[:3], OUTPUTS[:1])
+        if modifier := next((x for x in ("score_mod", "prob_mod") if x in node.attributes), None):
+            hint = "hint: read what it computes"
+            raise InputError(f"FlexAttention: {modifier} is a graph, and no field of Attention; {hint}")
+    else:
+        raise InputError(f"{'.'.join(filter(None, name))} is not read; known: Attention, ai.onnx.preview.FlexAttention")
     missing = [name for name in node.inputs.values() if name not in arrays]
     if missing:
         raise InputError(f"{node.operator}: no array is given for the input {missing[0]!r}")
@@ -262,21 +271,6 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = Non
     fields |= {"heads": heads, "kv_heads": None if kv_heads == heads else kv_heads}
     spec = Attention(**{name: value for name, value in fields.items() if value is not None})
     return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, arrays["Q"].ndim == 3)
-
-
-def _read(proto: Any) -> OnnxNode:
-    name = (proto.domain if proto.domain != "ai.onnx" else "", proto.op_type)
-    if name == ("", "Attention"):
-        return read(proto, INPUTS, OUTPUTS)
-    if name != ("ai.onnx.preview", "FlexAttention"):
-        raise InputError(f"{'.'.join(filter(None, name))} is not read; known: Attention, ai.onnx.preview.FlexAttention")
-    node = read(proto, INPUTS[:3], OUTPUTS[:1])
-    for graph in ("score_mod", "prob_mod"):
-        if graph in node.attributes:
-            raise InputError(
-                f"FlexAttention: {graph} is a graph, and no field of Attention; hint: read what it computes"
-            )
-    return node
 
 
 def _heads(node: OnnxNode, x: Array, role: str) -> Array:

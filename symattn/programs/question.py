@@ -112,19 +112,17 @@ def arithmetic(given: str | Precision | None, contract: Contract | None, inputs:
         given = Precision.of(given or dtype_name(inputs["q"]), contract or "fused", output=dtype_name(out))
         if given.input.name in FP8 and given.contract == "fused":
             given = Precision.of(given, accumulate=SUMS)
-    times = _number(inputs[P_SCALE], float(given.stored.largest)) if P_SCALE in inputs else given.times
+    times = given.times
+    if P_SCALE in inputs:
+        most = float(given.stored.largest)
+        try:
+            times = float(inputs[P_SCALE])
+        except (TypeError, ValueError):
+            times = float("nan")
+        if not 1 <= times <= most:
+            shown = " ".join(repr(inputs[P_SCALE]).split())
+            raise InputError(f"{P_SCALE} must be from 1 to {most:g}, the largest number that is stored, got {shown}")
     return replace(given, normalised=False, lse=False, times=times)
-
-
-def _number(given: Tensor, most: float) -> float:
-    try:
-        result = float(given)
-    except (TypeError, ValueError):
-        result = float("nan")
-    if not 1 <= result <= most:
-        shown = " ".join(repr(given).split())
-        raise InputError(f"{P_SCALE} must be from 1 to {most:g}, the largest number that is stored, got {shown}")
-    return result
 
 
 def dequantised(spec: Attention, inputs: Arrays, factors: Tensors) -> Arrays:

@@ -233,18 +233,17 @@ class _JudgedTrace:
         tally = self.tallies[name]
         tally.seen, tally.worst, tally.wrong = tally.seen + 1, max(tally.worst, share), tally.wrong + bool(words)
         if words and (tally.first is None or (share > 1 and not tally.first.certified)):
-            tally.first = replace(self._fault(name, words, piece), certified=share > 1)
-
-    def _fault(self, name: str, words: str, piece: TracePiece) -> Fault:
-        """Return the fault of a piece."""
-        said = ". ".join(words.splitlines())
-        said += f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
-        result = _cause(piece, self.precision, name) if name != "scores" else None
-        if result is None:
-            outcome = "; no single known mistake explains it" if name != "scores" else ""
-            return Fault(_STEP[name], None, f"{said}{outcome}")
-        mistake, left = result
-        return Fault(mistake.step, mistake.cause, f"{mistake.cause}: that explains {1 - left:.1%} of it. {said}")
+            said = ". ".join(words.splitlines())
+            said += f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
+            result = _cause(piece, self.precision, name) if name != "scores" else None
+            if result is None:
+                outcome = "; no single known mistake explains it" if name != "scores" else ""
+                fault = Fault(_STEP[name], None, f"{said}{outcome}")
+            else:
+                mistake, left = result
+                words = f"{mistake.cause}: that explains {1 - left:.1%} of it. {said}"
+                fault = Fault(mistake.step, mistake.cause, words)
+            tally.first = replace(fault, certified=share > 1)
 
     def faults(self) -> Iterable[Fault]:
         """Yield the first fault of each array, with the number of wrong heads."""

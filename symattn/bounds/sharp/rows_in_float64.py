@@ -220,21 +220,18 @@ class QueryBlock:
     def noise(self, how: Stores) -> tuple[Floats, Floats]:
         """Return σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""
         if how not in self.noises:
-            self.noises[how] = self._noise(how)
+            xp, (n, d), squares = self.xp, self.values.shape, self.squares(how)
+            result, lengths = xp.zeros((len(squares), 2 * d + 1)), xp.zeros(d)
+            for keys in _parts(n):
+                v = narrow(self.values[keys])
+                result += squares[:, keys] @ xp.concat([v * v, v, xp.ones_like(v[:, :1])], axis=1)
+                lengths += xp.sum(wide(self.values[keys]) ** 2, axis=0)
+            apart = result[:, :d] - 2 * self.o * result[:, d : 2 * d] + self.o**2 * result[:, 2 * d :]
+            eta, sums = self.least(how)
+            tiny = eta * lengths + sums * self.largest**2
+            whole = xp.maximum(result[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
+            self.noises[how] = xp.sqrt(whole), xp.sqrt(result[:, 2 * d :])
         return self.noises[how]
-
-    def _noise(self, how: Stores) -> tuple[Floats, Floats]:
-        xp, (n, d), squares = self.xp, self.values.shape, self.squares(how)
-        result, lengths = xp.zeros((len(squares), 2 * d + 1)), xp.zeros(d)
-        for keys in _parts(n):
-            v = narrow(self.values[keys])
-            result += squares[:, keys] @ xp.concat([v * v, v, xp.ones_like(v[:, :1])], axis=1)
-            lengths += xp.sum(wide(self.values[keys]) ** 2, axis=0)
-        apart = result[:, :d] - 2 * self.o * result[:, d : 2 * d] + self.o**2 * result[:, 2 * d :]
-        eta, sums = self.least(how)
-        tiny = eta * lengths + sums * self.largest**2
-        whole = xp.maximum(result[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
-        return xp.sqrt(whole), xp.sqrt(result[:, 2 * d :])
 
     def rest(self, how: Stores) -> Floats:
         """Return the square of the rounding error of a sink, (r, 1)."""

@@ -220,7 +220,10 @@ class _Search:
     def _why(self, aim: Aim) -> str:
         trial = self.session.trial
         if trial is None:
-            return self._bound_alone(aim)
+            bound = 2 * self._least(aim) * aim.share
+            shows = f"from {in_percent(bound)} on it shows" if bound < 1 else "nothing near it shows"
+            name = self.session.precision.name
+            return f"the worst-case bound in {name} allows more: {shows}; hint: choose a finer --dtype"
         if trial.ranking.best.share >= _NEAR:
             return _swallowed([t for _, t in self._trials(aim)][-1].sample, trial.ranking.best.contract, aim)
         if not self.grown:
@@ -234,13 +237,6 @@ class _Search:
         result = f"from {in_percent(least)} on it shows" if least else "nothing near it shows"
         more = "" if last.tokens >= MOST else "; hint: give a Domain of more tokens"
         return f"weighted means over {last.words} allow more: {result} there{more}"
-
-    def _bound_alone(self, aim: Aim) -> str:
-        least = 2 * self._least(aim) * aim.share
-        shows = f"from {in_percent(least)} on it shows" if least < 1 else "nothing near it shows"
-        return (
-            f"the worst-case bound in {self.session.precision.name} allows more: {shows}; hint: choose a finer --dtype"
-        )
 
 
 def larger(aim: Aim) -> Iterator[float]:

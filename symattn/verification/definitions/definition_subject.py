@@ -156,22 +156,18 @@ class Definition(Subject):
 
     def sizes_of(self, inputs: Inputs) -> dict[str, int]:
         """Return the sizes by letter, from the arrays; leading axes that an array lacks are left out."""
-        result = self._fixed()
-        axes = [pair for name, a in inputs.items() for pair in self._lengths(name, np.shape(a))]
+        # letters that are the same in every case, such as the number of heads in h*d_k
+        fixed = {x: {sizes.get(x) for sizes in self.shapes} for x in sorted(self.kept)}
+        result = {x: n for x, of in fixed.items() if len(of) == 1 and (n := next(iter(of))) is not None}
+        axes: list[tuple[list[str], int]] = []
+        for name, a in inputs.items():
+            letters = next(i.shape for i in self.inputs if i.name == name).split()
+            axes += [(x.split("*"), n) for x, n in zip(reversed(letters), reversed(np.shape(a)), strict=False)]
         for factors, length in sorted(axes, key=lambda pair: len(pair[0])):
             unknown = [f for f in factors if not f.isdecimal() and f not in result]
             if len(unknown) == 1:
                 result[unknown[0]] = length // max(prod(known(f, result) for f in factors if f != unknown[0]), 1)
         return result
-
-    def _fixed(self) -> dict[str, int]:
-        """Return the sizes of letters that are the same in every case, such as the number of heads in h*d_k."""
-        result = {x: {sizes.get(x) for sizes in self.shapes} for x in sorted(self.kept)}
-        return {x: n for x, of in result.items() if len(of) == 1 and (n := next(iter(of))) is not None}
-
-    def _lengths(self, name: str, shape: tuple[int, ...]) -> list[tuple[list[str], int]]:
-        axes = next(i.shape for i in self.inputs if i.name == name).split()
-        return [(a.split("*"), n) for a, n in zip(reversed(axes), reversed(shape), strict=False)]
 
     def meaning(self, letter: str) -> tuple[str, int]:
         """Return the domain's name for a letter, and the factor by which that size is larger."""

@@ -84,10 +84,15 @@ def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
 
 def _mixed(x: Array, cos: Array, sin: Array, laid: str, exchanged: str, sign: int = -1) -> Array:
     """Return x ⊙ c + x' ⊙ s: c and s laid out for one kind of pairs, the columns of x' exchanged in another."""
-    xp, r = namespace_of(x), 2 * int(cos.shape[-1])
+    xp, f = namespace_of(x), int(cos.shape[-1])
     c, s = (_laid(t, laid) for t in (cos, sin))
-    y, rest = x[..., :r], x[..., r:]
-    rotated = y * c + _exchanged(y, exchanged, sign) * s
+    y, rest = x[..., : 2 * f], x[..., 2 * f :]
+    if exchanged == "half":
+        turned = xp.concat([sign * y[..., f:], y[..., :f]], axis=-1)
+    else:
+        apart = xp.reshape(y, (*y.shape[:-1], f, 2))
+        turned = xp.reshape(xp.stack([sign * apart[..., 1], apart[..., 0]], axis=-1), y.shape)
+    rotated = y * c + turned * s
     return xp.concat([rotated, rest], axis=-1) if rest.shape[-1] else rotated
 
 
@@ -96,14 +101,6 @@ def _laid(table: Any, layout: str) -> Array:
     if layout == "half":
         return xp.concat([table, table], axis=-1)
     return xp.reshape(xp.stack([table, table], axis=-1), (*table.shape[:-1], 2 * int(table.shape[-1])))
-
-
-def _exchanged(y: Array, layout: str, sign: int) -> Array:
-    xp, f = namespace_of(y), int(y.shape[-1]) // 2
-    if layout == "half":
-        return xp.concat([sign * y[..., f:], y[..., :f]], axis=-1)
-    apart = xp.reshape(y, (*y.shape[:-1], f, 2))
-    return xp.reshape(xp.stack([sign * apart[..., 1], apart[..., 0]], axis=-1), y.shape)
 
 
 def _last(x: Any, cos: Any, sin: Any, layout: str) -> Any:

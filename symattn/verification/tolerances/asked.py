@@ -245,16 +245,15 @@ def _checked(
     for name in results:
         if name not in wanted:
             raise InputError(f"{where}: {name} is not an input of this attention; it takes {', '.join(wanted)}")
-    return {name: _numbers(name, results[name], f"{where}: {name}", precision) for name in wanted}
-
-
-def _numbers(name: str, a: np.ndarray, place: str, precision: Precision) -> np.ndarray:
-    """Return numbers as float64; whole numbers stay if they are positions or labels."""
-    if a.dtype.kind == "b" or (a.dtype.kind in "iu" and ARRAYS[name].holds != "numbers"):
-        return a
-    wide = a.astype(np.float64)
-    if np.isnan(wide).any() or np.isposinf(wide).any():
-        raise InputError(f"{place} must hold finite numbers (a mask also −inf), but holds NaN or infinity")
-    if not np.array_equal(precision.input.rounded(wide), wide):
-        raise InputError(f"{place} holds numbers that {precision.input.name} cannot hold; hint: round them, or --dtype")
-    return wide
+    numbers = {name: results[name] for name in wanted}
+    for name, a in numbers.items():
+        if a.dtype.kind == "b" or (a.dtype.kind in "iu" and ARRAYS[name].holds != "numbers"):
+            continue  # positions and labels stay whole numbers
+        numbers[name] = wide = a.astype(np.float64)
+        if np.isnan(wide).any() or np.isposinf(wide).any():
+            what = "must hold finite numbers (a mask also −inf), but holds NaN or infinity"
+            raise InputError(f"{where}: {name} {what}")
+        if not np.array_equal(precision.input.rounded(wide), wide):
+            what = f"holds numbers that {precision.input.name} cannot hold; hint: round them, or --dtype"
+            raise InputError(f"{where}: {name} {what}")
+    return numbers
