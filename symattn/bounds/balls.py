@@ -364,18 +364,14 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
         return moved, False
     sizes = {n: size(number(run.values[n])) for n in step.of}
     sizes |= {n: size(number(run.values[n])) for n in ("x", *"qkv") if n in run.values}  # what a variant may add
+    # 0 of all that the step adds: what is added moves nothing
+    passed = _output(run, {n: a if n == "w_o" else a * 0 for n, a in sizes.items()} | {"attended": moved})
     if "w_o" not in sizes:
-        return _output(run, {**_nothing_added(sizes), "attended": moved}), False
-    passed = _output(run, {**_nothing_added(sizes), "attended": moved})
+        return passed, False
     rounded = _output(run, {**sizes, "attended": sizes["attended"] + moved})
     f, terms = precision.roughest, extents(sizes["w_o"])[-2] + 2
     lost = f.eta * terms if run.kind is Ball else np.nextafter(float(f.eta * terms), np.inf)
     return passed + rounded * g(terms, f, run.kind) + lost, upper(rounded) * 1.01 > limit(precision)
-
-
-def _nothing_added(sizes: Values) -> Values:
-    """Sizes of the arrays of the output step, 0 of all that it adds: what is added moves nothing."""
-    return {n: a if n in ("attended", "w_o") else a * 0 for n, a in sizes.items()}
 
 
 def _output(run: Run, values: Values) -> Balls:

@@ -62,16 +62,6 @@ def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
     return {n: result[n] for n in ("n_q", "n_k", "d_k", "d_v", "d_model", "h") if n in result}
 
 
-def _wider(a: Array, width: int) -> Array:
-    """Append columns of zeros, up to this width."""
-    return np.pad(a.astype(float), ((0, 0), (0, width - a.shape[-1])))
-
-
-def _longer(a: Array, rows: int) -> Array:
-    """Repeat the rows cyclically, up to this number of them."""
-    return a[np.arange(rows) % len(a)]
-
-
 def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
     """Return the length that each letter stands for in shapes of inputs."""
     rotated = _rotated(spec)
@@ -301,13 +291,15 @@ class Maker:
             return None
         if np.array_equal(v, np.eye(len(v))):
             v = np.eye(min(n_k, self.domain.widths.near(n_k)))
-        q, k, v = _longer(q, n_q), _longer(k, n_k), _longer(v, n_k)
+        q, k, v = (a[np.arange(n) % len(a)] for a, n in ((q, n_q), (k, n_k), (v, n_k)))  # longer: rows cyclically again
         d_k, d_v = self._width(q.shape[-1]), self.domain.widths.near(v.shape[-1])
         if self._same_width:
             d_k = d_v = self._width(max(d_k, d_v))
         if d_k < q.shape[-1] or d_v < v.shape[-1]:
             return None
-        return _wider(q, d_k), _wider(k, d_k), _wider(v, d_v)
+        zeros = (d_k - q.shape[-1], d_k - k.shape[-1], d_v - v.shape[-1])
+        q, k, v = (np.pad(a.astype(float), ((0, 0), (0, n))) for a, n in zip((q, k, v), zeros, strict=True))
+        return q, k, v
 
     def _as_heads(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
         """Repeat the inputs for each head, if there is an axis of heads."""

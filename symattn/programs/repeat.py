@@ -172,7 +172,7 @@ def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path,
     torch = first.convention.framework == "torch"
     path, result = _import(target, folder)
     libraries = {"torch": "import torch\n", "jax": "import jax.numpy as jnp\n"}.get(first.convention.framework, "")
-    libraries = libraries or ("import ml_dtypes\n" if _strange(first.convention.dtype) else "")
+    libraries = libraries or ("" if hasattr(np, first.convention.dtype) else "import ml_dtypes\n")
     head = _HEAD.format(
         title=f"Faults of {target}, found by symattn.",
         precision=first.report.precision,
@@ -290,7 +290,7 @@ def _array(values: np.ndarray, convention: Convention) -> str:
         return f"jnp.asarray({_nested(values)}, dtype={'None' if whole else f'jnp.{convention.dtype}'})"
     if whole:
         return f"np.array({_nested(values)}, dtype={'bool' if whole == 'bool' else 'np.int64'})"
-    if _strange(convention.dtype):
+    if not hasattr(np, convention.dtype):
         return f"np.array({_nested(values)}).astype(ml_dtypes.{convention.dtype})"
     return f"np.array({_nested(values)}, dtype=np.{convention.dtype})"
 
@@ -320,10 +320,6 @@ def _nested(values: object, module: str = "np.") -> str:
     rows = [_nested(row, module) for row in values]
     one = f"[{', '.join(rows)}]"
     return one if len(one) < 90 or values.ndim == 1 else "[\n" + indent(",\n".join(rows), "    ") + ",\n]"
-
-
-def _strange(dtype: str) -> bool:
-    return not hasattr(np, dtype)
 
 
 def tests_of(target: str, spec: Specification, report: Report, path: Path, **keywords: object) -> tuple[str, int]:

@@ -193,7 +193,7 @@ def of_mean(spec: Attention, inputs: Mapping[str, object], how: Stores, weights:
     xp: Any = namespace_of(weights)
     for head in every:
         for b in blocks(spec, head, np.arange(len(head.q))):
-            alone = _alone(b.given["q"])
+            alone = _firsts(_groups(b.given["q"]))
             if _coincide([_below(b, alone)]) or _coincide([_before(b, alone)]):
                 return float("inf")
             square, more = MeanLimits(b, how, lam).of(weights[head.index][b.rows])
@@ -234,7 +234,7 @@ class _Scan:
     def _look(self, i: int) -> None:
         """Store the figures of a head, unless its scores coincide."""
         queries, below, before, result = self.taken[i][1].q, list[Floats](), list[Floats](), list[MeanLimits]()
-        alone = _alone(queries)
+        alone = _firsts(_groups(queries))
         weights, outputs = list[Floats](), list[Floats]()
         for b in self._blocks(i):
             below.append(_below(b, alone[b.rows]))
@@ -420,11 +420,6 @@ def _groups(queries: Floats) -> Any:
     xp: Any = namespace_of(queries)
     _, number = xp.unique(queries, axis=0, return_inverse=True)
     return number.reshape(-1)
-
-
-def _alone(queries: Floats) -> Any:
-    """Return which queries are the first among equal ones, (r,)."""
-    return _firsts(_groups(queries))
 
 
 def _firsts(number: Any) -> Any:

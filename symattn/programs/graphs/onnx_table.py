@@ -139,7 +139,8 @@ def multi_head_attention(
         tokens = tuple(x + b for x, b in zip(tokens, parts, strict=True))
     past = 0 if past_key is None else length(past_key.shape[-2])
     _check_bias(attention_bias, past + length(tokens[1].shape[-2]))
-    result = _attributes(scale, is_causal=unidirectional, q_num_heads=num_heads, kv_num_heads=num_heads)
+    result: dict[str, Value] = {"is_causal": unidirectional, "q_num_heads": num_heads, "kv_num_heads": num_heads}
+    result |= {"scale": scale} if scale else {}  # 0 means the default
     return attention(c, *tokens, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 
 
@@ -174,8 +175,8 @@ def group_query_attention(
             merge_heads(rotate(split_heads(x, heads), cos, sin, layout))
             for x, heads in ((q, num_heads), (k, kv_num_heads))
         )
-    result = _attributes(scale, is_causal=1, q_num_heads=num_heads, kv_num_heads=kv_num_heads)
-    result |= {"softcap": softcap} if softcap else {}
+    result: dict[str, Value] = {"is_causal": 1, "q_num_heads": num_heads, "kv_num_heads": kv_num_heads}
+    result |= {name: x for name, x in (("scale", scale), ("softcap", softcap)) if x}  # 0 means the default
     result |= {"left_window_size": local_window_size - 1} if local_window_size > 0 else {}
     return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 
@@ -190,11 +191,6 @@ def _unpacked(c: Context, *tokens: Value) -> tuple[Value, ...]:
     if any(x is None or x.ndim != 3 for x in tokens):
         raise InputError("queries, keys and values that are not three arrays of three axes are not read")
     return tuple(map(c.lifted, tokens))
-
-
-def _attributes(scale: float, **attributes: Value) -> dict[str, Value]:
-    """Return the attributes; a scale of 0 means the default."""
-    return attributes | ({"scale": scale} if scale else {})
 
 
 def _check_bias(bias: Value, keys: Value) -> None:
