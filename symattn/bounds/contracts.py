@@ -169,7 +169,12 @@ def _stored(contract: Contract, name: str, variant: Variant, inside: str, made: 
     def change(spec: Attention, values: dict[str, Any]) -> Any:
         if name == "weights":
             at, x = _once(made, key, lambda: (At(spec, values, name), right(spec, values)))
-            return _of_type(inside, _weights(contract, at, x, made, key))
+            if contract.powers in ("", "normalised"):
+                return _of_type(inside, rounded(contract.format, x) if contract.powers else x)
+            kind = contract.tiles, contract.times, contract.reference
+            e = _once(made, (*key, *kind), lambda: _exponentials(contract, at, x * at.total))
+            below = at.total if contract.powers == "alone" else at.sum(e) + at.sink
+            return _of_type(inside, e / at.xp.where(below == 0, 1.0, below))
         x = right(spec, values)
         if name == "scaled" and (contract.queries or contract.scale):
             x = _scaled(contract, spec, values, x)
@@ -217,16 +222,6 @@ def _of_type(name: str, a: object) -> Any:
     """Return an array or a tensor, of another type."""
     xp = namespace_of(a)
     return xp.astype(a, getattr(xp, name), copy=False)
-
-
-def _weights(contract: Contract, at: At, w: object, made: Made, key: tuple[object, ...]) -> Any:
-    if contract.powers in ("", "normalised"):
-        return rounded(contract.format, w) if contract.powers else w
-    xp, total = at.xp, at.total
-    kind = contract.tiles, contract.times, contract.reference
-    e = _once(made, (*key, *kind), lambda: _exponentials(contract, at, w * total))
-    below = total if contract.powers == "alone" else at.sum(e) + at.sink
-    return e / xp.where(below == 0, 1.0, below)
 
 
 def _exponentials(contract: Contract, at: At, e: object) -> Any:

@@ -35,7 +35,7 @@ from symattn.arrays.special import Forbidden
 from symattn.arrays.tensors import copied
 from symattn.attention.inputs import shape
 from symattn.attention.spec import Attention
-from symattn.bounds.arithmetic import Balls, g, number, rate, size, upper, xp
+from symattn.bounds.arithmetic import g, number, rate, size, upper, xp
 from symattn.bounds.balls import _Bound
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import ExactOutput, Expected
@@ -288,15 +288,10 @@ def _allowed(reference: Run, exact: Ball, precision: Precision) -> np.ndarray:
     merging = merging + 2 * bound.eps * (bound.log_n + grown) + bound.eps
     if bound.counts.merges:
         merging = merging / bound.counts.room(six + 2 * bound.eps)
-    lost = _lost(bound, precision)
+    eta = max(precision.score.eta, precision.accumulate.eta) * bound.counts.underflowing
+    lost = (bound._without_subtraction() * eta * (2 * bound.n))[..., 0]  # the change by underflow
     total = moved + four * (m + 2 * star) + taken + merging * bound.counts.merges + lost  # B, before rounding
     f, over = precision.returned, bound.may_overflow()
     result = upper(total + (size(number(exact)) + total) * g(1, f) + f.eta)
     result[(upper(lost) > 1) | (over.any(axis=-1) if over.ndim > result.ndim else over)] = np.inf
     return result
-
-
-def _lost(bound: _Bound, precision: Precision) -> Balls:
-    """Bound the change of a logarithm by underflow, (…, n_q)."""
-    eta = max(precision.score.eta, precision.accumulate.eta) * bound.counts.underflowing
-    return (bound._without_subtraction() * eta * (2 * bound.n))[..., 0]

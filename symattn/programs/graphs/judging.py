@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import Any, NamedTuple, cast
 
@@ -24,7 +23,6 @@ from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.graphs.graph_program import GraphProgram
 from symattn.programs.graphs.values import Value
-from symattn.programs.names import Function
 from symattn.programs.program import read
 from symattn.verification.arithmetic.suspects import BitSample, explained
 from symattn.verification.definitions.definition_mistakes import DefinitionMistake
@@ -234,9 +232,18 @@ def _of_gradient(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
     right = expected_gradients(known, arrays, _JUDGED, known.ways[:1])[program.output]
 
     def explain(got: np.ndarray, at: _Place) -> DefinitionMistake | None:
-        every = [replace(program, output=k).run(inputs).output for k in range(number)]
-        mistakes = (*known.mistakes, *known.others)
-        return next((m for m in mistakes if _is_explained(partial(known.run, m.run), arrays, every)), None)
+        every: list[Value] = [replace(program, output=k).run(inputs).output for k in range(number)]
+        for m in (*known.mistakes, *known.others):
+            try:
+                with np.errstate(all="ignore"):
+                    wrong = [np.asarray(y, dtype=np.float64) for y in known.run(m.run, arrays)]
+            except (ValueError, TypeError, LookupError, ZeroDivisionError):  # it does not apply at these sizes
+                continue
+            slack = [_NEAR * np.abs(y).max(initial=0.0) for y in wrong]
+            compared = zip(wrong, every, slack, strict=False)
+            if all(y.shape == g.shape and (np.abs(y - g) <= s).all() for y, g, s in compared):
+                return m
+        return None
 
     return right.near, lambda got, at: not (right.ratios(got) > 1).any(), explain
 
@@ -269,16 +276,3 @@ class Derivative:
             q, v = keywords["q"], keywords["v"]
             do = namespace_of(q).ones((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
         return vjp(self.attention, do, keywords, (self.by,))[self.by]
-
-
-def _is_explained(run: Function, inputs: Mapping[str, Value], got: list[Value]) -> bool:
-    """Return whether a mistake reproduces all outputs of the graph."""
-    try:
-        with np.errstate(all="ignore"):
-            wrong = [np.asarray(y, dtype=np.float64) for y in run(inputs)]
-    except (ValueError, TypeError, LookupError, ZeroDivisionError):  # the mistake does not apply at these sizes
-        return False
-    return all(
-        y.shape == g.shape and bool((np.abs(y - g) <= _NEAR * np.abs(y).max(initial=0.0)).all())
-        for y, g in zip(wrong, got, strict=False)
-    )

@@ -85,7 +85,11 @@ def attention(c: Context, *operands: Value, opset: int, **attributes: Value) -> 
     """Compute Attention as ``programs.onnx`` reads it: Y, present_key, present_value and qk_matmul_output."""
     if len(operands) > len(INPUTS):
         raise InputError(f"{len(operands)} inputs; known: {', '.join(INPUTS)}")
-    inputs = {role: _lifted(c, role, x) for role, x in zip(INPUTS, operands, strict=False) if x is not None}
+    inputs = {role: x for role, x in zip(INPUTS, operands, strict=False) if x is not None}
+    for role, x in inputs.items():  # booleans stay, and so do lengths of a cache, which must be known
+        if role == "nonpad_kv_seqlen" and not is_plain(x):
+            raise InputError("nonpad_kv_seqlen is computed from the inputs, which is not read")
+        inputs[role] = np.asarray(x) if role == "nonpad_kv_seqlen" else c.lifted(x)
     if "scale" in attributes and "Q" in inputs:
         heads = attributes.get("q_num_heads", 1)
         attributes["scale"] = meant_scale(inputs["Q"].shape[-1] // max(heads, 1), attributes["scale"])
@@ -93,15 +97,6 @@ def attention(c: Context, *operands: Value, opset: int, **attributes: Value) -> 
     node = OnnxNode("Attention", attributes, {}, {role: role for role in OUTPUTS})
     result = of_node(node, inputs, opset).outputs
     return tuple(result[role] for role in OUTPUTS)
-
-
-def _lifted(c: Context, role: str, x: Value) -> Value:
-    """Lift numbers to an array of the kind; booleans stay, and so do lengths of a cache, which must be known."""
-    if role != "nonpad_kv_seqlen":
-        return c.lifted(x)
-    if not is_plain(x):
-        raise InputError("nonpad_kv_seqlen is computed from the inputs, which is not read")
-    return np.asarray(x)
 
 
 # -- operators of ONNX Runtime -----------------------------------------------------------------------------------------

@@ -91,12 +91,26 @@ class Graph:
     outputs: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        """Raise ``InputError`` for a name that occurs twice, and for a value that no earlier node makes."""
+        name, known = self.name, [g.name for g in (*self.inputs, *self.weights)] + list(self.constants)
         if len(self.nodes) > MOST_NODES:
-            raise InputError(f"{self.name} has {len(self.nodes)} nodes; at most {MOST_NODES} are read")
+            raise InputError(f"{name} has {len(self.nodes)} nodes; at most {MOST_NODES} are read")
         if not self.outputs:
-            raise InputError(f"{self.name} has no output")
-        known = [g.name for g in (*self.inputs, *self.weights)] + list(self.constants)
-        _check(self.name, self.nodes, known, self.outputs)
+            raise InputError(f"{name} has no output")
+        there = set(known)
+        if len(there) < len(known):
+            twice = next(n for n in known if known.count(n) > 1)
+            raise InputError(f"{name}: two values are called {twice[:60]!r}")
+        for node in self.nodes:
+            lacking = next((r.name for r in node.refs() if r.name not in there), None)
+            if lacking is not None:
+                why = "nothing before it makes that: a cycle, or nodes out of order"
+                raise InputError(f"{name}: {node.operator} takes {lacking[:60]!r}, and {why}")
+            if twice := next((n for n in node.outputs if n in there), ""):
+                raise InputError(f"{name}: two values are called {twice[:60]!r}")
+            there.update(n for n in node.outputs if n)
+        if missing := next((n for n in self.outputs if n not in there), None):
+            raise InputError(f"{name}: nothing makes the output {missing[:60]!r}")
 
     @cached_property
     def used(self) -> frozenset[str]:
@@ -116,25 +130,6 @@ def refs(x: Value) -> Iterator[Ref]:
     elif isinstance(x, (list, tuple)):
         for part in x:
             yield from refs(part)
-
-
-def _check(name: str, nodes: tuple[GraphNode, ...], known: list[str], outputs: tuple[str, ...]) -> None:
-    """Raise ``InputError`` for a name that occurs twice, and for a value that no earlier node makes."""
-    there = set(known)
-    if len(there) < len(known):
-        twice = next(n for n in known if known.count(n) > 1)
-        raise InputError(f"{name}: two values are called {twice[:60]!r}")
-    for node in nodes:
-        lacking = next((r.name for r in node.refs() if r.name not in there), None)
-        if lacking is not None:
-            why = "nothing before it makes that: a cycle, or nodes out of order"
-            raise InputError(f"{name}: {node.operator} takes {lacking[:60]!r}, and {why}")
-        twice = next((n for n in node.outputs if n in there), "")
-        if twice:
-            raise InputError(f"{name}: two values are called {twice[:60]!r}")
-        there.update(n for n in node.outputs if n)
-    if missing := next((n for n in outputs if n not in there), None):
-        raise InputError(f"{name}: nothing makes the output {missing[:60]!r}")
 
 
 # -- running a graph on any kind of array: node by node, each operator by its name in the table of its language --------

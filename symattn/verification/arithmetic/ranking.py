@@ -74,9 +74,12 @@ def arithmetic(sample: BitSample, more: Iterable[Suspect] = ()) -> Ranking:
     The mistakes tried are those that reduce the distance from the definition, and ``more``.
     """
     result = Ranking(tuple(_ranked(sample)))
-    wrong = None
-    if not result.best.fits:
-        wrong = _first(_finest(sample, suspect) for suspect in chain(suspects(sample), more))
+    tried: list[Pair] = []
+    for suspect in () if result.best.fits else chain(suspects(sample), more):
+        tried.append(_finest(sample, suspect))
+        if tried[-1].fits:
+            break
+    wrong = tried[-1] if tried and tried[-1].fits else min(tried, key=_by_score, default=None)
     if wrong is None or not wrong.fits:
         return result
     right = sorted((*result.right, *_with_near(sample, wrong.contract)), key=_by_score)
@@ -134,16 +137,6 @@ def _with_near(sample: BitSample, contract: Contract) -> list[Pair]:
 
 def _by_score(pair: Pair) -> float:
     return -pair.score
-
-
-def _first(pairs: Iterable[Pair]) -> Pair | None:
-    """Return the first mistake that explains the bits with some contract; else the one that explains most."""
-    tried = []
-    for result in pairs:
-        if result.fits:
-            return result
-        tried.append(result)
-    return min(tried, key=_by_score, default=None)
 
 
 def _finest(sample: BitSample, suspect: Suspect) -> Pair:

@@ -92,21 +92,15 @@ def _within(judged: CaseResult, allowed: np.ndarray) -> bool:
 
 def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
     """Return the step, and the format in words; ("", "") if arithmetic in no format makes such errors."""
-    step, words = _lossy(session, wrong)
+    sample, between = wrong[:: -(-len(wrong) // _CASES)] if wrong else wrong, session.precision.between.u
+    formats = (narrow for narrow in map(Precision.of, FORMATS) if narrow.between.u > between)
+    first = next((narrow for narrow in formats if _could(session, narrow, sample)), None)
+    step, words = session.subject.coarse(session, first.name) if first is not None else ("", "")
     for narrow in map(Precision.of, _GRIDS):
         if narrow.input.u > session.precision.returned.u and _on_grid(narrow, wrong):
             seen = f"every output is a number of {narrow.name}, as if rounded to that format, or summed in it"
             return step or "output", f"{words}; {seen}" if words else seen
     return step, words
-
-
-def _lossy(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
-    """Return the step, and words for the first format whose arithmetic could make all of the errors."""
-    sample = wrong[:: -(-len(wrong) // _CASES)] if wrong else wrong
-    for narrow in map(Precision.of, FORMATS):
-        if narrow.between.u > session.precision.between.u and _could(session, narrow, sample):
-            return session.subject.coarse(session, narrow.name)
-    return "", ""
 
 
 def _on_grid(narrow: Precision, wrong: Sequence[CaseResult]) -> bool:

@@ -356,23 +356,20 @@ def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> 
     n = int(x.shape[-2])
     if position.given == "tables":
         own = role == "q" and "cos_q" in values
-        results = [values[f"{t}_q" if own else t] for t in ("cos", "sin")]
+        results: Any = [values[f"{t}_q" if own else t] for t in ("cos", "sin")]
         if role == "q" and not own:
             results = [for_queries(t, n, "top-left" if first else spec.alignment) for t in results]
+    elif position.given == "positions":
+        own = role == "q" and "positions_q" in values
+        p = np.asarray(values["positions_q" if own else "positions"])
+        p = p if own or role == "k" else p[..., :n] if first else p[..., p.shape[-1] - n :]
+        results = change(position, p, x, tables_of)
     else:
-        results = [*change(position, _positions(role, first, at, n), x, tables_of)]
+        last = role == "q" and not first and spec.alignment == "bottom-right"
+        p = np.arange(n) + position.start + (at.size("k", -2) - n if last else 0)
+        results = change(position, p, x, tables_of)
     cos, sin = (for_heads(t, x) for t in results)
     return turn(x, cos, sin, position.layout)
-
-
-def _positions(role: str, first: bool, at: At, n: int) -> Any:
-    position: Any = at.spec.position
-    if position.given == "positions":
-        own = role == "q" and "positions_q" in at.values
-        p = np.asarray(at.values["positions_q" if own else "positions"])
-        return p if own or role == "k" else p[..., :n] if first else p[..., p.shape[-1] - n :]
-    last = role == "q" and not first and at.spec.alignment == "bottom-right"
-    return np.arange(n) + position.start + (at.size("k", -2) - n if last else 0)
 
 
 def _values(at: At) -> Any:

@@ -36,6 +36,11 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, shar
     """Return the document of a bound for sizes."""
     value, s = asked.value, asked.sizes
     sizes = f"n = {s.n_k} · d_k = {s.d_k} · {asked.precision.name}"
+    tolerances = [
+        {"name": w.tolerance.name, "rtol": w.tolerance.rtol, "atol": w.tolerance.atol, "inputs": w.family,
+         "accepted": [m.cause for m in w.accepted], "tried": w.tried, "needed": w.needed}
+        for w in weighed
+    ]  # fmt: skip
     return md.Document(
         "bound", "bound", ("Largest rounding error of correct attention",),
         (*_before(asked, sharp), *_others(weighed, asked)),
@@ -44,7 +49,7 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, shar
         parameters={"n": s.n_k, "dk": s.d_k, "dtype": asked.precision.name, "contract": asked.precision.contract,
                     "fields": changed_fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": value if isfinite(value) else None,
-                "parts": _parts(asked.bound.parts), "tolerances": [_record(w) for w in weighed], **_of_sharp(sharp)},
+                "parts": _parts(asked.bound.parts), "tolerances": tolerances, **_of_sharp(sharp)},
         hints=() if isfinite(value) else ("symattn bound --contract fused   scores and sums are kept in float32",),
     )  # fmt: skip
 
@@ -211,13 +216,6 @@ def _weighed(w: Weighed) -> tuple[md.Text, ...]:
         (w.tolerance.name,), (f"{w.tolerance.rtol:g}",), (f"{w.tolerance.atol:g}",), (w.family,),
         (f"{len(w.accepted)} of {w.tried}",), (f"{w.needed:.2g}" if w.needed < inf else "NaN",),
     )  # fmt: skip
-
-
-def _record(w: Weighed) -> Record:
-    return {
-        "name": w.tolerance.name, "rtol": w.tolerance.rtol, "atol": w.tolerance.atol, "inputs": w.family,
-        "accepted": [m.cause for m in w.accepted], "tried": w.tried, "needed": w.needed,
-    }  # fmt: skip
 
 
 def table(asked: Sequence[Beforehand], command: str) -> md.Document:
