@@ -150,21 +150,15 @@ def _smaller(state: Inputs, groups: list[Group], holds: Fails) -> Inputs:
         while piece:
             start = 0
             while start < (size := state[name].shape[axis]) and size > piece:
-                candidate = _without(state, pairs, start, min(start + piece, size))
+                candidate, end = dict(state), min(start + piece, size)
+                for n, along, times in pairs:
+                    candidate[n] = np.delete(candidate[n], np.arange(start * times, end * times), axis=along)
                 if holds(candidate):
                     state = candidate
                 else:
                     start += piece
             piece = piece // 2 // step * step
     return state
-
-
-def _without(state: Inputs, pairs: Pairs, start: int, end: int) -> Inputs:
-    """Return the arrays without the entries from ``start`` to ``end`` along each axis."""
-    result = dict(state)
-    for name, axis, times in pairs:
-        result[name] = np.delete(result[name], np.arange(start * times, end * times), axis=axis)
-    return result
 
 
 def _plainer(state: Inputs, holds: Fails) -> Inputs:

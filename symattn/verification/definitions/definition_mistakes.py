@@ -117,9 +117,14 @@ def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
     """Yield mistakes with another number in a field of the specification, or of its attention or positions."""
     for name, (step, words, (low, high)) in _FIELDS.items():
         change = _changing(spec, name)
-        if change is not None and _taken(change, low):
-            grid = tuple(float(x) for x in np.geomspace(low, high, _POINTS))
-            yield Numbered(step, words, lambda x, change=change: remade(change(x)).ways[0], grid, change)  # type: ignore[misc]
+        if change is None:
+            continue
+        try:
+            change(low)
+        except InputError:  # the specification accepts no such numbers
+            continue
+        grid = tuple(float(x) for x in np.geomspace(low, high, _POINTS))
+        yield Numbered(step, words, lambda x, change=change: remade(change(x)).ways[0], grid, change)  # type: ignore[misc]
 
 
 def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
@@ -132,15 +137,6 @@ def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
         if inner is not None:
             return lambda x: replace(spec, **{part: inner(x)})
     return None
-
-
-def _taken(change: Callable[[float], Any], x: float) -> bool:
-    """Return whether the specification accepts the number x."""
-    try:
-        change(x)
-    except InputError:
-        return False
-    return True
 
 
 def _has_number(spec: Any, name: str) -> bool:
@@ -265,9 +261,16 @@ def both(
 
 def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
     """Return what is legal: the outputs by each way of the definition."""
+
+    def any_numbers() -> list[ExactOutput]:
+        """Return what is legal if a comparison depends on rounding, in the shapes of float64."""
+        result = float64_outputs(subject.right, inputs)
+        ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
+        return [ExactOutput(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result]
+
     return Legal(
         [partial(expected, subject, inputs, precision, [way]) for way in subject.ways],
-        partial(_undecided, subject, inputs),
+        any_numbers,
         [k for k, name in enumerate(subject.outputs) if name in subject.loose],
         subject.changes,
     )
@@ -285,13 +288,6 @@ def outputs(subject: Definition, inputs: Inputs, precision: Precision, way: Comp
     return subject.run(way, {name: lifted(np.asarray(a), kind) for name, a in inputs.items()})
 
 
-def _undecided(subject: Definition, inputs: Inputs) -> list[ExactOutput]:
-    """Return what is legal if a comparison depends on rounding: any numbers, in the shapes of float64."""
-    result = float64_outputs(subject.right, inputs)
-    ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
-    return [ExactOutput(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result]
-
-
 def explains(
     subject: Definition,
     precision: Precision,
@@ -299,17 +295,19 @@ def explains(
     mistake: DefinitionMistake,
     among: frozenset[int] | None = None,
 ) -> bool | None:
-    """Return whether a mistake reproduces the outputs, all or those ``among``; None if that is undecidable."""
+    """Return whether a mistake reproduces the outputs, all or those ``among``; None if that is undecidable.
+
+    A mistake has only one way; the errors of others are taken from the definition.
+    """
+
+    def reproduces(part: Part, wrong: Expected) -> bool | None:
+        allowed = wrong.allowed
+        if part.expected.allowed.shape == allowed.shape:
+            allowed = np.maximum(allowed, np.where(np.isfinite(part.expected.allowed), part.expected.allowed, 0))
+        result = np.isfinite(allowed)
+        if part.got is not None and part.got.shape == allowed.shape:  # code computes infinity for x/0: undefined
+            result &= ~(np.isinf(part.got) & np.isnan(wrong.near))
+        return matches(part, wrong.widened(allowed), result, mistake.exact)
+
     wrong = partial(expected, subject, judged.case.inputs, precision, [mistake.run])
-    return explained(judged, wrong, partial(_reproduces, mistake), among)
-
-
-def _reproduces(mistake: DefinitionMistake, part: Part, wrong: Expected) -> bool | None:
-    """The same for one output. A mistake has only one way; the errors of others are taken from the definition."""
-    allowed = wrong.allowed
-    if part.expected.allowed.shape == allowed.shape:
-        allowed = np.maximum(allowed, np.where(np.isfinite(part.expected.allowed), part.expected.allowed, 0))
-    result = np.isfinite(allowed)
-    if part.got is not None and part.got.shape == allowed.shape:  # code computes infinity for x/0, which is undefined
-        result &= ~(np.isinf(part.got) & np.isnan(wrong.near))
-    return matches(part, wrong.widened(allowed), result, mistake.exact)
+    return explained(judged, wrong, reproduces, among)

@@ -128,7 +128,10 @@ def _rotated(
     for name in names:
         x = keywords[name]
         if "cos" in keywords:
-            cos, sin = (_narrow(spec, keywords[n], wide) for n in ("cos", "sin"))
+            cos, sin = keywords["cos"], keywords["sin"]
+            if wide:  # each angle stands twice in a row
+                once = slice(int(cos.shape[-1]) // 2) if spec.layout == "half" else slice(None, None, 2)
+                cos, sin = cos[..., once], sin[..., once]
         else:
             cos, sin = tables(spec, _positions(spec, layout, x, keywords.get("positions")), x)
         x = ordered(layout, x)
@@ -137,13 +140,6 @@ def _rotated(
         y = turn(x, cos, sin, spec.layout)
         result.append(ordered(layout, y, back=True))
     return tuple(result)
-
-
-def _narrow(spec: Rotary, table: Any, wide: bool) -> Any:
-    """Return a table with each angle once."""
-    if not wide:
-        return table
-    return table[..., : int(table.shape[-1]) // 2] if spec.layout == "half" else table[..., ::2]
 
 
 def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) -> Iterator[DefinitionMistake]:

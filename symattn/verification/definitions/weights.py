@@ -194,8 +194,13 @@ def _mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
     """Yield the mistakes of attention from its scores to its weights."""
     for m in rules.known(spec.scaled, frozenset("qkv")):
         v = m.variant
-        if v.steps.keys() <= _STEPS and v.inputs is None and not m.around and not m.in_floats and _of_kind(spec, v):
-            yield DefinitionMistake(m.step, m.cause, partial(spec.run, v))
+        if not v.steps.keys() <= _STEPS or v.inputs is not None or m.around or m.in_floats:
+            continue
+        try:
+            Softmax(v.spec(spec.scaled) if v.spec else spec.scaled)
+        except InputError:  # it has other steps
+            continue
+        yield DefinitionMistake(m.step, m.cause, partial(spec.run, v))
     for words, wrong in _WHOLE_AXES.items() if spec.attention.is_softmax else ():
         yield DefinitionMistake("normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong)))
 
@@ -205,15 +210,6 @@ _WHOLE_AXES: dict[str, Wrong] = {
     **{f"axis {axis}, not the last one": partial(along, axis) for axis in (0, 1, 2, -3)},
     "the whole array": lambda at: at.xp.reshape(at.weights(at.xp.reshape(at.first, (-1,))), at.first.shape),
 }
-
-
-def _of_kind(spec: Softmax, variant: Variant) -> bool:
-    """Return whether a variant has the same steps."""
-    try:
-        Softmax(variant.spec(spec.scaled) if variant.spec else spec.scaled)
-    except InputError:
-        return False
-    return True
 
 
 def _as_run(spec: Softmax, given: Inputs) -> Run:

@@ -173,18 +173,16 @@ def only_width(session: Session) -> Domain | None:
     for square in (False, True)[session.promised.square_weights :]:
         kept = replace(session.promised, square_weights=square)
         narrow = [replace(kept, min_width=d, max_width=d) for d in _WIDTHS if d in kept.widths]
-        taken = [domain for domain in narrow if _takes(session, domain)] if len(narrow) > 1 else []
+        taken = []
+        for domain in narrow if len(narrow) > 1 else ():
+            trial = replace(session, domain=domain)
+            cases = (case for case in session.subject.drawn(trial, _TRIALS) if trial.admits(case))
+            if all(trial.call(case).error is None for case in cases):
+                taken.append(domain)
         if taken:
             alone = len(taken) == 1 and all(taken[0].admits(session.subject.sizes(r)) for r in others)
             return taken[0] if alone else None
     return None
-
-
-def _takes(session: Session, domain: Domain) -> bool:
-    """Return whether the function accepts inputs of a domain."""
-    trial = replace(session, domain=domain)
-    cases = (case for case in session.subject.drawn(trial, _TRIALS) if trial.admits(case))
-    return all(trial.call(case).error is None for case in cases)
 
 
 def only_same_widths(session: Session) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Literal
 
 from symattn.verification.summing.tree import Tree
@@ -45,7 +45,8 @@ class TreeReading:
             ends += f" ({self.last.words})" if self.last else ""
             return f"tiles of {self.size}{ends}, added {_MERGED[self.merge.way]}; within a tile: {self.inner.words}"
         if self.way == "lanes" and self.merge and self.inner:
-            lanes = "2 lanes, even and odd" if self.size == 2 else f"{self.size} lanes, every {_ordinal(self.size)}"
+            th = "th" if self.size % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(self.size % 10, "th")
+            lanes = "2 lanes, even and odd" if self.size == 2 else f"{self.size} lanes, every {self.size}{th}"
             inner = self.inner.words
             return f"in {lanes}, which are added {_MERGED[self.merge.way]}; within a lane: {inner}"
         steps = f", {self.step} at a time" if self.step > 1 else ""
@@ -66,14 +67,11 @@ class TreeReading:
     RECORD = "way, terms = n, step?looped, size?, tail?, merge?, inner?, last?"
 
 
-def _ordinal(n: int) -> str:
-    """Return 1st, 2nd, 3rd, 4th, 11th, 22nd."""
-    return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
-
-
 def read(tree: Tree) -> TreeReading:
     """Return the simplest reading: a loop, pairs, tiles or lanes, in this order, or else ``other``."""
-    return _plain(tree) or next(_in_parts(tree), TreeReading("other", tree.n))
+    tiles = (r for size in range(2, tree.n) for r in _as_parts(tree, "tiles", size, _runs(tree.n, size)))
+    lanes = (r for size in range(tree.n // 2, 1, -1) for r in _as_parts(tree, "lanes", size, _strides(tree.n, size)))
+    return _plain(tree) or next(chain(tiles, lanes), TreeReading("other", tree.n))
 
 
 def _plain(tree: Tree) -> TreeReading | None:
@@ -96,14 +94,6 @@ def _plain(tree: Tree) -> TreeReading | None:
     if all(terms == leaves[: len(terms)] for terms in grown):
         return TreeReading("order", tree.n, steps[0])
     return TreeReading("reversed", tree.n, steps[0]) if all(f == leaves[-len(f) :] for f in grown) else None
-
-
-def _in_parts(tree: Tree) -> Iterator[TreeReading]:
-    """Yield the readings by tiles and by lanes that are subtrees, all added alike, and then in a simple way."""
-    for size in range(2, tree.n):
-        yield from _as_parts(tree, "tiles", size, _runs(tree.n, size))
-    for size in range(tree.n // 2, 1, -1):
-        yield from _as_parts(tree, "lanes", size, _strides(tree.n, size))
 
 
 def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[TreeReading]:
