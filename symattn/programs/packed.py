@@ -44,21 +44,19 @@ _PROJECTED = {
 def ways(function: Function, request: Request, name: str) -> Iterator[Packed]:
     """Yield the function with the parts as parameters, for each way to join them; nothing if nothing is packed."""
     given = parameters(function) or ()
-    groups = {p.name: parts for p in given if (parts := _parts(p, request, bound_keywords(function)))}
+    groups: dict[str, tuple[str, ...]] = {}  # the inputs that a parameter packs
+    for p in given:
+        kind = {"w_in": "w", "b_in": "b"}.get(meaning(p.name) or "")
+        if p.name in dict(request.call) or p.name in bound_keywords(function):
+            continue
+        if plain(p.name) in _TOGETHER:
+            groups[p.name] = _TOGETHER[plain(p.name)]
+        elif kind and not request.spec.packed:
+            groups[p.name] = tuple(f"{kind}_{x}" for x in _QKV)
     if groups:
         arrays = not any(n.startswith(("w_", "b_")) for parts in groups.values() for n in parts)
         for reading in _STACKED if arrays else _PROJECTED:
             yield Packed(function, groups, reading, request.spec.heads, name)
-
-
-def _parts(p: Parameter, request: Request, bound: frozenset[str]) -> tuple[str, ...]:
-    """Return the inputs that a parameter packs, or ()."""
-    if p.name in dict(request.call) or p.name in bound:
-        return ()
-    if plain(p.name) in _TOGETHER:
-        return _TOGETHER[plain(p.name)]
-    kind = {"w_in": "w", "b_in": "b"}.get(meaning(p.name) or "")
-    return tuple(f"{kind}_{x}" for x in _QKV) if kind and not request.spec.packed else ()
 
 
 class Wrapper:

@@ -168,7 +168,12 @@ class Formulas:
         dp = do @ v.mT
         ds = p * (dp - _rows(do * values["output"])) if self.saved else self.scores(p, dp)
         ds = softcap_gradient(values["capped"], spec.softcap, ds) if spec.softcap is not None else ds
-        c = partial(_scaled, spec, q)
+
+        def c(x: Any) -> Any:
+            if spec.scale is None:
+                return x / root(q, q.shape[-1])
+            return x * namespace_of(q).asarray(spec.scale, dtype=q.dtype)
+
         of_values = p if self.for_values is None else self.for_values(spec, values)
         dq, dk, dv = self.dq(ds, q, k, c), self.dk(ds, q, k, c), self.dv(of_values, do, v)
         return (dq, self.shared(dk, times), self.shared_values(dv, times)) if times > 1 else (dq, dk, dv)
@@ -176,12 +181,6 @@ class Formulas:
 
 def _rows(x: Array, axis: int = -1) -> Array:
     return namespace_of(x).sum(x, axis=axis, keepdims=True)
-
-
-def _scaled(spec: Attention, q: Any, x: Any) -> Any:
-    if spec.scale is None:
-        return x / root(q, q.shape[-1])
-    return x * namespace_of(q).asarray(spec.scale, dtype=q.dtype)
 
 
 def _grouped(how: str, g: Array, times: int) -> Array:

@@ -271,14 +271,12 @@ def sparse(rng: np.random.Generator) -> Entries:
     return lambda name, shape: rng.integers(-3, 4, shape) * (rng.random(shape) < 0.3)
 
 
-def _offset(rng: np.random.Generator) -> Entries:
-    return lambda name, shape: rng.standard_normal(shape) + (rng.integers(-3, 4) if name in ("q", "k", "v", "x") else 0)
-
-
 FAMILIES: dict[str, Callable[[np.random.Generator], Entries]] = {
     "normal": normal,
     "large": lambda rng: lambda name, shape: rng.standard_normal(shape) * (1 if name.startswith("w") else 4),
     "integer": integers,
     "sparse": sparse,
-    "shifted": _offset,
+    "shifted": lambda rng: (
+        lambda name, shape: rng.standard_normal(shape) + (rng.integers(-3, 4) if name in ("q", "k", "v", "x") else 0)
+    ),
 }

@@ -184,18 +184,17 @@ def _met(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield in_steps("values", "queries are used as values", True, "q")
     if {"k", "v"} <= names:
         yield in_place_of("score", "keys and values are exchanged", k="v", v="k")
-    first = partial(_first_item, 3 + (spec.heads > 1))
+
+    def first(at: At) -> Array:
+        if len(at.met.shape) < 3 + (spec.heads > 1):
+            raise KeyError("there is no batch")
+        return namespace_of(at.met).broadcast_to(at.met[:1, ...], at.met.shape)
+
     yield in_steps("values", "the first batch item's values are used for every item", True, "changed", changed=first)
     if spec.heads > 1:
         words = "heads and batch items are mixed: what lies head by head is read item by item"
         weights: Wrong = lambda at: _across(at.right())  # noqa: E731
         yield in_steps("merge", words, True, "changed", weights=weights, changed=lambda at: _across(at.met))
-
-
-def _first_item(axes: int, at: At) -> Array:
-    if len(at.met.shape) < axes:
-        raise KeyError("there is no batch")
-    return namespace_of(at.met).broadcast_to(at.met[:1, ...], at.met.shape)
 
 
 def _across(x: Array) -> Any:

@@ -63,23 +63,6 @@ class Quantity:
     period: int = 1
 
 
-def _quantities() -> Iterator[Quantity]:
-    """Yield the numbers that conditions use, the simplest first."""
-    yield Quantity("i − j", lambda p: p.i - p.j)
-    yield Quantity("|i − j|", lambda p: abs(p.i - p.j))
-    yield Quantity("j", lambda p: p.j)
-    yield Quantity("i", lambda p: p.i)
-    yield Quantity("n_k − j", lambda p: p.n_k - p.j)
-    yield Quantity("the query's row", lambda p: p.r)
-    yield Quantity("n_q less the query's row", lambda p: p.n_q - p.r)
-    yield Quantity("the query's row less j", lambda p: p.r - p.j)
-    yield Quantity("n_k", lambda p: p.n_k)
-    yield Quantity("the head, counted from 0,", lambda p: np.arange(p.heads)[:, None, None] if p.heads > 1 else 0)
-    yield Quantity("the distance of the documents' labels", lambda p: p.apart)
-    for t, (words, of) in product(_PERIODS, _IN_TILES.items()):
-        yield Quantity(words.format(t), partial(of, t), t)
-
-
 #: Numbers of positions in tiles of t.
 _IN_TILES: dict[str, Callable[[int, Pairs], Any]] = {
     "(i − j) % {0}": lambda t, p: (p.i - p.j) % t,
@@ -95,7 +78,21 @@ _IN_TILES: dict[str, Callable[[int, Pairs], Any]] = {
 }
 
 
-QUANTITIES = tuple(_quantities())
+#: The numbers that conditions use, the simplest first.
+QUANTITIES = (
+    Quantity("i − j", lambda p: p.i - p.j),
+    Quantity("|i − j|", lambda p: abs(p.i - p.j)),
+    Quantity("j", lambda p: p.j),
+    Quantity("i", lambda p: p.i),
+    Quantity("n_k − j", lambda p: p.n_k - p.j),
+    Quantity("the query's row", lambda p: p.r),
+    Quantity("n_q less the query's row", lambda p: p.n_q - p.r),
+    Quantity("the query's row less j", lambda p: p.r - p.j),
+    Quantity("n_k", lambda p: p.n_k),
+    Quantity("the head, counted from 0,", lambda p: np.arange(p.heads)[:, None, None] if p.heads > 1 else 0),
+    Quantity("the distance of the documents' labels", lambda p: p.apart),
+    *(Quantity(words.format(t), partial(of, t), t) for t, (words, of) in product(_PERIODS, _IN_TILES.items())),
+)
 
 
 @dataclass(frozen=True)
