@@ -234,7 +234,9 @@ def evaluate(
 
     For inputs for which it ``applies``.
     """
-    shape = shape_of(spec, inputs)
+    q, v = inputs["q"], inputs["v"]
+    lead = q.shape[:-2] if spec.head_axis else np.broadcast_shapes(q.shape[:-2], v.shape[:-2])
+    shape = (*lead, q.shape[-2], v.shape[-1])
     try:
         result = PlainBound(spec, inputs, precision, shares)
     except Undecided:
@@ -245,10 +247,3 @@ def evaluate(
 def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:
     """Return the bound alone, see ``evaluate``."""
     return evaluate(spec, inputs, precision)[0]
-
-
-def shape_of(spec: Attention, inputs: Inputs) -> tuple[int, ...]:
-    """Return the shape of the output, for inputs for which the bound ``applies``."""
-    q, v = inputs["q"], inputs["v"]
-    lead = q.shape[:-2] if spec.head_axis else np.broadcast_shapes(q.shape[:-2], v.shape[:-2])
-    return (*lead, q.shape[-2], v.shape[-1])

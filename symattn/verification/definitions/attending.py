@@ -66,7 +66,9 @@ def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
     """Return a definition with the inputs of an attention, and further fields as given."""
     usual: dict[str, Any] = {
         "inputs": inputs(spec, layout), "shapes": sizes(spec, layout), "settings": settings(spec),
-        "kept": frozenset("hg") if spec.heads > 1 else frozenset(), "admits": partial(admits, spec),
+        "kept": frozenset("hg") if spec.heads > 1 else frozenset(),
+        # queries are the last of the keys' tokens
+        "admits": lambda inputs, sizes: spec.position is None or sizes["n_q"] <= sizes["n_k"],
         "open": partial(open_rows, spec),
         "closing": closing, "whole": ("q", "k"),
     }  # fmt: skip
@@ -162,11 +164,6 @@ def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
             front = {x: size if spec.heads > 1 and x != "b" else 1 for x, size in front.items()}
         result.append({**front, "n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v})
     return tuple(result)
-
-
-def admits(spec: Attention, inputs: Inputs, sizes: Mapping[str, int]) -> bool:
-    """Return whether positions have a meaning: queries are the last of the keys' tokens."""
-    return spec.position is None or sizes["n_q"] <= sizes["n_k"]
 
 
 def open_rows(spec: Attention, inputs: Inputs, sizes: Mapping[str, int]) -> bool:

@@ -17,7 +17,7 @@ import flint
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.arrays.rounded import Rounded, rounded
+from symattn.arrays.rounded import rounded
 from symattn.arrays.special import Undefined
 from symattn.attention.constants import number
 from symattn.attention.spec import Attention
@@ -278,14 +278,9 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
 
 def expected(subject: Definition, inputs: Inputs, precision: Precision, ways: Sequence[Compute]) -> list[Expected]:
     """Return the outputs by these ways, and the largest of their bounds."""
-    runs = [outputs(subject, inputs, precision, way) for way in ways]
-    return union([[ExactOutput(y.value.entries, y.bound) for y in run] for run in runs])
-
-
-def outputs(subject: Definition, inputs: Inputs, precision: Precision, way: Compute) -> tuple[Rounded, ...]:
-    """Run one way on the kind ``rounded``."""
     kind = rounded(precision)
-    return subject.run(way, {name: lifted(np.asarray(a), kind) for name, a in inputs.items()})
+    runs = [subject.run(way, {n: lifted(np.asarray(a), kind) for n, a in inputs.items()}) for way in ways]
+    return union([[ExactOutput(y.value.entries, y.bound) for y in run] for run in runs])
 
 
 def explains(

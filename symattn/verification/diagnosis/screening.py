@@ -79,7 +79,8 @@ def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
 
     Entries that are not finite are ignored.
     """
-    shares = [x for r in spread(cases) if (x := left_by(search, r, search.outputs(r, mistake))) is not None]
+    some = cases[:: -(-len(cases) // _CASES)] if cases else cases  # from the smallest to the largest
+    shares = [x for r in some if (x := left_by(search, r, search.outputs(r, mistake))) is not None]
     return float(np.mean(shares)) if shares else float("inf")
 
 
@@ -111,11 +112,6 @@ def contradicts_right_cases(search: Search[M], right: Sequence[CaseResult], mist
             sum(float((x**2).sum()) for x in of) for of in ([e for e, _ in pairs], [e - d for e, d in pairs])
         )
     return as_right < LITTLE * as_wrong
-
-
-def spread(cases: Sequence[CaseResult]) -> Sequence[CaseResult]:
-    """Return at most ``_CASES`` of the cases, from the smallest to the largest."""
-    return cases[:: -(-len(cases) // _CASES)] if cases else cases
 
 
 def _errors(search: Search[M], judged: CaseResult, outputs: Outputs) -> tuple[Array, Array] | None:

@@ -105,7 +105,8 @@ def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield values that are the identity, so that the weights are the output; and q, k, v of one shape."""
+    """Yield values that are the identity, so that the weights are the output; and q, k, v, or projections (d_model =
+    h d_k = h d_v), of one shape, which they keep if transposed."""
     for n, d in ((4, 2), (7, 3)):
         q, k = rng.integers(-2, 3, (n, d)), rng.integers(-2, 3, (n, d))
         yield f"the weights themselves, n = {n}", maker.from_heads(q, k, np.eye(n))
@@ -116,14 +117,7 @@ def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     yield "some keys", maker.from_heads(q, k, v)
     order = rng.permutation(5)
     yield "the same keys in another order", maker.from_heads(q, k[order], v[order])
-    yield from projections(maker, rng)
-
-
-def projections(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield square projections, d_model = h d_k = h d_v, which keep their shape if transposed."""
-    if not maker.tokens:
-        return
-    for n, d in ((3, 2), (4, 3), (5, 4)):
+    for n, d in ((3, 2), (4, 3), (5, 4)) if maker.tokens else ():
         d_model = maker.spec.heads * d
         yield f"square projections, d_model = {d_model}", maker.make(Sizes(n, n + 1, d, d, d_model), small(rng), rng)
 

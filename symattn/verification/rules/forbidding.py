@@ -158,11 +158,6 @@ def where_empty(fill: Wrong, at: At, s: Any = None) -> Any:
     return namespace_of(s).where(empty, fill(at), s)
 
 
-def empty_as_mean(at: At, s: Any) -> Any:
-    """Return masked scores with zeros in rows without any key, which then give the mean."""
-    return where_empty(lambda at: at.number(0), at, s)
-
-
 def of_labels(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes of a specification with padding, or with documents."""
     if spec.padding:
@@ -189,7 +184,7 @@ def _reading(words: str, change: Callable[[Inputs], dict[str, np.ndarray]]) -> M
 # -- padding -----------------------------------------------------------------------------------------------------------
 def _empty_filled(words: str, open_: Wrong) -> Mistake:
     """Return the mistake of a mask with a finite number instead of −∞ in rows without any key, which give the mean."""
-    return in_steps("mask", words, masked=lambda at: empty_as_mean(at, forbid(at, open_(at))))
+    return in_steps("mask", words, masked=lambda at: where_empty(lambda at: at.number(0), at, forbid(at, open_(at))))
 
 
 #: Wrong padding of all items of a batch, from their own, (items, n_k).
