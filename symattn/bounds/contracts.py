@@ -154,7 +154,11 @@ def replay(
         values = trace(spec, arrays, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None))
         output = _of_type("float64", values["output"])
         last = contract.output or contract.format
-        return rounded(last, output) if contract.nearest else _cut(last, output)
+        if contract.nearest:
+            return rounded(last, output)
+        near = last.cast(output)  # truncated: to the nearest number that is no farther from 0
+        less = np.nextafter(near, np.zeros_like(near))
+        return np.where(np.abs(near.astype(np.float64)) > np.abs(output), less, near).astype(np.float64)
 
 
 def _stored(contract: Contract, name: str, variant: Variant, inside: str, made: Made, shared: bool) -> Change:
@@ -251,10 +255,3 @@ def _running(at: At, tile: int | None, more: float) -> Any:
     if at.spec.sink is not None:
         running = xp.maximum(running, at.z)
     return xp.where(xp.isfinite(running), running, at.m)
-
-
-def _cut(f: Format, x: np.ndarray) -> np.ndarray:
-    """Truncate: return the nearest number of the format that is no farther from 0 than x."""
-    near = f.cast(x)
-    less = np.nextafter(near, np.zeros_like(near))
-    return np.asarray(np.where(np.abs(near.astype(np.float64)) > np.abs(x), less, near).astype(np.float64))

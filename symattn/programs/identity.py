@@ -58,7 +58,12 @@ def identity(
     names = tuple(dict.fromkeys(how.inputs))
     maker = Maker(spec, how, Precision.of("float64"), _roomy(domain or Domain()))
     batch = (2, 3)[: maker.batches]  # several items on each batch axis of the layout
-    given = [replace(_fitted(maker, s), batch=batch) for s in sizes]
+    given = []
+    for s in sizes:
+        fitted = maker.fitted(s)
+        if fitted.d_k != s.d_k:  # the specification does not take this width, but 4, whose root is whole
+            fitted = maker.fitted(replace(s, d_k=4))
+        given.append(replace(fitted, batch=batch))
 
     def masks(s: Sizes, random: Random) -> Tensors:
         rng = np.random.default_rng(random.getrandbits(32))
@@ -67,12 +72,6 @@ def identity(
 
     tables = isinstance(spec.position, Rotary | Alibi)
     return identity_test(program.on, spec, names, given, epsilon, seed, masks, tables)
-
-
-def _fitted(maker: Maker, sizes: Sizes) -> Sizes:
-    """Return sizes that the specification takes; a width that it does not take becomes 4, whose root is whole."""
-    result = maker.fitted(sizes)
-    return result if result.d_k == sizes.d_k else maker.fitted(replace(sizes, d_k=4))
 
 
 def _roomy(domain: Domain) -> Domain:

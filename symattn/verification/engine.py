@@ -268,18 +268,16 @@ def verify(
     _check_usable(session)
     _check_runtime(session)
     session.explaining = session.effort_of(inf)
-    faults = _explained(session) if session.known or session.domain.nonfinite_forbidden else ()
+    faults: tuple[Fault, ...] = ()
+    if session.known or session.domain.nonfinite_forbidden:
+        from symattn.verification.diagnosis import faults as diagnosis  # slow to import, and mostly not needed
+
+        faults = diagnosis.faults(session)
     if faults and all(f.cause is None for f in faults) and refusals.only_same_widths(session):
         return _with_note(again(replace(session.promised, same_width=True)), _OF_WIDTHS)
     by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
     return _report(session, faults or at_random)
-
-
-def _explained(session: Session) -> tuple[Fault, ...]:
-    from symattn.verification.diagnosis import faults  # slow to import, and not needed for a right function
-
-    return faults.faults(session)
 
 
 def _collect(session: Session) -> None:

@@ -295,10 +295,6 @@ class Search(ABC, Generic[M]):
 
         return self.computed.once((judged, mistake.computes), run, judged.case.size <= _KEPT)
 
-    def is_wrong(self, judged: CaseResult) -> bool:
-        """Return whether numbers are wrong in an output concerned."""
-        return judged.finding in OF_VALUES and (self.among is None or bool(judged.wrong & self.among))
-
     def answer(self, judged: CaseResult, mistake: M) -> bool | None:
         """Return False if the mistake cannot have given the case's output, True if it can and the definition cannot,
         None if that is undecidable."""
@@ -311,7 +307,8 @@ class Search(ABC, Generic[M]):
         try:
             outputs = self.outputs(judged, mistake) or self.run(judged, mistake)
         except KeyError:  # it changes nothing, so nothing may be wrong
-            return False if self.is_wrong(judged) else None
+            concerned = self.among is None or judged.wrong & self.among
+            return False if judged.finding in OF_VALUES and concerned else None
         except Undecided:
             return None
         except UNFIT:  # it cannot be computed for these shapes
