@@ -215,20 +215,15 @@ def weighed(
     scaled, every = numbers.up(stored * 2), whole + apart
     kept = numbers.maximum((away + moved) * numbers.up(stored), every) * numbers.grown(stored)
     centre, lost = output + moved + kept, lost * scaled
-    sums = _sums(every, centre + apart, precision, counts, numbers)
-    return kept, lost * centre, (lost + 1) * scaled, sums
-
-
-def _sums(sizes: Number, total: Number, precision: Precision, counts: Counts, numbers: NumberKind) -> Number:
-    """Return E of step 4, for terms whose absolute values sum to ``sizes``, and whose sum is at most ``total``."""
-    by_path = numbers.grown(numbers.lifted(counts.path) * numbers.rate(precision.accumulate)) * sizes
+    # E of step 4, for terms whose absolute values sum to ``every``
+    sums = numbers.grown(numbers.lifted(counts.path) * numbers.rate(precision.accumulate)) * every
     events, u = counts.partial_sums, float(precision.accumulate.u)
-    if events is None:
-        return by_path
-    small = events * u < 0.5
-    share = numbers.lifted(np.where(small, events * u, 0.0))
-    least = numbers.minimum(by_path, share / (1 - share) / 2 * (sizes + total))
-    return least if small.all() else numbers.where(small, least, by_path)
+    if events is not None:
+        small = events * u < 0.5
+        share = numbers.lifted(np.where(small, events * u, 0.0))
+        least = numbers.minimum(sums, share / (1 - share) / 2 * (every + (centre + apart)))
+        sums = least if small.all() else numbers.where(small, least, sums)
+    return kept, lost * centre, (lost + 1) * scaled, sums
 
 
 def losses(precision: Precision, counts: Counts, rise: Number) -> tuple[Number, Number]:

@@ -46,14 +46,9 @@ def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
     yield Case(GROUP, "the first call once more", first, alone=False)
     for name, memory in _LAYOUTS:
         yield Case(GROUP, name, first, memory)
-    yield from _shared(maker, rng)
-
-
-def _shared(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
-    """Yield cases with one array as keys and values, and as queries too: in-place changes of one change the others."""
-    if maker.tokens:
-        return
-    for n_q, names, words in ((3, ("k", "v"), "keys and values"), (5, ("q", "k", "v"), "queries, keys and values")):
+    # one array as keys and values, and as queries too: in-place changes of one change the others
+    pairs = ((3, ("k", "v"), "keys and values"), (5, ("q", "k", "v"), "queries, keys and values"))
+    for n_q, names, words in pairs if not maker.tokens else ():
         inputs = maker.make(Sizes(n_q, 5, 4, 4), small(rng), rng)
         if len({inputs[n].shape for n in names}) == 1:
             same = inputs | dict.fromkeys(names, inputs["k"])

@@ -128,7 +128,10 @@ def bound(
     True
     """
     _check_kinds(spec, inputs)
-    _check_numbers(largest, alpha)
+    if largest is not None and not (finite(largest) and largest >= 0):
+        raise InputError(f"largest must be a finite number of at least 0, got {largest!r}")
+    if not finite(alpha) or not 0 < alpha < 1:
+        raise InputError(f"alpha is {alpha!r}; it is a probability, a number between 0 and 1")
     tile = None if tile is None else _size("tile", tile)
     spec = Attention() if spec is None else spec
     usual = USUAL if contract is None and isinstance(dtype, str) else contract
@@ -151,13 +154,6 @@ def _refuse_besides_inputs(**others: object) -> None:
     """Raise InputError if something is given that is for a bound without inputs."""
     if names := [name for name, value in others.items() if value is not None]:
         raise InputError(f"{names[0]} is for a bound without inputs, and inputs are given; hint: leave it out")
-
-
-def _check_numbers(largest: Any, alpha: float) -> None:
-    if largest is not None and not (finite(largest) and largest >= 0):
-        raise InputError(f"largest must be a finite number of at least 0, got {largest!r}")
-    if not finite(alpha) or not 0 < alpha < 1:
-        raise InputError(f"alpha is {alpha!r}; it is a probability, a number between 0 and 1")
 
 
 def _size(name: str, value: object) -> int:
