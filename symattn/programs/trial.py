@@ -91,21 +91,19 @@ class ConventionTrial:
         self.tried = True
         result = self.settled(self.convention)
         self.right = result.near if result else None
-        self.convention = result.convention if result else self.convention if self.ran else self._furthest()
+        if result:
+            self.convention = result.convention
+        elif not self.ran:  # the first convention in which the code reached the furthest line
+            usual = self.convention.layout
+            layout = max(self._reached, key=lambda at: (self._reached[at][0], at == usual), default=usual)
+            if layout != usual:
+                axes = f"The axes are {in_words(layout)}, with which its code ran furthest; --layout sets others."
+                self.convention = replace(self._reached[layout][1], notes=(*self.convention.notes, axes))
         return self
 
     def noted(self, *notes: str) -> Convention:
         """Return the convention with further notes."""
         return replace(self.convention, notes=(*self.convention.notes, *notes))
-
-    def _furthest(self) -> Convention:
-        """Return, if nothing ran, the first convention in which the code reached the furthest line."""
-        usual = self.convention.layout
-        layout = max(self._reached, key=lambda at: (self._reached[at][0], at == usual), default=usual)
-        if layout == usual:
-            return self.convention
-        axes = f"The axes are {in_words(layout)}, with which its code ran furthest; --layout sets others."
-        return replace(self._reached[layout][1], notes=(*self.convention.notes, axes))
 
     def _call(self, how: Convention, inputs: Inputs) -> Outcome:
         self._effort.spend()

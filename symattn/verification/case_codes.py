@@ -110,12 +110,9 @@ def inputs_of(fault: Fault, spec: Specification) -> dict[str, np.ndarray]:
 
 def _hash(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
     """Return the first bits of a hash of the case."""
-    return f"{_digest(spec, arrays, dtype)[0]:08b}{_digest(spec, arrays, dtype)[1]:08b}"[:_CHECK]
-
-
-def _digest(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> bytes:
     result = repr((_fields(spec), dtype, [(n, a.shape, [float(x) for x in a.ravel()]) for n, a in arrays.items()]))
-    return hashlib.sha256(result.encode()).digest()
+    digest = hashlib.sha256(result.encode()).digest()
+    return f"{digest[0]:08b}{digest[1]:08b}"[:_CHECK]
 
 
 def _fields(spec: Specification) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from math import isfinite, sqrt
+from math import isfinite, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -391,7 +391,7 @@ class FloatRuns:
         later = [name for name in SCORES[1:] if name in values] or ["scores"]
         largest = max(_largest(np.asarray(values[name])) for name in later)
         raw = _largest(np.asarray(values["scores"]))
-        lengths = _longest(q) * _longest(k)
+        lengths = prod(sqrt((x * x).sum(axis=-1).max(initial=0.0)) for x in (q, k))
         size = max(largest, lengths * min(largest / raw, 1e3) if raw > 0 and largest > 0 else lengths)
         terms = n + q.shape[-1] + 2 * (int(np.shape(values["x"])[-1]) if "x" in values else 0) + 8
         total = float(np.fmax.reduce(np.abs(a).sum(axis=-1), axis=None, initial=1.0)) if a.size else 1.0
@@ -403,7 +403,3 @@ class FloatRuns:
 def _largest(x: np.ndarray) -> float:
     largest = float(np.abs(x).max(initial=0.0))
     return largest if isfinite(largest) else float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
-
-
-def _longest(x: Array) -> float:
-    return sqrt((x * x).sum(axis=-1).max(initial=0.0))
