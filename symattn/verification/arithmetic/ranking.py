@@ -79,6 +79,7 @@ def arithmetic(sample: BitSample, more: Iterable[Suspect] = ()) -> Ranking:
         tried.append(_finest(sample, suspect))
         if tried[-1].fits:
             break
+    # the first that explains the bits with some contract; else the one that explains most
     wrong = tried[-1] if tried and tried[-1].fits else min(tried, key=_by_score, default=None)
     if wrong is None or not wrong.fits:
         return result

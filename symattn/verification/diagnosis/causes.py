@@ -307,8 +307,8 @@ class Search(ABC, Generic[M]):
         try:
             outputs = self.outputs(judged, mistake) or self.run(judged, mistake)
         except KeyError:  # it changes nothing, so nothing may be wrong
-            concerned = self.among is None or judged.wrong & self.among
-            return False if judged.finding in OF_VALUES and concerned else None
+            wrong = judged.finding in OF_VALUES and (self.among is None or judged.wrong & self.among)
+            return False if wrong else None
         except Undecided:
             return None
         except UNFIT:  # it cannot be computed for these shapes

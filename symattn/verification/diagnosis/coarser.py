@@ -94,6 +94,7 @@ def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
     """Return the step, and the format in words; ("", "") if arithmetic in no format makes such errors."""
     sample, between = wrong[:: -(-len(wrong) // _CASES)] if wrong else wrong, session.precision.between.u
     formats = (narrow for narrow in map(Precision.of, FORMATS) if narrow.between.u > between)
+    # the first format whose arithmetic could make all of the errors
     first = next((narrow for narrow in formats if _could(session, narrow, sample)), None)
     step, words = session.subject.coarse(session, first.name) if first is not None else ("", "")
     for narrow in map(Precision.of, _GRIDS):
