@@ -288,7 +288,7 @@ def plain(x: float) -> Iterator[tuple[float, str]]:
     if 1 < n <= _FEW and isqrt(n) ** 2 != n:
         root, words = (n**0.5, f"√{n}") if squared > 1 else (n**-0.5, f"1/√{n}")
         if abs(root / abs(x) - 1) < _NEAR:
-            roots = [(float(np.copysign(root, x)), f"{'−' * (x < 0)}{words}")]
+            roots = [(float(np.copysign(root, x)), f"−{words}" if x < 0 else words)]
     shares = [(1 / m, f"1/{m}" if m > 0 else f"−1/{-m}")] if 1 < abs(m) < 10**4 and abs(m * x - 1) < _NEAR else []
     rounded = [float(f"{x:.{digits}g}") for digits in (1, 2, 3, 4, 5)]
     decimals = [(near, f"{near:g}".replace("-", "−")) for near in rounded if x and abs(near / x - 1) < _NEAR]
