@@ -100,9 +100,9 @@ def _others(question: Question, of: Ready) -> Iterator[tuple[str, Ready]]:
         top = of.spec.alignment == "top-left"
         aligned = replace(of.spec, alignment="bottom-right" if top else "top-left")
         yield f'alignment="{aligned.alignment}"', of._replace(spec=aligned)
-    if of.precision.contracted:
-        words = f'contract="eager", where scores and sums may be stored in {of.precision.input.name}'
-        yield words, ready(replace(question, contract="eager"))
+    if question.contract == "fused" and of.precision.contracted:
+        words = f"contract=None, where scores may be stored in {of.precision.input.name}"
+        yield words, ready(replace(question, contract=None))
     if of.precision.name == "float32" and question.contract is None:
         words = 'precision="tf32", where products of matrices round their factors to 11 digits'
         yield words, ready(replace(question, precision="tf32"))

@@ -118,7 +118,7 @@ def test_of_a_wrong_mean_nothing_is_copied_either(device: None) -> None:
     out = kernel(replace(spec, scale=1.005 * D**-0.5), given)
     with leaving() as guard, pytest.raises(AttentionFault, match=r"as if scores were scaled by 1\.00"):
         assert_close_to_exact(out, **given, spec=spec, contract="fused")
-    assert guard.elements <= FEW
+    assert guard.elements <= 2 * FEW  # one verdict with the contract, and one without
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -119,14 +119,14 @@ def _functions() -> None:
     import torch
     from torch.autograd.function import Function
 
-    own = vars(Function)["apply"].__func__
+    own = vars(Function)["apply"]  # a method of a class, of Python's or, in newer versions, of C
 
     def apply(cls: type, /, *args: object, **kwargs: object) -> Tensor:
         trained = torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in args)
         inside = trained and cls.__name__ != "CheckpointFunction"
         doing.functions += inside
         try:
-            return own(cls, *args, **kwargs)
+            return own.__get__(None, cls)(*args, **kwargs)
         finally:
             doing.functions -= inside
 
