@@ -71,8 +71,8 @@ def test_what_is_counted_ends_an_effort_and_seconds_do_so_visibly(clock: Clock) 
 
 @pytest.mark.parametrize(
     ("wall", "worked", "over"),
-    [(5, 40, False), (11, 11, True), (60, 8, False), (60, 11, True), (60, 1, True)],
-    ids=["several threads", "spent", "a busy machine", "spent there", "idle"],
+    [(5, 40, False), (11, 11, True), (60, 8, False), (60, 2, False), (60, 11, True), (60, 1, True)],
+    ids=["several threads", "spent", "a busy machine", "a very busy one", "spent there", "idle"],
 )
 def test_a_busy_machine_ends_nothing(
     wall: float, worked: float, over: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch

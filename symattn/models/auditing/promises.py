@@ -68,7 +68,7 @@ class ModelCall:
     def caches(self) -> bool:
         """Return whether keys go into a cache: Transformers then does not look for packed documents."""
         result = self.arguments.get("use_cache")
-        given = self.arguments.get("past_key_values") is not None
+        given = cache_in(self.arguments) is not None
         return given or bool(getattr(self.config, "use_cache", False) if result is None else result)
 
     def padding(self, name: str, total: int) -> Mask | None:
@@ -105,9 +105,14 @@ def context_of(model: Module, args: Args, kwargs: Kwargs) -> ModelCall:
     if args:
         with suppress(TypeError):
             inputs = dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
-    cache = inputs.get("past_key_values")
+    cache = cache_in(inputs)
     length = getattr(cache, "get_seq_length", None)
     return ModelCall(model, inputs, int(length()) if length is not None else 0, _lossy(cache))
+
+
+def cache_in(arguments: Mapping[str, Any]) -> Any:
+    """Return the cache among arguments of a model of Transformers, by its name from 5.24 on, or by the former one."""
+    return next((arguments[name] for name in ("cache", "past_key_values") if arguments.get(name) is not None), None)
 
 
 def _lossy(cache: object) -> bool:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
@@ -120,10 +121,12 @@ class Model:
 
         return EncoderDecoderCache(cache, DynamicCache())
 
-    def step(self, ids: object, **keywords: object) -> list[Array]:
+    def step(self, ids: object, cache: object = None, **keywords: object) -> list[Array]:
         """Run a forward pass; return hidden states and logits (b, n, …) of the tokens."""
         import torch
 
+        if cache is not None:
+            keywords["cache" if "cache" in signature(self._model.forward).parameters else "past_key_values"] = cache
         keywords |= {"decoder_input_ids" if self.encodes else "input_ids": ids, "output_hidden_states": True}
         with torch.no_grad(), _widened() if self._wide else nullcontext():
             output = self._model(**keywords)
@@ -247,13 +250,12 @@ def _ran(
         end = start + count
         if way.drafts and start:
             wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + way.draft) % 7
-            model.step(wrong, past_key_values=cache, use_cache=True, **further)
+            model.step(wrong, cache, use_cache=True, **further)
             cache.crop(-way.drafts)
         arguments: dict[str, object] = {"use_cache": cache is not None, **further}
-        arguments |= {} if cache is None else {"past_key_values": cache}
         if way.padding:
             arguments |= {"attention_mask": seen[:, :end], "position_ids": positions(seen[:, :end], start)}
-        parts.append(model.step(rows[:, start:end], **{n: x for n, x in arguments.items() if x is not None}))
+        parts.append(model.step(rows[:, start:end], cache, **{n: x for n, x in arguments.items() if x is not None}))
         start = end
     return [joined(parts, mask[item], item) for item in range(len(ids))]
 

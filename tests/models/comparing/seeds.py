@@ -4,9 +4,11 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
+from symattn.models.auditing.promises import cache_in
 from tests.models.comparing import families
 
 FAMILIES = ("llama", "mistral", "gemma2", "gpt2", "qwen3")
@@ -20,6 +22,7 @@ def altered(family: str, change: Change) -> Any:
     """A model whose forward pass is given what ``change`` makes of its arguments."""
     base = families.cls(family)
 
+    @wraps(base.forward)
     def forward(self: Any, **told: Any) -> Any:
         return base.forward(self, **change(told))
 
@@ -42,7 +45,7 @@ def speculating(family: str, **changed: Any) -> Any:
     """A model that makes arguments of its own where several tokens come behind others: functions of (past, new)."""
 
     def change(told: dict[str, Any]) -> dict[str, Any]:
-        cache, new = told.get("past_key_values"), told["input_ids"].shape[1]
+        cache, new = cache_in(told), told["input_ids"].shape[1]
         past = int(cache.get_seq_length()) if cache is not None else 0
         return told | {name: make(past, new) for name, make in changed.items() if past and new > 1}
 

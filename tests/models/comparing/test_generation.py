@@ -7,6 +7,7 @@ import pytest
 
 from symattn import InputError, Verdict
 from symattn.document.codec import record
+from symattn.models.auditing.promises import cache_in
 from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generated import Generation, StateErrors, WayResult
 from symattn.models.comparing.generation import _chosen, _first
@@ -196,7 +197,7 @@ def test_a_bias_in_the_mask_is_no_fault() -> None:
     import torch
 
     def change(told: dict[str, Any]) -> dict[str, Any]:
-        ids, cache = told["input_ids"], told.get("past_key_values")
+        ids, cache = told["input_ids"], cache_in(told)
         past, n = cache.get_seq_length() if cache is not None else 0, ids.shape[1]
         far = torch.arange(past + n)[None, :] - torch.arange(past, past + n)[:, None]
         mask = torch.where(far > 0, -torch.inf, 0.5 * far.to(model.dtype))[None, None].expand(len(ids), -1, -1, -1)
