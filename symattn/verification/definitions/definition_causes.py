@@ -21,6 +21,7 @@ from symattn.verification.rules import operations, recording
 from symattn.verification.rules.predicates import Pairs
 
 _LEGAL = 8  # multiple of the bound of the right definition
+_ASKED = 6  # wrong cases that are asked for each output, beside fresh ones
 
 
 @dataclass
@@ -119,6 +120,15 @@ class InDefinition(Search[DefinitionMistake]):
         """See ``judging``."""
         subject, precision, among = self.subject, self.session.precision, self.among
         return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
+
+    def confirmed(self, mistake: DefinitionMistake, wrong: Sequence[CaseResult]) -> bool:
+        """Require that each wrong output is explained in some case: in others the mistake may leave it undecidable."""
+        cases = [*wrong, *self.wrong[:_ASKED]]
+        outputs = frozenset[int]().union(*(r.wrong for r in cases))
+        if self.among is not None or len(outputs) < 2:
+            return True
+        ask = partial(explains, self.subject, self.session.precision)
+        return all(any(ask(r, mistake, frozenset([k])) for r in cases if k in r.wrong) for k in outputs)
 
     def combined(self, first: DefinitionMistake, second: DefinitionMistake) -> Sequence[DefinitionMistake]:
         """See ``both``: if both change one input, either may come first."""
