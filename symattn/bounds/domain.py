@@ -99,16 +99,8 @@ class Domain(Answering):
             if not whole(getattr(self, name), 1):
                 raise InputError(f"Domain: {name} must be an integer of at least 1, got {getattr(self, name)!r}")
         for axis, lengths in (("tokens", self.tokens), ("width", self.widths)):
-            if lengths.least > lengths.most:
-                raise InputError(f"Domain: min_{axis} = {lengths.least} is above max_{axis} = {lengths.most}")
             if lengths.down(lengths.most) is None:
-                wanted = f"multiple of {lengths.step}" if lengths.step > 1 else ""
-                wanted = " ".join(
-                    w for w in ("power of two that is a" if lengths.power and wanted else "", wanted) if w
-                )
-                within = f"within max_{axis} = {lengths.most}"
-                within += f" and from min_{axis} = {lengths.least} on" if lengths.least > 1 else ""
-                raise InputError(f"Domain: no {wanted or 'power of two'} is {within}")
+                raise InputError(f"Domain: {_impossible(lengths, axis)}")
         if self.max_abs_score is not None and not (isinstance(self.max_abs_score, Real) and self.max_abs_score > 0):
             raise InputError(f"Domain: max_abs_score must be a number above 0, got {self.max_abs_score!r}")
         if self.decoding and self.square:
@@ -171,3 +163,15 @@ _WORDS = {
     "batch": "leading batch axes",
     "contiguous": "arrays without gaps in memory",
 }
+
+
+def _impossible(lengths: Lengths, axis: str) -> str:
+    """Return the message that no length of this kind is possible."""
+    if lengths.least > lengths.most:
+        return f"min_{axis} = {lengths.least} is above max_{axis} = {lengths.most}"
+    wanted = f"multiple of {lengths.step}" if lengths.step > 1 else ""
+    wanted = " ".join(w for w in ("power of two that is a" if lengths.power and wanted else "", wanted) if w)
+    within = f"within max_{axis} = {lengths.most}"
+    return f"no {wanted or 'power of two'} is {within}" + (
+        f" and from min_{axis} = {lengths.least} on" if lengths.least > 1 else ""
+    )

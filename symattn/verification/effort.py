@@ -14,7 +14,7 @@ from time import monotonic, process_time
 _FINDING, _EXAMPLE = 5000, 8  # units for finding, and for each requested random input
 _ELEMENTS = 512  # elements of the inputs of a run that count as much as a run
 LIGHTER = 16  # factor by which elements count less if a function is called and judged
-_IDLE = 0.02  # of wall-clock time: a process that works less is waiting; two cores give fifty at once more than that
+_IDLE = 0.02  # share of wall-clock time: a process with less is idle; on two cores, one of fifty busy ones gets more
 
 
 def exhausted(limit: float, wall: float, worked: float) -> bool:

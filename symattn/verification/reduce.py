@@ -174,15 +174,19 @@ def _plainer(state: Inputs, holds: Fails) -> Inputs:
                 state = state | {name: simpler}
                 break
         for index in np.ndindex(state[name].shape):
-            value: Any = state[name][index]
-            for plain in (0.0, 1.0, -1.0, 2.0, float(np.trunc(value)) if np.isfinite(value) else 0.0, value / 2):
-                if plain == value or _plainness(plain) >= _plainness(value):
-                    continue
-                changed = state[name].copy()
-                changed[index] = plain
-                if holds(state | {name: changed}):
-                    state = state | {name: changed}
-                    break
+            state = _plainer_entry(state, name, index, holds)
+    return state
+
+
+def _plainer_entry(state: Inputs, name: str, index: tuple[int, ...], holds: Fails) -> Inputs:
+    value = state[name][index]
+    for plain in (0.0, 1.0, -1.0, 2.0, float(np.trunc(value)) if np.isfinite(value) else 0.0, value / 2):
+        if plain == value or _plainness(plain) >= _plainness(value):
+            continue
+        changed = state[name].copy()
+        changed[index] = plain
+        if holds(state | {name: changed}):
+            return state | {name: changed}
     return state
 
 

@@ -59,7 +59,6 @@ def test_another_source_is_told_anew(folder: Path, told: list[str], monkeypatch:
     assert told == ["shift", "shift"]
 
 
-@pytest.mark.deep
 def test_nothing_is_kept_of_a_copy_that_is_not_installed(
     folder: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +72,7 @@ def test_nothing_is_kept_of_a_copy_that_is_not_installed(
     assert not folder.exists()
 
 
+@pytest.mark.deep
 def test_files_that_cannot_be_trusted_are_as_good_as_none(folder: Path, told: list[str]) -> None:
     document = cached("shift")
     (file,) = folder.iterdir()

@@ -36,12 +36,9 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
         if not equal(asked, promised, _apart(name, call))
     ]
     words += [intent.bias] if intent.bias else []
-    key, masks, masking = None, call.received.masks, intent.masking
-    if all(hasattr(m, "shape") and not m.is_inference() for m in masks):  # layers may share it: no array can change
-        promised = (by_places(masking.spec), masking.crossed, masking.n_k)
-        key = *((id(m), m._version) for m in masks), call.received.places, promised, call.given.q.shape, *call.rows
+    key = _shared(call, intent.masking)
     if key is None or key not in intent.compared:
-        intent.compared[key] = (*_masked_otherwise(call, masking), masks)  # keeps ids valid
+        intent.compared[key] = (*_masked_otherwise(call, intent.masking), call.received.masks)  # keeps ids valid
     rows, cells, _ = intent.compared[key]
     return (*words, *((_of_mask(call, intent, rows),) if cells else ())), cells
 
@@ -76,6 +73,13 @@ def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
+def _shared(call: AttentionCall, masking: Masking) -> tuple[object, ...] | None:
+    """Return a key by which layers share the comparison of two masks; None if an array may change."""
+    masks = call.received.masks
+    if any(not hasattr(m, "shape") or m.is_inference() for m in masks):
+        return None
+    promised = (by_places(masking.spec), masking.crossed, masking.n_k)
+    return *((id(m), m._version) for m in masks), call.received.places, promised, call.given.q.shape, *call.rows
 
 
 def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int], int]:

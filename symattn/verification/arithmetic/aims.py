@@ -79,17 +79,20 @@ def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
     result |= {"softcap": float(spec.softcap)} if spec.softcap is not None else {}
     result |= {"bias": 1.0} if spec.bias or isinstance(spec.position, Alibi | Buckets) else {}
     result |= {"normalize": 1.0} if spec.is_softmax else {}
-    kinds, chosen = list(families(spec)), []
     for step, share in power.items():
         if step not in result:
             raise InputError(f"power: {step!r} has no number in this attention; known: {', '.join(result)}")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
             raise InputError(f"power: {step} must be a number between 0 and 1, such as 0.001, got {share!r}")
-        # all numbers multiplied or, for a cap, another cap
-        times = "weights are {} times" if step == "normalize" else ""
-        family = next(f for f in kinds if (f.words.startswith(times) if times else f.step == step))
-        chosen.append(Aim(step, float(share), family, result[step]))
-    return tuple(chosen)
+    kinds = list(families(spec))
+    return tuple(Aim(step, float(x), _family(kinds, step), result[step]) for step, x in power.items())
+
+
+def _family(kinds: Sequence[MistakeFamily], step: str) -> MistakeFamily:
+    """Return the first family of the step: all numbers multiplied or, for a cap, another cap."""
+    if step == "normalize":
+        return next(f for f in kinds if f.words.startswith("weights are {} times"))
+    return next(f for f in kinds if f.step == step)
 
 
 def look_closer(session: Session) -> None:

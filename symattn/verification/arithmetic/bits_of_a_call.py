@@ -149,9 +149,11 @@ def called(
     maker = replace(session.maker, cells=_CELLS) if sizes == LONGER else session.maker
     inputs = maker.make(sizes, spread_out, rng)
     case = case_result.Case(GROUP, "normal numbers", inputs)
-    judged = session.take(case) if taken else None
-    fine = judged.outcome if judged and judged.finding is None else None
-    outcome = fine if taken else session.call(case)
+    if taken:
+        judged = session.take(case)
+        outcome = judged.outcome if judged and judged.finding is None else None
+    else:
+        outcome = session.call(case)
     if outcome is None or outcome.output is None or outcome.output.size < _LEAST:
         return None
     if outcome.dtype != session.precision.input.name or not np.isfinite(outcome.output).any():

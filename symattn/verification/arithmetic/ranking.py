@@ -74,14 +74,11 @@ def arithmetic(sample: BitSample, more: Iterable[Suspect] = ()) -> Ranking:
     The mistakes tried are those that reduce the distance from the definition, and ``more``.
     """
     result = Ranking(tuple(_ranked(sample)))
-    tried: list[Pair] = []
-    for suspect in () if result.best.fits else chain(suspects(sample), more):
-        tried.append(_finest(sample, suspect))
-        if tried[-1].fits:
-            break
-    # the first that explains the bits with some contract; else the one that explains most
-    wrong = tried[-1] if tried and tried[-1].fits else min(tried, key=_by_score, default=None)
-    if wrong is None or not wrong.fits:
+    if result.best.fits:
+        return result
+    tried = (_finest(sample, suspect) for suspect in chain(suspects(sample), more))
+    wrong = next((pair for pair in tried if pair.fits), None)  # with some contract
+    if wrong is None:
         return result
     right = sorted((*result.right, *_with_near(sample, wrong.contract)), key=_by_score)
     result = Ranking(tuple(right))

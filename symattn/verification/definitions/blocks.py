@@ -250,7 +250,7 @@ _SUMMANDS = {"what is added": (1,), "what it is added to": (0,), "the sum": (0, 
 
 def _weighted(which: int, places: Sequence[int], factor: float, parts: list[Part]) -> list[Part]:
     """Multiply summands of a residual by a factor."""
-    at = [i for i, p in enumerate(parts) if p.reason == ("residual",)][which]
+    at = _residuals(parts)[which]
 
     def added(*summands: Any) -> Any:
         x, y = (a * number(factor, a) if i in places else a for i, a in enumerate(summands))
@@ -260,9 +260,13 @@ def _weighted(which: int, places: Sequence[int], factor: float, parts: list[Part
     return parts
 
 
+def _residuals(parts: list[Part]) -> list[int]:
+    return [i for i, p in enumerate(parts) if p.reason == ("residual",)]
+
+
 def _residual(which: int, source: str, parts: list[Part]) -> list[Part]:
     """Replace the first summand of a residual."""
-    at = [i for i, p in enumerate(parts) if p.reason == ("residual",)][which]
+    at = _residuals(parts)[which]
     norm = ("attention_norm", "mlp_norm")[which]
     start = "x" if source == "x" else next(p.name for p in parts if _is_norm(p, norm))
     parts[at] = replace(parts[at], of=(start, *parts[at].of[1:]))

@@ -68,8 +68,7 @@ def subjects(spec: Cached, layout: Layout) -> Iterator[Definition]:
 
 
 def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Definition:
-    a = spec.attention
-    plain = replace(a, causal=False, position=None, mask="boolean")  # to all slots of the cache
+    a, plain = spec.attention, _to_all(spec)
     shape = partial(attending.axes, a, layout)
     arrays = [
         Input("q", shape("h", "n", "d_k"), "query queries q_new xq new_q"),
@@ -180,7 +179,7 @@ def _attended(
     filled = filled if length is not None else int(k_all.shape[-2]) - n
     i, j = np.arange(n)[:, None], np.arange(int(k_all.shape[-2]))[None, :]
     seen = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
-    plain = replace(spec.attention, causal=False, position=None, mask="boolean")
+    plain = _to_all(spec)
     if keywise:
         keys = attending.tiles(q, int(k_all.shape[-2]))
         return by_tiles(plain, (0, n), keys, q, k_read, v_all, mask=seen), *back
@@ -228,6 +227,11 @@ _SLOTS: dict[str, Callable[[int], int]] = {
     "are written one slot too early, over the last one": lambda length: length - 1,
     "are written at the beginning of the cache": lambda length: 0,
 }
+
+
+def _to_all(spec: Cached) -> Attention:
+    """Return the attention to all slots of the cache, with a mask."""
+    return replace(spec.attention, causal=False, position=None, mask="boolean")
 
 
 def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -48,8 +48,9 @@ class InDefinition(Search[DefinitionMistake]):
 
     def ways(self) -> Sequence[Way[DefinitionMistake]]:
         """See ``Search``: further mistakes come after the definition's own."""
-        others = partial(self._likely, self.subject.others)
-        arrays = partial(self._likely, definition_mistakes.of_arrays(self.subject))
+        subject = self.subject
+        others: Way[DefinitionMistake] = lambda: self._likely(subject.others)  # noqa: E731 - made if it is needed
+        arrays: Way[DefinitionMistake] = lambda: self._likely(definition_mistakes.of_arrays(subject))  # noqa: E731
         rules = (self.with_numbers, arrays, self._of_operations, self.sometimes, self.pairs)
         return self.known, self._by_weights, self.less_clear, others, *rules
 

@@ -23,6 +23,7 @@ from symattn.bounds.judge import expected, holds, traced, union
 from symattn.bounds.reference import usual
 from symattn.bounds.storing import FORMATS
 from symattn.document.errors import Undecided
+from symattn.verification.diagnosis.screening import spread
 from symattn.verification.probing.probes import FAMILIES
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _within(judged: CaseResult, allowed: np.ndarray) -> bool:
 
 def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
     """Return the step, and the format in words; ("", "") if arithmetic in no format makes such errors."""
-    sample, between = wrong[:: -(-len(wrong) // _CASES)] if wrong else wrong, session.precision.between.u
+    sample, between = spread(wrong, _CASES), session.precision.between.u
     formats = (narrow for narrow in map(Precision.of, FORMATS) if narrow.between.u > between)
     # the first format whose arithmetic could make all of the errors
     first = next((narrow for narrow in formats if _could(session, narrow, sample)), None)

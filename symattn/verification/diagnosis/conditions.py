@@ -283,15 +283,19 @@ def plain(x: float) -> Iterator[tuple[float, str]]:
     if abs(x) < _NEAR**3:
         yield 0.0, "0"
     m = round(1 / x) if x else 0
-    roots, squared = [], x * x
-    n = round(squared if squared > 1 else 1 / squared) if squared else 0
-    if 1 < n <= _FEW and isqrt(n) ** 2 != n:
-        root, words = (n**0.5, f"√{n}") if squared > 1 else (n**-0.5, f"1/√{n}")
-        if abs(root / abs(x) - 1) < _NEAR:
-            roots = [(float(np.copysign(root, x)), f"−{words}" if x < 0 else words)]
     shares = [(1 / m, f"1/{m}" if m > 0 else f"−1/{-m}")] if 1 < abs(m) < 10**4 and abs(m * x - 1) < _NEAR else []
     rounded = [float(f"{x:.{digits}g}") for digits in (1, 2, 3, 4, 5)]
     decimals = [(near, f"{near:g}".replace("-", "−")) for near in rounded if x and abs(near / x - 1) < _NEAR]
     first = [pair for pair in decimals[:1] if pair[0] == rounded[0] and abs(m) > _FEW]
-    yield from (*first, *shares, *decimals[len(first) : 2], *roots, *decimals[max(len(first), 2) :])
+    yield from (*first, *shares, *decimals[len(first) : 2], *_roots(x), *decimals[max(len(first), 2) :])
     yield x, f"{x:.6g}".replace("-", "−")
+
+
+def _roots(x: float) -> Iterator[tuple[float, str]]:
+    """Yield √m or 1/√m near x, for a small m that is no square."""
+    sign, squared = "−" if x < 0 else "", x * x
+    m = round(squared if squared > 1 else 1 / squared) if squared else 0
+    if 1 < m <= _FEW and isqrt(m) ** 2 != m:
+        near, words = (m**0.5, f"√{m}") if squared > 1 else (m**-0.5, f"1/√{m}")
+        if abs(near / abs(x) - 1) < _NEAR:
+            yield float(np.copysign(near, x)), f"{sign}{words}"

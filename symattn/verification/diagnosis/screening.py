@@ -79,8 +79,7 @@ def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
 
     Entries that are not finite are ignored.
     """
-    some = cases[:: -(-len(cases) // _CASES)] if cases else cases  # from the smallest to the largest
-    shares = [x for r in some if (x := left_by(search, r, search.outputs(r, mistake))) is not None]
+    shares = [x for r in spread(cases, _CASES) if (x := left_by(search, r, search.outputs(r, mistake))) is not None]
     return float(np.mean(shares)) if shares else float("inf")
 
 
@@ -112,6 +111,11 @@ def contradicts_right_cases(search: Search[M], right: Sequence[CaseResult], mist
             sum(float((x**2).sum()) for x in of) for of in ([e for e, _ in pairs], [e - d for e, d in pairs])
         )
     return as_right < LITTLE * as_wrong
+
+
+def spread(cases: Sequence[CaseResult], most: int) -> Sequence[CaseResult]:
+    """Return at most so many of the cases, from the smallest to the largest."""
+    return cases[:: -(-len(cases) // most)] if cases else cases
 
 
 def _errors(search: Search[M], judged: CaseResult, outputs: Outputs) -> tuple[Array, Array] | None:
