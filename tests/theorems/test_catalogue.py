@@ -1,6 +1,9 @@
 """Every theorem: what each is worth is listed, so that a lost proof shows; certificates; topics; wording."""
 
+import inspect
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -8,10 +11,14 @@ import numpy as np
 import pytest
 
 from symattn.arrays.exact import Exact
+from symattn.attention import masks
+from symattn.attention import softmax as softmaxes
 from symattn.attention.linear import delta_step
 from symattn.attention.masks import forbid, window
 from symattn.attention.norms import layer_norm, unit
 from symattn.attention.softmax import softmax, sparsemax
+from symattn.attention.streaming import states
+from symattn.document.evidence import Grade
 from symattn.document.text import plain_text
 from symattn.proof.checker import check
 from symattn.proof.statement import Declared, Numbers
@@ -97,6 +104,32 @@ def holds(theorem: Theorem) -> None:
     assert outcome.witness, "no numbers were found that meet the hypotheses"
     grade = next((grade for grade, names in GRADES.items() if theorem.name in names), "proved")
     assert outcome.grade.value == grade, outcome.decision
+
+
+#: What is wrong in which line of a definition, and the theorem that notices.
+MISTAKES: list[tuple[Callable[..., object], str, str, str]] = [
+    (softmaxes.normalise, "keepdims=True), fully", "keepdims=True) ** 2, fully", "softmax-shift"),
+    (states.tile_state, "s - reference(m)", "reference(m) - s", "two-block-merge"),
+    (states.merge, "a.accumulated * w_1 +", "a.accumulated +", "two-block-merge"),
+    (states.finish, "accumulated / nonempty", "accumulated * nonempty", "two-block-merge"),
+    (masks.causal, "j <= i", "j < i", "causal-first-row"),
+    (masks.window, "width - 1", "width", "window-receptive-field"),
+    (masks.forbid, "allowed, s, -xp.inf", "allowed, -xp.inf, s", "mask-is-restriction"),
+]
+
+
+@pytest.mark.parametrize(("function", "right", "wrong", "name"), MISTAKES, ids=[m[0].__name__ for m in MISTAKES])
+def test_a_mistake_in_a_definition_is_noticed(
+    function: Callable[..., object], right: str, wrong: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Theorems are about the code that runs: with a mistake in it they are no longer proved."""
+    source, changed = inspect.getsource(function), {}
+    assert right in source
+    exec(source.replace(right, wrong), function.__globals__, changed)
+    monkeypatch.setattr(function, "__code__", changed[function.__name__].__code__)
+    method = catalogue()[name].method
+    parts = {"parts": tuple(map(replace, method.parts))} if isinstance(method, Together) else {}
+    assert replace(method, **parts).decide().evidence.grade in (Grade.REFUTED, Grade.UNDECIDED)
 
 
 # Equations of which both sides are one expression before anything is simplified: they hold by definition, as is printed
