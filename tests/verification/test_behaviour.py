@@ -208,15 +208,6 @@ def test_axes_in_front_are_a_note_or_a_fault_as_promised() -> None:
 
 
 @pytest.mark.deep
-def test_a_promise_about_shapes_is_kept() -> None:
-    def program(q: Any, k: Any, v: Any) -> Any:
-        return plain(q + 0 * k, k, v)
-
-    assert verify(program).verdict is Verdict.FAULT
-    assert verify(program, domain=Domain(max_tokens=17, max_width=8, square=True)).faults == ()
-
-
-@pytest.mark.deep
 def test_nan_behind_the_mask_is_a_note_or_a_fault_as_promised() -> None:
     spec = Attention(causal=True)
     report = verify(causal, spec)

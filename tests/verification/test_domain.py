@@ -183,6 +183,7 @@ def test_lengths(lengths: Lengths, held: Any) -> None:
         ({"width_powers_of_two": True, "min_width": 129}, "no power of two is within max_width = 130 and from min"),
         ({"powers_of_two": True, "multiple_of": 3}, "no power of two that is a multiple of 3"),
         ({"decoding": True, "square": True}, "decoding promises n_q = 1"),
+        ({"max_tokens": 10, "multiple_of": 64}, "multiple of 64"),
     ],
 )  # fmt: skip
 def test_promises_that_no_input_keeps_are_refused(told: dict[str, Any], words: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 from symattn import Attention, Verdict, verify
 from symattn.attention.variants import VARIANTS
 from symattn.bounds.domain import Domain
-from tests.verification.drawn_mistakes import SPECS, drawn, of_variant
-from tests.verification.mutants import DEFINITIONS, DTYPES, mutant, right
+from tests.verification.drawn_mistakes import drawn, of_variant
+from tests.verification.mutants import mutant, right
 
 DRAWN = range(1000)
 OVERFLOWS = "not stabilised"  # that is a fault
@@ -40,15 +40,6 @@ def test_the_definition_itself_has_no_fault(name: str) -> None:
     assert (report.verdict, report.missing) == (Verdict.NO_FAULT, ())
 
 
-@pytest.mark.deep
-def test_the_mutants_are_of_every_specification_and_format() -> None:
-    names = [mutant(number).name for number in DRAWN]
-    assert {n.partition(": ")[2].partition(f", {d}:")[0] for n in names for d in DTYPES if f", {d}:" in n} == {
-        *VARIANTS,
-        *DEFINITIONS,
-    }
-
-
 def test_a_defect_of_symattn_is_no_fault_of_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes wrong while a case is judged is raised as it is: exit code 70, and no verdict."""
     from symattn.verification import engine
@@ -63,13 +54,6 @@ def test_a_defect_of_symattn_is_no_fault_of_the_function(monkeypatch: pytest.Mon
 
 EVERY = range(500)
 NAMED = (17, 21, 25, 37, 142, 180, 215, 247, 277, 289, 299)  # in their own words, of two both
-
-
-@pytest.mark.deep
-def test_half_of_what_is_drawn_are_two_mistakes_of_every_definition() -> None:
-    some = [drawn(number) for number in range(2 * len(SPECS))]
-    assert [len(one.causes) for one in some] == [1, 2] * len(SPECS)
-    assert [one.spec for one in some[::2]] == list(SPECS)
 
 
 @pytest.mark.parametrize(
