@@ -11,7 +11,7 @@ import pytest
 
 import symattn
 from symattn.document.errors import InputError, MissingExtra, Refused, Undecided
-from symattn_cli import main as cli
+from symattn_cli import choices
 from symattn_cli.errors import Status, report
 from symattn_cli.main import TABLE, commands
 
@@ -102,26 +102,6 @@ def test_wrong_usage_is_one_line_and_exits_with_2(run, arguments: tuple[str, ...
     assert words in run(*arguments).refusal
 
 
-def test_an_interrupt_within_a_command_exits_with_130(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli.Commands, "get_command", interrupted)
-    ran = run("derive")
-    assert (ran.status, ran.stdout) == (130, "")
-
-
-def test_the_process_exits_with_the_code() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", "import sys; from symattn_cli.main import main; sys.exit(main(['derve']))"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ended.returncode == 2
-    assert ended.stderr.count("\n") == 1
-
-
 @pytest.mark.transformers
 def test_a_model_that_ends_the_process_is_no_answer(run, tmp_path: Path) -> None:
     target = tmp_path / "model.py"
@@ -157,7 +137,11 @@ def test_every_command_of_the_table_is_there_and_has_help(run, name: str) -> Non
     command = commands.get_command(click.Context(commands), name)
     assert command is not None
     assert command.name == name
-    assert f"Usage: symattn {name}" in run(name, "--help").stdout
+    choices._hinted.clear()
+    ran = run(name, "--help")
+    assert f"Usage: symattn {name}" in ran.stdout
+    assert "float8-e4m3fn" not in ran.stdout, "values are offered as they are typed"
+    assert (ran.stdout.isascii(), ran.stderr) == (True, "")
 
 
 def test_version(run) -> None:

@@ -91,14 +91,6 @@ def test_an_option_without_a_title_is_an_option() -> None:
     assert "two" not in shown.partition("Options:")[2]
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_every_command_has_its_options_in_groups(name: str) -> None:
-    command = command_of(name)
-    several = command.commands.values() if isinstance(command, click.Group) else [command]
-    titled = [c for c in several if any(o.name == "colour" for o in c.params)]
-    assert all(isinstance(c, Grouped) for c in titled)
-
-
 @pytest.mark.parametrize(("typed", "option"), [("--d-k", "--dk"), ("--d_k", "--dk")])
 def test_other_spellings_are_understood_with_a_hint(run, typed: str, option: str) -> None:
     choices._hinted.clear()
@@ -125,14 +117,6 @@ def test_a_tolerance_is_not_picked(run, option: str) -> None:
     assert (ran.status, ran.stdout) == (2, "")
     assert "no tolerance is picked" in ran.stderr
     assert "symattn bound prints the one that follows from the arithmetic" in ran.stderr
-
-
-@pytest.mark.parametrize("name", TABLE)
-def test_values_are_offered_as_they_are_typed(run, name: str) -> None:
-    choices._hinted.clear()
-    ran = run(name, "--help")
-    assert ran.stderr == ""
-    assert "float8-e4m3fn" not in ran.stdout
 
 
 def test_scale_none_is_no_scaling_everywhere(run) -> None:

@@ -1,7 +1,6 @@
 """Where documents go: stdout, files, comparison; and what decides the exit code."""
 
 import io
-import json
 import os
 import signal
 import subprocess
@@ -71,10 +70,6 @@ def test_check_compares_and_writes_nothing(run, form: str, tmp_path: Path) -> No
     assert path.read_bytes() == stale
 
 
-def test_json_is_json(run) -> None:
-    assert json.loads(run("derive", "-f", "json").stdout)["schema"] == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -108,13 +103,6 @@ def test_a_file_of_another_is_found_before_any_work(run, tmp_path: Path, monkeyp
     assert ran.status == 2
     assert "--force" in ran.stderr
     assert path.read_text() == "mine\n"
-
-
-def test_force_replaces_a_file_of_another(run, tmp_path: Path) -> None:
-    path = tmp_path / "a.md"
-    path.write_text("mine\n")
-    assert run("derive", "-o", str(path), "--force").status == 0
-    assert "A title" in path.read_text(encoding="utf-8")
 
 
 def test_ascii_where_stdout_is_not_utf8(run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,13 +144,6 @@ def test_no_color_and_dumb_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "dumb")
     assert not stream.colours("auto")
-
-
-def test_no_help_needs_more_than_ascii(run) -> None:
-    from symattn_cli.main import TABLE
-
-    for command in TABLE:
-        assert run(command, "--help").stdout.isascii()
 
 
 @pytest.mark.parametrize(

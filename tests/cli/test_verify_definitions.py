@@ -179,13 +179,6 @@ def test_wrong_usage_is_one_line(run: Run, options: list[str], words: str) -> No
     assert words in run("verify", "f.py:rms", "--definition", *options).refusal
 
 
-def test_promises_that_are_not_kept_are_refused_in_python_too() -> None:
-    from symattn.bounds.domain import Domain
-
-    with pytest.raises(InputError, match="same-width"):
-        verify(lambda x: x, LayerNorm(), domain=Domain(same_width=True))
-
-
 @pytest.mark.deep
 def test_squares_beyond_float16_where_sums_are_wider() -> None:
     import numpy as np

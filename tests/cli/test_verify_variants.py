@@ -102,13 +102,6 @@ def test_python_takes_a_configuration(here: None) -> None:
     refuses(verify, queries, layer=1, says="belong to config")
 
 
-@pytest.mark.deep
-def test_other_heads_are_a_fault(here: None, capsys: pytest.CaptureFixture[str]) -> None:
-    turned = GROUPED.replace("np.repeat(x, q.shape[-3] // k.shape[-3], axis=-3)", "np.tile(x, (2, 1, 1))")
-    assert _verify(turned, "--heads", "4", "--kv-heads", "2", "--causal") == 1
-    assert "query head t reads head t mod kv_heads" in " ".join(capsys.readouterr().out.split())
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -27,8 +27,13 @@ TYPES = ("float64", "float32", "float16", "bfloat16")
         (Attention(mask="boolean"), []),
         (Attention(mask="additive"), []),
         (Attention(scale=0.25), []),
+        (Attention(heads=4, kv_heads=2), ["enable_gqa=true"]),
+        (
+            Attention(heads=4, kv_heads=2, causal=True, alignment="top-left"),
+            ["enable_gqa=true", "is_causal=true"],
+        ),
     ],
-    ids=["plain", "causal", "boolean mask", "additive mask", "scale"],
+    ids=["plain", "causal", "boolean mask", "additive mask", "scale", "groups", "causal groups"],
 )
 def test_torch_has_no_fault(dtype: str, spec: Attention, call: list[str]) -> None:
     report = verify_target(SDPA, spec, dtype=dtype, call=call, layout="bhnd", examples=40)
