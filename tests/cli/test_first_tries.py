@@ -1,18 +1,22 @@
-"""What people try first in Python: it works, or one line says what to write instead.
+"""What people try first (docs/first-tries.md) in Python: it works, or one line says what to write instead.
 
 What they try on the command line stands in ``test_manners`` and ``test_release``, and their own numbers in
 ``tests/derivations/walks/test_hostile.py``.
 """
 
+import ast
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
@@ -37,9 +41,11 @@ from symattn import (
     walk,
 )
 from symattn import testing as symattn_testing
+from symattn.derivations.examples import find
 from symattn.document.keywords import FIELDS
 from symattn.testing import assert_attention, assert_close_to_exact
-from symattn_cli.main import main
+from symattn_cli.main import TABLE, commands, main
+from tests.docs.pages import ROOT
 from tests.refusals import refuses
 
 X = [[1, 0], ["1/2", 1], [0, "3/2"]]
@@ -290,16 +296,18 @@ def test_public_names_have_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_bound_is_for_has_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def told(*words: str) -> float:
+    def told(*words: str) -> dict[str, Any]:
         assert main(["bound", *words, "--no-compare", "-f", "json"]) == 0
-        value: float = json.loads(capsys.readouterr().out)["value"]
-        return value
+        return {**json.loads(capsys.readouterr().out), "command": ""}
+
+    def made(**asked: Any) -> dict[str, Any]:
+        return {**json.loads(bound(**asked).json()), "command": ""}
 
     file = str(tmp_path / "qkv.npz")
     np.savez(file, q=np.eye(3), k=np.eye(3), v=np.eye(3))
-    assert told("--inputs", file) == told("--input", file) == bound(inputs=file).value
-    assert told("--n", "16", "--dk", "4", "--largest", "3") == bound(n=16, d_k=4, largest=3).value
-    assert told("--n", "16", "--dk", "4") == bound(n=16, d_k=4).value != bound(n=16, d_k=4, largest=3).value
+    assert told("--inputs", file) == told("--input", file) == made(inputs=file)
+    assert told("--n", "16", "--dk", "4", "--largest", "3") == made(n=16, d_k=4, largest=3)
+    assert told("--n", "16", "--dk", "4") == made(n=16, d_k=4) != made(n=16, d_k=4, largest=3)
     assert main(["bound", "--inputs", "bounded", "--largest", "4"]) == 2
     assert "hint: leave it out, and say --largest X" in " ".join(capsys.readouterr().err.split())
 
@@ -324,3 +332,55 @@ def test_errors_point_to_where_the_reader_wants_to_go(run, tmp_path) -> None:
     assert (ran.status, "symattn did not write it" in ran.stdout, "--skip-others" in ran.stdout) == (1, True, True)
     assert run("walk", "eight-step", "--step", "5").stdout.count("*") == 0
     assert "\nStep 5: Softmax\n" in run("walk", "eight-step", "--step", "5").stdout
+
+
+def test_a_text_names_its_sheet() -> None:
+    assert find("money bank grows") == find("Money-Bank-Grows") == "money-bank-grows"
+    assert find("money bank") is None
+
+
+LONG = ("derive", "walk", "explore", "draw", "exercises", "prove", "verify", "compare", "arithmetic", "bound", "faults")
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_what_may_take_long_says_what_it_does(name: str) -> None:
+    """How it is said, and when, is held by the tests of ``progress`` itself."""
+    tree = ast.parse(Path(import_module(f"symattn_cli.{name}").__file__ or "").read_text(encoding="utf-8"))
+    opened = [item.context_expr for node in ast.walk(tree) if isinstance(node, ast.With) for item in node.items]
+    assert any(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and c.func.id == "progress" for c in opened)
+
+
+@pytest.mark.deep
+def test_the_book_is_what_report_writes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from symattn_cli import report
+
+    asked = []
+    few = report.proved
+    monkeypatch.setattr(report, "proved", lambda names, **told: asked.append(names) or few(("softmax-shift",), **told))
+    assert main(["report", "--no-cache"]) == 0
+    shown = capsys.readouterr().out
+    assert main(["report", "--book", "--no-cache"]) == 0
+    assert capsys.readouterr().out == shown
+    assert asked == [(), ()]
+
+
+# Parameters of commands that name something to be imported and called, or run.
+_RUN = {"target", "first", "second", "script", "what"}
+
+
+def test_the_security_note_names_what_runs_code() -> None:
+    note = (ROOT / "SECURITY.md").read_text(encoding="utf-8").partition("## What never does")[0]
+    context = click.Context(commands)
+    taking = {name for name in TABLE if _RUN & {p.name for p in commands.get_command(context, name).params}}  # type: ignore[union-attr]
+    assert {"verify", "compare", "audit", "campaign"} <= taking
+    named = set(re.findall(r"`symattn ([a-z]+)", note))
+    assert taking | {"prove"} == named
+
+
+@pytest.mark.parametrize("name", ["sheet.tex", "sheet.html"])
+def test_sheets_for_a_class_are_written_in_other_forms(name: str, tmp_path: Path) -> None:
+    whole, sheet = tmp_path / f"whole-{name}", tmp_path / name
+    assert main(["walk", "eight-step", "-o", str(whole)]) == 0
+    assert main(["walk", "eight-step", "--blank", "5,6", "-o", str(sheet)]) == 0
+    assert "0.468310531" in whole.read_text(encoding="utf-8")
+    assert "0.468310531" not in sheet.read_text(encoding="utf-8")
