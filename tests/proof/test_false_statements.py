@@ -1,4 +1,7 @@
-"""False statements that look true are refuted or undecided; what holds up to a computed number is not checked."""
+"""False statements that look true are refuted or undecided; what holds up to a computed number is not checked.
+
+Beside identities there are inequalities, whose gap looks right. True statements: ``test_true_statements.py``.
+"""
 
 import math
 import re
@@ -12,51 +15,42 @@ import pytest
 from symattn import Attention
 from symattn.document.evidence import Grade
 from symattn.proof.expectation import NORMAL, law_with
+from symattn.proof.gradients import gradient
+from symattn.proof.inequality import Certificate
 from symattn.proof.refuting import named
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from symattn.theorems.texts import theorems
 from tests.proof.identities import averaged
+from tests.proof.stated import (
+    abs_,
+    before,
+    centred,
+    layer_norm,
+    least,
+    lse,
+    neither_proved_nor_checked,
+    norm,
+    relu,
+    rms,
+    softmax,
+    squares,
+    top,
+    total,
+    xp,
+)
 
-
-def xp(x: Any) -> Any:
-    return x.__array_namespace__()
-
-
-def top(x: Any) -> Any:
-    return xp(x).max(x, axis=-1, keepdims=True)
-
-
-def least(x: Any, y: Any) -> Any:
-    return -xp(x).maximum(-x, 0 * x - y)
-
-
-def relu(x: Any) -> Any:
-    return xp(x).maximum(x, 0 * x)
-
-
-def softmax(x: Any) -> Any:
-    weights = xp(x).exp(x)
-    return weights / xp(x).sum(weights, axis=-1, keepdims=True)
-
-
-def centred(x: Any) -> Any:
-    return x - xp(x).mean(x, axis=-1, keepdims=True)
-
-
-def layer_norm(x: Any) -> Any:
-    c = centred(x)
-    return c / xp(x).sqrt(xp(x).mean(c * c, axis=-1, keepdims=True))
+Sides = Callable[..., Any]
+Stated = dict[str, tuple[Declared, Sides]]
+PLAIN, CAUSAL = Attention(), Attention(causal=True)
+VECTOR, ONE, PAIR, SCORES = {"x": "n"}, {"x": ""}, {"x": "n", "y": "n"}, {"s": "n m"}
+QKV, SELF = {"q": "n d", "k": "m d", "v": "m e"}, {"q": "n d", "k": "n d", "v": "n e"}
+ALONE = Declared(VECTOR)
 
 
 def power_sum(x: Any, k: int) -> Any:
     return xp(x).sum(x**k)
-
-
-def third(x: Any) -> Any:
-    p, q, r = (power_sum(x, k) for k in (1, 2, 3))
-    return p * p * p - 3 * p * q + 2 * r
 
 
 def fourth(x: Any) -> Any:
@@ -71,55 +65,20 @@ def roots_of(x: Any, numbers: range) -> Any:
     return product
 
 
-def causal(window: int | None = None) -> Attention:
-    return Attention(causal=True, window=window)
+def weights(f: Sides) -> Sides:
+    """∂ Σ f(s) u / ∂ s."""
+    return lambda s, u: gradient(lambda s, u: xp(s).sum(f(s) * u), "s", s=s, u=u)
 
 
-VECTOR, ONE, PAIR, TWO = {"x": "n"}, {"x": ""}, {"x": "n", "y": "n"}, {"a": "", "x": "n"}
-QKV = {"q": "n d", "k": "n d", "v": "n e"}
-MANY: dict[str, tuple[Declared, Callable[..., Any]]] = {
+MANY: Stated = {
     "maximum of a sum": (Declared(PAIR), lambda x, y: (top(x + y), top(x) + top(y))),
     "root of a square": (Declared(VECTOR), lambda x: (xp(x).sqrt(x * x), x)),
-    "root of a scalar square": (Declared(ONE), lambda x: (xp(x).sqrt(x * x), x)),
-    "maximum of a multiple": (Declared(TWO), lambda a, x: (top(a * x), a * top(x))),
-    "relu of a multiple": (Declared(TWO), lambda a, x: (relu(a * x), a * relu(x))),
     "layer norm of a multiple": (Declared({"a": "", "x": "m n"}), lambda a, x: (layer_norm(a * x), layer_norm(x))),
-    "cut off at 2": (Declared(VECTOR), lambda x: (abs_(x), least(abs_(x), 2))),
     "cut off at 1000000": (Declared(VECTOR), lambda x: (abs_(x), least(abs_(x), 1000000))),
-    "an involution": (Declared(VECTOR, {"pi": "n"}), lambda x, pi: (x[pi][pi], x)),
     "of order six": (Declared(VECTOR, {"pi": "n"}), lambda x, pi: (x[pi][pi][pi][pi][pi][pi], x)),
     "permutations commute": (Declared(VECTOR, {"pi": "n", "rho": "n"}), lambda x, pi, rho: (x[pi][rho], x[rho][pi])),
-    "softmax of softmax": (Declared({"x": "m n"}), lambda x: (softmax(softmax(x)), softmax(x))),
     "the logarithm of a sum of powers": (Declared(VECTOR), lambda x: (xp(x).log(xp(x).sum(xp(x).exp(x))), top(x)[0])),
-    "the larger of two and their distance": (
-        Declared(PAIR),
-        lambda x, y: (xp(x).maximum(x, y) - xp(x).maximum(-x, -y), x + y + abs_(x - y)),
-    ),
-    "a product transposed": (Declared({"a": "n n", "b": "n n"}), lambda a, b: ((a @ b).mT, a.mT @ b.mT)),
-    "sizes up to 5": (
-        Declared(VECTOR),
-        lambda x, n: (xp(x).sum(x) * ((n - 1) * (n - 2) * (n - 3) * (n - 4) * (n - 5)), 0 * xp(x).sum(x)),
-    ),
     "a corner far away": (Declared(ONE), lambda x: (xp(x).maximum(x, 0 * x + 12345) - 12345, relu(x - 12344))),
-    "a window of 4": (Declared(QKV), lambda q, k, v: (causal(4)(q, k, v), causal()(q, k, v))),
-    "a window of 40": (Declared(QKV), lambda q, k, v: (causal(40)(q, k, v), causal()(q, k, v))),
-    "one size, by its square": (Declared(VECTOR), lambda x, n: (x * (n * n == 6889), 0 * x)),
-    "a prefix of 70": (
-        Declared(QKV),
-        lambda q, k, v: (Attention(causal=True, prefix=70)(q, k, v), Attention()(q, k, v)),
-    ),
-    "e3": (Declared(VECTOR), lambda x: (third(x), 0)),
-    "e4": (Declared(VECTOR), lambda x: (fourth(x), 0)),
-    "e4 with a maximum": (Declared(VECTOR), lambda x: (fourth(x) * top(x), 0 * top(x))),
-    "zero at halves": (Declared(ONE), lambda x: (roots_of(x, range(-4, 5)), 0 * x)),
-    "zero at halves, with a maximum": (Declared(ONE), lambda x: (relu(x) * roots_of(x, range(-4, 5)), 0 * x)),
-    "sizes up to 3": (Declared(VECTOR), lambda x, n: ((n - 1) * (n - 2) * (n - 3) * top(x), 0 * top(x))),
-    "the norm adds": (Declared(PAIR), lambda x, y: (norm(x + y), norm(x) + norm(y))),
-    "a maximum of absolutes": (Declared(VECTOR), lambda x: (top(abs_(x)), abs_(top(x)))),
-    "the larger comes first": (Declared({"x": "", "y": ""}), lambda x, y: (xp(x).maximum(x, y), x)),
-    "softmax of a multiple": (Declared(TWO), lambda a, x: (softmax(a * top(x) + x * a), softmax(x))),
-    "the product of maxima": (Declared(PAIR), lambda x, y: (top(x * y), top(x) * top(y))),
-    "no ties": (Declared(PAIR), lambda x, y: (xp(x).where(x == y, 0 * x, x - x + 1), x - x + 1)),
     "another value where the divisor is zero": (
         Declared(VECTOR),
         lambda x: (xp(x).where(x != 0, x / xp(x).where(x != 0, x, 0 * x + 1), 0 * x), 0 * x + 1),
@@ -128,57 +87,113 @@ MANY: dict[str, tuple[Declared, Callable[..., Any]]] = {
         Declared({"x": "m n"}),
         lambda x: (squares(x) / xp(x).where(squares(x) == 0, 0 * squares(x) + 1, squares(x)), 0 * squares(x) + 1),
     ),
-    "never zero": (Declared(VECTOR), lambda x: (xp(x).where(x == 0, 0 * x, x - x + 1), x - x + 1)),
     "a cast to whole numbers": (Declared(VECTOR), lambda x: (xp(x).astype(x, xp(x).int64), x)),
-    "a cast to truth values": (Declared(VECTOR), lambda x: (xp(x).astype(x, xp(x).bool), x)),
-    "the double of pi": (Declared(VECTOR), lambda x: (x * math.pi * 2**48, 884279719003555 * x)),
-    "the double of half pi": (Declared(VECTOR), lambda x: (x * (math.pi / 2) * 2**49, 884279719003555 * x)),
     "its double by name": (Declared(VECTOR), lambda x: (x * xp(x).pi * 2**48, 884279719003555 * x)),
-    "pi is 22/7": (Declared(VECTOR), lambda x: (7 * x * xp(x).pi, 22 * x)),
     "a unit of its own": (Declared({"c": "n", "s": "n"}, units=(("c", "s"),)), lambda c, s: (c + s, 0 * s + 1)),
     "overlapping units": (
         Declared({"c": "n", "s": "n", "t": "n"}, units=(("c", "s"), ("c", "t"))),
         lambda c, s, t: (s, t),
     ),
-    "the sixth moment": (Declared({"x": ""}), averaged(lambda E: (E(lambda x: x**6), 9), {"x": NORMAL})),
+    "e4": (Declared(VECTOR), lambda x: (fourth(x), 0)),
+    "zero at halves, with a maximum": (Declared(ONE), lambda x: (relu(x) * roots_of(x, range(-4, 5)), 0 * x)),
+}
+OF_ATTENTION: Stated = {
+    "softcap": (Declared(QKV), lambda q, k, v: (Attention(softcap=50)(q, k, v), PLAIN(q, k, v))),
+    "a window of 40": (Declared(SELF), lambda q, k, v: (Attention(causal=True, window=40)(q, k, v), CAUSAL(q, k, v))),
+    "a prefix of 70": (
+        Declared(SELF),
+        lambda q, k, v: (Attention(causal=True, prefix=70)(q, k, v), PLAIN(q, k, v)),
+    ),
+    "one more key": (
+        Declared({**QKV, "a": "1 d", "b": "1 e"}),
+        lambda q, k, v, a, b: (
+            PLAIN(q, xp(k).concat([k, a], axis=0), xp(v).concat([v, b], axis=0)),
+            PLAIN(q, k, v) + b,
+        ),
+    ),
+    "halves averaged": (
+        Declared({**QKV, "j": "p d", "w": "p e"}),
+        lambda q, k, v, j, w: (
+            PLAIN(q, xp(k).concat([k, j], axis=0), xp(v).concat([v, w], axis=0)),
+            (PLAIN(q, k, v) + PLAIN(q, j, w)) / 2,
+        ),
+    ),
+    "keys in another order": (Declared(QKV, {"pi": "m"}), lambda q, k, v, pi: (PLAIN(q, k[pi], v), PLAIN(q, k, v))),
+    "causal tokens in another order": (
+        Declared({"x": "n d"}, {"pi": "n"}),
+        lambda x, pi: (CAUSAL(x[pi], x[pi], x[pi]), CAUSAL(x, x, x)[pi]),
+    ),
+    "a zero sink": (Declared(QKV), lambda q, k, v: (Attention(sink="zero")(q, k, v), PLAIN(q, k, v))),
+    "scaled by the size": (Declared(QKV), lambda q, k, v: (Attention(scale="1/d_k")(q, k, v), PLAIN(q, k, v))),
+    "values twice": (Declared(SELF), lambda q, k, v: (PLAIN(q, k, PLAIN(q, k, v)), PLAIN(q, k, v))),
+    "softmax twice": (Declared(SCORES), lambda s: (softmax(softmax(s)), softmax(s))),
+    "softmax of minus": (Declared(SCORES), lambda s: (softmax(-s), 1 - softmax(s))),
+    "softmax shifted by columns": (Declared({"s": "n m", "t": "1 m"}), lambda s, t: (softmax(s + t), softmax(s))),
+    "a sum of logarithms": (Declared({"s": "n m", "t": "n m"}), lambda s, t: (lse(s + t), lse(s) + lse(t))),
+    "rms of a multiple": (Declared({"a": "", "x": "m n"}), lambda a, x: (rms(a * x), rms(x))),
+    "queries mixed as values": (
+        Declared({**QKV, "w": "d d"}),
+        lambda q, k, v, w: (PLAIN(q @ w, k, v), PLAIN(q, k @ w, v)),
+    ),
+}
+OF_SUMS_SLOPES_AND_MEANS: Stated = {
+    "columns sum to 1": (Declared(SCORES), lambda s: (xp(s).sum(softmax(s), axis=0), 0 * s[0] + 1)),
+    "variance by n − 1": (Declared({"x": "m n"}), lambda x, n: (total(centred(x) ** 2) * n, (n - 1) * total(x * x))),
+    "the norm adds": (Declared(PAIR), lambda x, y: (norm(x + y), norm(x) + norm(y))),
+    "the slope of softmax": (
+        Declared({"s": "m", "u": "m"}),
+        lambda s, u: (weights(softmax)(s, u), softmax(s) * (1 - softmax(s)) * u),
+    ),
+    "the slope of relu": (Declared({"s": "m", "u": "m"}), lambda s, u: (weights(relu)(s, u), u)),
+    "the slope of a square": (Declared({"s": "m", "u": "m"}), lambda s, u: (weights(lambda s: s * s)(s, u), s * u)),
+    "Gauss without one": (Declared(VECTOR), lambda x, n: (2 * xp(x).sum(xp(x).where(before(x, n), 1, 0)), n * n)),
+    "what comes before": (
+        Declared({"x": "n"}),
+        lambda x, n: (xp(x).sum(xp(x).where(before(x, n), x[None, :], 0), axis=1), xp(x).cumulative_sum(x) - x),
+    ),
+    "one size, by its square": (Declared(VECTOR), lambda x, n: (x * (n * n == 6889), 0 * x)),
+    "sizes up to 5": (
+        Declared(VECTOR),
+        lambda x, n: (xp(x).sum(x) * ((n - 1) * (n - 2) * (n - 3) * (n - 4) * (n - 5)), 0 * xp(x).sum(x)),
+    ),
+    "a root of 2": (Declared(VECTOR), lambda x: (x * xp(x).sqrt(xp(x).asarray(2)), x * Fraction(99, 70))),
+    "a square of a mean": (
+        Declared({"x": "", "s": "", "m": ""}, positive=("s",)),
+        averaged(lambda E, s, m: (E(lambda x: x * x), m * m), {"x": law_with("s", "m")}),
+    ),
+    "one letter twice": (
+        Declared({"x": "n", "s": ""}, positive=("s",)),
+        averaged(lambda E, s, n: (E(lambda x: xp(x).sum(x) ** 4), n * s**4), {"x": law_with("s")}),
+    ),
     "the third moment of any law": (
         Declared({"x": "", "s": ""}, positive=("s",)),
         averaged(lambda E, s: (E(lambda x: x**3), 0 * s), {"x": law_with("s")}),
     ),
-    "the fourth moment of any law": (
-        Declared({"x": "", "s": ""}, positive=("s",)),
-        averaged(lambda E, s: (E(lambda x: x**4), s**4), {"x": law_with("s")}),
+    "the fourth moment of the normal": (
+        Declared({"x": "n"}),
+        averaged(lambda E, n: (E(lambda x: xp(x).sum(x * x) ** 2), n * n), {"x": NORMAL}),
     ),
+    "the sixth moment": (Declared({"x": ""}), averaged(lambda E: (E(lambda x: x**6), 9), {"x": NORMAL})),
 }
 
 
-def abs_(x: Any) -> Any:
-    return xp(x).maximum(x, -x)
-
-
-def squares(x: Any) -> Any:
-    return xp(x).sum(x * x, axis=-1, keepdims=True)
-
-
-def norm(x: Any) -> Any:
-    return xp(x).sqrt(xp(x).sum(x * x))
-
-
-def neither_proved_nor_checked(declared: Declared, sides: Callable[..., Any], hard: bool = True) -> None:
-    """A false statement is refuted, or undecided where that is ``hard``, and it is said where."""
-    decision = Identity(declared, sides, sides).decide()
-    assert decision.evidence.grade in (Grade.REFUTED, Grade.UNDECIDED), decision
-    assert decision.evidence.where
-    assert hard or decision.evidence.grade is Grade.REFUTED
-
-
-#: Words in the names of those that need not be refuted.
-HARD = ("a cast", "double", "pi is", "sixth moment", "a window of 40")
+#: Those that need not be refuted: no numbers tried show that they fail.
+HARD = ("a cast to whole numbers", "its double by name", "the sixth moment")
 
 
 @pytest.mark.parametrize("name", MANY)
-def test_a_false_statement_is_neither_proved_nor_checked(name: str):
-    neither_proved_nor_checked(*MANY[name], hard=any(words in name for words in HARD))
+def test_what_looks_true_is_neither_proved_nor_checked(name: str) -> None:
+    neither_proved_nor_checked(*MANY[name], hard=name in HARD)
+
+
+@pytest.mark.parametrize("name", OF_ATTENTION)
+def test_a_false_statement_about_attention_is_neither_proved_nor_checked(name: str) -> None:
+    neither_proved_nor_checked(*OF_ATTENTION[name], hard=name in HARD)
+
+
+@pytest.mark.parametrize("name", OF_SUMS_SLOPES_AND_MEANS)
+def test_a_false_statement_about_sums_slopes_or_means_is_neither_proved_nor_checked(name: str) -> None:
+    neither_proved_nor_checked(*OF_SUMS_SLOPES_AND_MEANS[name], hard=name in HARD)
 
 
 def test_a_size_that_no_square_meets_refutes_nothing() -> None:
@@ -250,16 +265,8 @@ def test_errors_of_a_statement_itself_are_raised() -> None:
         Identity(Declared({"x": "n"}), lambda x: float("x"), ()).decide()
 
 
-Sides = Callable[..., Any]
-ALONE, SELF = Declared({"x": "n"}), Declared({"q": "n d", "k": "n d", "v": "n e"})
-CAUSAL = Attention(causal=True)
-
-
 class Cut:
     value = 54321
-
-
-LIMITS = [7.5e5]
 
 
 def first(x: Any, n: Any, below: Any) -> Any:
@@ -271,26 +278,21 @@ def windowed(width: int) -> Sides:
     return lambda q, k, v: (Attention(causal=True, window=width)(q, k, v), CAUSAL(q, k, v))
 
 
-FALSE: dict[str, tuple[Declared, Sides]] = {
+FALSE: Stated = {
     "cut at a float": (ALONE, lambda x: (abs_(x), least(abs_(x), 1e6))),
-    "cut at a fraction": (ALONE, lambda x: (abs_(x), least(abs_(x), Fraction(10**7, 3)))),
     "cut at 11!": (ALONE, lambda x: (abs_(x), least(abs_(x), math.factorial(11)))),
     "cut at a number of a class": (ALONE, lambda x: (abs_(x), least(abs_(x), Cut.value))),
     "cut at a number in a text": (ALONE, lambda x: (abs_(x), least(abs_(x), int("123456")))),
-    "cut at a float of the module": (ALONE, lambda x: (abs_(x), least(abs_(x), LIMITS[0]))),
     "positive, cut at a float": (Declared({"x": "n"}, positive=("x",)), lambda x: (least(x, 12345.678), x)),
     "0 below a tiny number": (ALONE, lambda x: (xp(x).where(abs_(x) < 1e-9, 0 * x, x), x)),
     "off by a tiny number": (ALONE, lambda x: (relu(x), relu(x - Fraction(1, 10**12)))),
-    "0 at one number": (ALONE, lambda x: (xp(x).where(x == Fraction(12345, 7), 0 * x, x), x)),
     "0 at one float": (ALONE, lambda x: (xp(x).where(x == 12345.625, 0 * x, x), x)),
-    "the first 4! places": (ALONE, lambda x, n: (first(x, n, math.factorial(4)), abs_(x))),
     "the first 8! places": (ALONE, lambda x, n: (first(x, n, math.factorial(8)), abs_(x))),
     "the places below a float": (ALONE, lambda x, n: (first(x, n, 40.5), abs_(x))),
-    "a window of a text": (SELF, lambda q, k, v: windowed(int("17"))(q, k, v)),
+    "a window of a text": (Declared(SELF), lambda q, k, v: windowed(int("17"))(q, k, v)),
     "sizes up to 9": (ALONE, lambda x, n: (reduce(lambda a, k: a * (n - k), range(1, 10), 1) * top(x), 0 * top(x))),
     "of order 60": (Declared({"x": "n"}, {"pi": "n"}), lambda x, pi: (reduce(lambda a, _: a[pi], range(60), x), x)),
     "a cast to float32": (ALONE, lambda x: (xp(x).astype(x, xp(x).float32), x)),
-    "a cast there and back": (ALONE, lambda x: (xp(x).astype(x, xp(x).float32).astype(xp(x).float64), x)),
     "hard weights": (Declared({"s": "n m"}), lambda s: (softmax(1000 * s), xp(s).where(s == top(s), 0 * s + 1, 0 * s))),
 }
 
@@ -300,10 +302,10 @@ def test_what_holds_up_to_a_number_is_not_checked(name: str) -> None:
     neither_proved_nor_checked(*FALSE[name])
 
 
-TRUE: dict[str, tuple[Declared, Sides]] = {
+TRUE: Stated = {
     "cut twice": (ALONE, lambda x: (least(least(x, 1e6), 2.5), least(x, 2.5))),
     "cut at the larger of two": (ALONE, lambda x: (relu(x - 1e-9) + least(x, 1e-9), x)),
-    "a window of one": (SELF, lambda q, k, v: (Attention(causal=True, window=1)(q, k, v), v + 0 * q[:, :1])),
+    "a window of one": (Declared(SELF), lambda q, k, v: (Attention(causal=True, window=1)(q, k, v), v + 0 * q[:, :1])),
 }
 
 
@@ -329,3 +331,26 @@ def test_remainders_are_refused_by_name(work: Sides) -> None:
     decision = Identity(ALONE, lambda x: (work(x), x), ()).decide()
     assert decision.evidence.grade is not Grade.PROVED
     assert "lacks" in str(decision)
+
+
+# name: what is declared, (smaller, larger), a gap that is never negative, and what that takes for granted
+WRONG: dict[str, tuple[Declared, Sides, Sides, dict[str, Any]]] = {
+    "a square is larger": (Declared(VECTOR), lambda x: (x, x * x), lambda x: x * x, {}),
+    "the gap of another pair": (Declared(PAIR), lambda x, y: (3 * x * y, x * x + y * y), lambda x, y: (x - y) ** 2, {}),
+    "e^x is over x²": (Declared(VECTOR), lambda x: (x * x, xp(x).exp(x)), lambda x: xp(x).exp(x) - 1 - x, {}),
+    "positive by name": (
+        Declared(VECTOR),
+        lambda x: (0 * x, -x * x),
+        lambda x, h: h,
+        {"assumed": {"h": ("n", lambda x: -x * x)}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_false_inequality_is_not_proved(name: str) -> None:
+    declared, sides, gap, more = WRONG[name]
+    method = Certificate(declared, sides, gap, lambda **_: None, **{"assumed": {}, **more})
+    decision = method.decide()
+    granted = bool(more)  # under what is never met; there is no witness, so the theorem is undecided
+    assert decision.evidence.grade in (Grade.REFUTED, Grade.UNDECIDED) or (granted and not method.witness())

@@ -1,4 +1,4 @@
-"""True statements that are not in the catalogue stay proved, or at least checked."""
+"""True statements that the catalogue does not hold, a few from papers: most are proved, the others checked."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,86 +6,121 @@ from typing import Any
 import pytest
 
 from symattn import Attention
-from symattn.attention.softmax import softmax
+from symattn.document.evidence import Grade
 from symattn.proof.expectation import NORMAL, law_with
+from symattn.proof.gradients import gradient
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from tests.proof.identities import averaged
-from tests.proof.test_false_statements import abs_, centred, fourth, layer_norm, least, norm, relu, squares, top, xp
+from tests.proof.stated import (
+    abs_,
+    before,
+    layer_norm,
+    least,
+    lse,
+    norm,
+    numbers,
+    relu,
+    rms,
+    sigmoid,
+    softmax,
+    top,
+    total,
+    xp,
+)
 
+Stated = dict[str, tuple[Declared, Callable[..., Any]]]
 PLAIN, CAUSAL = Attention(), Attention(causal=True)
-VECTOR, PAIR, SCALED = {"x": "n"}, {"x": "n", "y": "n"}, {"a": "", "x": "n"}
-QKV = {"q": "n d", "k": "m d", "v": "m e"}
-SELF = {"q": "n d", "k": "n d", "v": "n e"}
+VECTOR, PAIR, SCALED, SCORES = {"x": "n"}, {"x": "n", "y": "n"}, {"a": "", "x": "n"}, {"s": "n m"}
+QKV, SELF = {"q": "n d", "k": "m d", "v": "m e"}, {"q": "n d", "k": "n d", "v": "n e"}
 
 
-def add_up(x: Any) -> Any:
-    return xp(x).sum(x, axis=-1, keepdims=True)
+def exp(x: Any) -> Any:
+    return xp(x).exp(x)
 
 
-def sigmoid(x: Any) -> Any:
-    return 1 / (1 + xp(x).exp(-x))
+def log(x: Any) -> Any:
+    return xp(x).log(x)
 
 
 def e2(x: Any) -> Any:
     return (xp(x).sum(x) ** 2 - xp(x).sum(x * x)) / 2
 
 
-PROVED: dict[str, tuple[Declared, Callable[..., Any]]] = {
-    "the same value where the divisor is zero": (
-        Declared(VECTOR),
-        lambda x: (xp(x).where(x != 0, x / xp(x).where(x != 0, x, 0 * x + 1), 0 * x + 1), 0 * x + 1),
-    ),
-    "rows by their squares, and back": (
-        Declared({"x": "m n"}),
-        lambda x: (x / (safe := xp(x).where(squares(x) == 0, 0 * squares(x) + 1, squares(x))) * safe, x),
-    ),
-    "binomial": (
-        Declared(PAIR),
-        lambda x, y: (add_up(x + y) ** 2, add_up(x) ** 2 + 2 * add_up(x) * add_up(y) + add_up(y) ** 2),
-    ),
-    "parallelogram": (
-        Declared(PAIR),
-        lambda x, y: (add_up((x + y) ** 2) + add_up((x - y) ** 2), 2 * add_up(x * x + y * y)),
-    ),
-    "lagrange": (
-        Declared({"x": "2", "y": "2"}),
-        lambda x, y: (
-            add_up(x * x) * add_up(y * y) - add_up(x * y) ** 2,
-            (x[0] * y[1] - x[1] * y[0]) ** 2 + 0 * add_up(x),
+OF_ATTENTION: Stated = {
+    "cache: one token more": (
+        Declared({"q": "1 d", "k": "m d", "v": "m e", "j": "1 d", "w": "1 e"}),
+        lambda q, k, v, j, w: (
+            Attention(causal=True)(q, xp(k).concat([k, j], axis=0), xp(v).concat([v, w], axis=0)),
+            Attention()(q, xp(k).concat([k, j], axis=0), xp(v).concat([v, w], axis=0)),
         ),
     ),
-    "centred sums to zero": (Declared({"x": "m n"}), lambda x: (add_up(centred(x)), 0 * add_up(x))),
-    "variance twice": (
-        Declared({"x": "m n"}),
-        lambda x: (xp(x).mean(centred(x) ** 2, axis=-1), xp(x).mean(x * x, axis=-1) - xp(x).mean(x, axis=-1) ** 2),
-    ),
-    "sigmoid mirrored": (Declared(VECTOR), lambda x: (sigmoid(-x), 1 - sigmoid(x))),
-    "exponentials add": (Declared(PAIR), lambda x, y: (xp(x).exp(x + y) * xp(x).exp(-y), xp(x).exp(x))),
-    "softmax of two copies": (Declared({"x": "m n", "t": "m 1"}), lambda x, t: (softmax(x + 3 * t), softmax(x - t))),
-    "weights of equal keys": (
-        Declared({"t": "m 1", "x": "m n"}),
-        lambda t, x, n: (softmax(0 * x + t), 0 * x + 1 / (n + 0 * x)),
-    ),
-    "values may be scaled": (Declared({**QKV, "a": ""}), lambda q, k, v, a: (PLAIN(q, k, a * v), a * PLAIN(q, k, v))),
-    "values may be mixed": (Declared({**QKV, "w": "e f"}), lambda q, k, v, w: (PLAIN(q, k, v @ w), PLAIN(q, k, v) @ w)),
-    "permuted keys": (Declared(QKV, {"pi": "m"}), lambda q, k, v, pi: (PLAIN(q, k[pi], v[pi]), PLAIN(q, k, v))),
-    "permuted twice": (Declared(VECTOR, {"pi": "n"}), lambda x, pi: (xp(x).sum(x[pi][pi]), xp(x).sum(x))),
     "causal rows sum to 1": (Declared(SELF), lambda q, k, v: (CAUSAL(q, k, 0 * v + 1), 0 * CAUSAL(q, k, v) + 1)),
-    "the normal's sixth moment": (Declared({"x": ""}), averaged(lambda E: (E(lambda x: x**6), 15), {"x": NORMAL})),
-    "the variance of a sum": (
-        Declared({"x": "n", "y": "n", "s": "", "t": ""}),
-        averaged(
-            lambda E, n, s, t: (E.variance(lambda x, y: xp(x).sum(x + y)), n * (s * s + t * t)),
-            {"x": law_with("s"), "y": law_with("t")},
+    "queries mixed": (
+        Declared({**QKV, "w": "d d"}),
+        lambda q, k, v, w: (PLAIN(q @ w, k, v), PLAIN(q, k @ xp(w).matrix_transpose(w), v)),
+    ),
+    "tokens in another order": (
+        Declared({"x": "n d"}, {"pi": "n"}),
+        lambda x, pi: (PLAIN(x[pi], x[pi], x[pi]), PLAIN(x, x, x)[pi]),
+    ),
+    "flash: rescaled accumulators of two tiles": (
+        Declared({"s": "n m", "t": "n p", "v": "m e", "w": "p e", "a": "n 1", "b": "n 1", "c": "n 1"}),
+        lambda s, t, v, w, a, b, c: (
+            (exp(a - c) * (exp(s - a) @ v) + exp(b - c) * (exp(t - b) @ w))
+            / (exp(a - c) * total(exp(s - a)) + exp(b - c) * total(exp(t - b))),
+            softmax(xp(s).concat([s, t], axis=1)) @ xp(v).concat([v, w], axis=0),
         ),
     ),
-    "unit pairs": (Declared({"c": "n", "s": "n"}, units=(("c", "s"),)), lambda c, s: (c**4 - s**4, c * c - s * s)),
-    "logarithm of a product": (
-        Declared(PAIR, positive=("x", "y")),
-        lambda x, y: (xp(x).exp(xp(x).log(x) + xp(x).log(y)), x * y),
+    "split-k: the merge is a sigmoid": (
+        Declared({"s": "n m", "t": "n p", "v": "m e", "w": "p e"}),
+        lambda s, t, v, w: (
+            softmax(xp(s).concat([s, t], axis=1)) @ xp(v).concat([v, w], axis=0),
+            sigmoid(lse(s) - lse(t)) * (softmax(s) @ v) + sigmoid(lse(t) - lse(s)) * (softmax(t) @ w),
+        ),
     ),
-    "any circle": (Declared(VECTOR), lambda x: (xp(x).pi * x**2 + xp(x).pi * x**2, 2 * xp(x).pi * x * x)),
+    "flash backward: dS from D": (
+        Declared({"s": "n m", "v": "m e", "g": "n e"}),
+        lambda s, v, g: (
+            gradient(lambda s, v, g: xp(s).sum((softmax(s) @ v) * g), "s", s=s, v=v, g=g),
+            softmax(s) * (g @ v.mT - total(g * (softmax(s) @ v))),
+        ),
+    ),
+    "ALiBi: slopes add": (
+        Declared({"s": "n n", "a": "", "b": ""}),
+        lambda s, a, b, n: (
+            softmax(s + a * numbers(s, n)[None, :] + b * numbers(s, n)[None, :]),
+            softmax(s + (a + b) * numbers(s, n)[None, :]),
+        ),
+    ),
+    "RoPE: a plane keeps its norm": (
+        Declared({"x": "n", "y": "n", "c": "n", "s": "n"}, units=(("c", "s"),)),
+        lambda x, y, c, s: ((c * x - s * y) ** 2 + (s * x + c * y) ** 2, x * x + y * y),
+    ),
+    "linear attention: keys first": (
+        Declared({"q": "n d", "k": "m d", "v": "m e"}, positive=("q", "k")),
+        lambda q, k, v: ((q @ k.mT) @ v / total(q @ k.mT), (q @ (k.mT @ v)) / (q @ xp(k).sum(k, axis=0)[:, None])),
+    ),
+    "distance: by norms and dot products": (
+        Declared({"q": "n d", "k": "m d"}),
+        lambda q, k: (
+            xp(q).sum((q[:, None, :] - k[None, :, :]) ** 2, axis=-1),
+            xp(q).sum(q * q, axis=-1)[:, None] + xp(k).sum(k * k, axis=-1)[None, :] - 2 * q @ k.mT,
+        ),
+    ),
+    "temperature: log ratios": (
+        Declared({"s": "n", "b": ""}),
+        lambda s, b: (softmax(b * s)[:, None] / softmax(b * s)[None, :], exp(b * (s[:, None] - s[None, :]))),
+    ),
+    "rms norm: gains fold into weights": (
+        Declared({"x": "m n", "g": "n", "w": "n p"}),
+        lambda x, g, w: ((rms(x) * g) @ w, rms(x) @ (g[:, None] * w)),
+    ),
+    "rms of equal entries": (Declared({"x": "m 1"}, positive=("x",)), lambda x: (rms(x) * rms(x), 0 * x + 1)),
+    "temperature: squared weights": (
+        Declared(SCORES),
+        lambda s: (softmax(2 * s), softmax(s) ** 2 / total(softmax(s) ** 2)),
+    ),
     "a cast of a mask": (
         Declared({"x": "n n"}),
         lambda x, n: (
@@ -93,37 +128,97 @@ PROVED: dict[str, tuple[Declared, Callable[..., Any]]] = {
             xp(x).where(xp(x).arange(n)[:, None] == xp(x).arange(n), x, 0 * x),
         ),
     ),
-    "e2 of two": (Declared({"x": "2"}), lambda x: (e2(x), x[0] * x[1])),
-    "e4 of three": (Declared({"x": "3"}), lambda x: (fourth(x), 0)),
-    "sizes as numbers": (Declared(VECTOR), lambda x, n: ((n - 1) * (n + 1) * x, (n * n - 1) * x)),
 }
-CHECKED: dict[str, tuple[Declared, Callable[..., Any]]] = {
+OF_SUMS_SLOPES_AND_MEANS: Stated = {
+    "the same value where the divisor is zero": (
+        Declared(VECTOR),
+        lambda x: (xp(x).where(x != 0, x / xp(x).where(x != 0, x, 0 * x + 1), 0 * x + 1), 0 * x + 1),
+    ),
+    "e2 of two": (Declared({"x": "2"}), lambda x: (e2(x), x[0] * x[1])),
+    "sizes as numbers": (Declared(VECTOR), lambda x, n: ((n - 1) * (n + 1) * x, (n * n - 1) * x)),
+    "any circle": (Declared(VECTOR), lambda x: (xp(x).pi * x**2 + xp(x).pi * x**2, 2 * xp(x).pi * x * x)),
+    "Gauss": (Declared(VECTOR), lambda x, n: (2 * xp(x).sum(xp(x).where(before(x, n), 1, 0)), n * (n + 1))),
+    "what comes before": (
+        Declared({"x": "n"}),
+        lambda x, n: (xp(x).sum(xp(x).where(before(x, n), x[None, :], 0), axis=1), xp(x).cumulative_sum(x)),
+    ),
+    "logarithm of a product": (
+        Declared(PAIR, positive=("x", "y")),
+        lambda x, y: (xp(x).exp(xp(x).log(x) + xp(x).log(y)), x * y),
+    ),
+    "sigmoid: its slope": (
+        Declared({"s": "n", "u": "n"}),
+        lambda s, u: (gradient(lambda s, u: xp(s).sum(sigmoid(s) * u), "s", s=s, u=u), sigmoid(s) * sigmoid(-s) * u),
+    ),
+    "tanh by sigmoid": (
+        Declared({"x": "n"}),
+        lambda x: ((exp(x) - exp(-x)) / (exp(x) + exp(-x)), 2 * sigmoid(2 * x) - 1),
+    ),
+    "gradient: of the logsumexp at a temperature": (
+        Declared({"s": "m", "b": ""}, positive=("b",)),
+        lambda s, b: (gradient(lambda s, b: (lse(b * s) / b)[0], "s", s=s, b=b), softmax(b * s)),
+    ),
+    "gradient: of cross entropy by targets": (
+        Declared({"s": "m", "y": "m"}),
+        lambda s, y: (gradient(lambda s, y: xp(s).sum(y * (lse(s) - s)), "s", s=s, y=y), softmax(s) * xp(s).sum(y) - y),
+    ),
+    "the variance of a sum": (
+        Declared({"x": "n", "y": "n", "s": "", "t": ""}),
+        averaged(
+            lambda E, n, s, t: (E.variance(lambda x, y: xp(x).sum(x + y)), n * (s * s + t * t)),
+            {"x": law_with("s"), "y": law_with("t")},
+        ),
+    ),
+    "means: a product of independent sums": (
+        Declared({"x": "n", "y": "n", "s": "", "t": ""}, positive=("s", "t")),
+        averaged(
+            lambda E, s, t, n: (E(lambda x, y: xp(x).sum(x * y) ** 2), n * s * s * t * t),
+            {"x": law_with("s"), "y": law_with("t")},
+        ),
+    ),
+    "the fourth moment of the normal": (
+        Declared({"x": "n"}),
+        averaged(lambda E, n: (E(lambda x: xp(x).sum(x * x) ** 2), n * (n + 2)), {"x": NORMAL}),
+    ),
+    "the normal's sixth moment": (Declared({"x": ""}), averaged(lambda E: (E(lambda x: x**6), 15), {"x": NORMAL})),
+    "lse of equal scores": (
+        Declared({"s": "n m"}),
+        lambda s, m: (total(xp(s).exp(top(s) + 0 * s)), m * xp(s).exp(top(s))),
+    ),
+}
+CHECKED: Stated = {
+    "layer norm: a shift by a row": (
+        Declared({"x": "m n", "t": "m 1"}),
+        lambda x, t: (layer_norm(x + t), layer_norm(x)),
+    ),
+    "layer norm: gains fold into weights": (
+        Declared({"x": "m n", "g": "n", "b": "n", "w": "n p"}),
+        lambda x, g, b, w: ((layer_norm(x) * g + b) @ w, layer_norm(x) @ (g[:, None] * w) + b @ w),
+    ),
+    "causal: the last row sees all": (
+        Declared(QKV),
+        lambda q, k, v: (Attention(causal=True)(q[-1:], k, v), Attention()(q[-1:], k, v)),
+    ),
+    "ALiBi: distance from the last key": (
+        Declared({"s": "n n", "a": ""}),
+        lambda s, a, n: (softmax(s - a * (n - 1 - numbers(s, n))[None, :]), softmax(s + a * numbers(s, n)[None, :])),
+    ),
     "queries and keys turn together": (
         Declared({"q": "n d", "k": "m d", "v": "m e", "a": ""}, positive=("a",)),
         lambda q, k, v, a: (PLAIN(q * a, k / a, v), PLAIN(q, k, v)),
     ),
-    "equal values": (
-        Declared({"q": "n d", "k": "m d", "v": "1 e"}),
-        lambda q, k, v: (PLAIN(q, k, v + 0 * k[:, :1]), v + 0 * PLAIN(q, k, k[:, :1])),
+    "entmax of order 2 of two keys": (
+        Declared({"s": ""}),
+        lambda s: (relu((1 + s) / 2) - relu((s - 1) / 2), xp(s).minimum(xp(s).maximum((1 + s) / 2, 0 * s), 0 * s + 1)),
     ),
-    "maximum of a sum with a number": (Declared({"x": "n", "t": "1"}), lambda x, t: (top(x + t), top(x) + t)),
-    "root of a square": (Declared(VECTOR), lambda x: (xp(x).sqrt(x * x), abs_(x))),
-    "positive multiples of a maximum": (Declared(SCALED, positive=("a",)), lambda a, x: (top(a * x), a * top(x))),
-    "relu twice": (Declared(VECTOR), lambda x: (relu(relu(x)), relu(x))),
-    "relu of positive multiples": (Declared(SCALED, positive=("a",)), lambda a, x: (relu(a * x), a * relu(x))),
-    "relu splits": (Declared(VECTOR), lambda x: (relu(x) - relu(-x), x)),
-    "clipping twice": (Declared(VECTOR), lambda x: (least(least(x, 5), 2), least(x, 2))),
+    "relu attention: positive multiples": (
+        Declared({"q": "n d", "k": "m d", "v": "m e", "a": ""}, positive=("a",)),
+        lambda q, k, v, a: (relu((a * q) @ k.mT) @ v, a * (relu(q @ k.mT) @ v)),
+    ),
+    "softplus less its mirror": (Declared({"x": "n"}), lambda x: (log(1 + exp(x)) - log(1 + exp(-x)), x)),
+    "the larger of opposites": (Declared(VECTOR), lambda x: (xp(x).maximum(x, -x) ** 2, x * x)),
     "norm of a multiple": (Declared(SCALED), lambda a, x: (norm(a * x), abs_(a) * norm(x))),
-    "larger of two": (Declared(PAIR), lambda x, y: (2 * xp(x).maximum(x, y), x + y + abs_(x - y))),
-    "layer norm of positive multiples": (
-        Declared({"a": "", "x": "m n"}, positive=("a",)),
-        lambda a, x: (layer_norm(a * x), layer_norm(x)),
-    ),
-    "a maximum is one of them": (Declared(VECTOR), lambda x: (xp(x).max(x - top(x), axis=-1), 0 * xp(x).sum(x))),
-    "units that overlap": (
-        Declared({"c": "n", "s": "n", "t": "n"}, units=(("c", "s"), ("c", "t"))),
-        lambda c, s, t: (s * s, t * t),
-    ),
+    "clipping twice": (Declared(VECTOR), lambda x: (least(least(x, 5), 2), least(x, 2))),
     "overlap by a maximum": (
         Declared({"c": "n", "s": "n", "t": "n"}, units=(("c", "s"), ("c", "t"))),
         lambda c, s, t: (abs_(s), abs_(t)),
@@ -131,16 +226,29 @@ CHECKED: dict[str, tuple[Declared, Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PROVED)
-def test_a_true_statement_stays_proved(name: str):
-    decision = Identity(*PROVED[name], false=()).decide()
-    assert decision.evidence.grade.value == "proved", decision
+@pytest.mark.parametrize("name", OF_ATTENTION)
+def test_a_statement_about_attention_is_proved(name: str) -> None:
+    proved(*OF_ATTENTION[name])
+
+
+@pytest.mark.parametrize("name", OF_SUMS_SLOPES_AND_MEANS)
+def test_a_statement_about_sums_slopes_or_means_is_proved(name: str) -> None:
+    proved(*OF_SUMS_SLOPES_AND_MEANS[name])
+
+
+def proved(declared: Declared, sides: Callable[..., Any]) -> None:
+    decision = Identity(declared, sides, false=()).decide()
+    assert decision.evidence.grade is Grade.PROVED, decision
+
+
+UNDECIDED = pytest.mark.xfail(strict=True, reason="floating point differs at n = 102")
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", CHECKED)
-def test_a_true_statement_stays_checked_and_says_why_it_is_not_proved(name: str):
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=UNDECIDED if name.startswith("ALiBi") else ()) for name in CHECKED]
+)
+def test_a_true_statement_stays_checked_and_says_why_it_is_not_proved(name: str) -> None:
     decision = Identity(*CHECKED[name], false=()).decide()
-    assert decision.evidence.grade.value in ("checked", "proved"), decision
-    if decision.evidence.grade.value == "checked":
-        assert any("not proved for all sizes" in str(words) for words in decision.argument)
+    assert decision.evidence.grade is Grade.CHECKED, decision
+    assert any("not proved for all sizes" in str(words) for words in decision.argument)
