@@ -56,10 +56,10 @@ _CALL = ("call",)  # the worker announces another call of the function
 class Process:
     """A running worker. ``ask`` returns the worker's answer, or a ``Failure`` after which the process is gone.
 
-    ``worked`` is its processor time at its last message, or at its end.
+    ``spent`` is its processor time at its last message, or at its end, and how long it was ready to run.
     """
 
-    worked = 0.0
+    spent = (0.0, 0.0)
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
@@ -131,7 +131,7 @@ class Process:
                 answer = self._answers.get(timeout=min(limit, 0.1))
                 if answer is _ENDED:
                     return answer
-                self.worked, answer = answer
+                self.spent, answer = answer
                 if answer != _CALL:
                     return answer
                 waiting = Waiting(self._process.pid, limit)
@@ -140,7 +140,7 @@ class Process:
                 if self._process.poll() is not None and self._answers.empty():
                     return _ENDED
                 if waiting.over:
-                    self.worked += waiting.worked
+                    self.spent = _sum(self.spent, waiting.spent)
                     return None
 
     def _autopsy(self) -> Failure:
@@ -153,6 +153,10 @@ class Process:
         ending = f"exit code {code}" if code >= 0 else f"signal {signals.get(-code, -code)}"
         frames = [(name, int(line)) for name, line in re.findall(r'File "([^"]+)", line (\d+)', written)]
         return Failure("ended", f"ended the process with {ending}", "", users_frame(frames[::-1]))
+
+
+def _sum(spent: tuple[float, float], more: tuple[float, float]) -> tuple[float, float]:
+    return spent[0] + more[0], spent[1] + more[1]
 
 
 # -- a function called in a child process ------------------------------------------------------------------------------
@@ -176,7 +180,7 @@ class Child(AbstractContextManager["Child"]):
 
     def __init__(self, target: str, request: Request, limits: ProcessLimits | None = None) -> None:
         self._target, self._request, self._limits = target, request, limits or ProcessLimits()
-        self._worked = 0.0  # processor time of processes that have ended
+        self._spent = (0.0, 0.0)  # by processes that have ended
         self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases sent to the worker whose outcomes are pending
         self._process: Process | None = None
         self._convention: Convention | None = None
@@ -194,9 +198,9 @@ class Child(AbstractContextManager["Child"]):
         return f"{self._target}({self.convention.printed})"
 
     @property
-    def worked(self) -> float:
-        """The processor time of all processes so far."""
-        return self._worked + (self._process.worked if self._process is not None else 0.0)
+    def spent(self) -> tuple[float, float]:
+        """The processor time of all processes so far, and how long they were ready to run."""
+        return self._spent if self._process is None else _sum(self._spent, self._process.spent)
 
     def close(self) -> None:
         """End the child."""
@@ -205,7 +209,7 @@ class Child(AbstractContextManager["Child"]):
         self._gone()
 
     def _gone(self) -> None:
-        self._worked, self._process = self.worked, None
+        self._spent, self._process = self.spent, None
         self._sent.clear()
 
     def ahead(self, cases: Sequence[tuple[Inputs, Memory]]) -> None:

@@ -20,20 +20,23 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from symattn.verification.effort import exhausted
+from symattn.verification.effort import exhausted, ready_time
 
 
-def processor_time(process: int) -> float:
-    """Return the processor time of a process, of the session that it leads, and of their ended children.
+def time_spent(process: int) -> tuple[float, float]:
+    """Return the processor time of a process, of the session that it leads, and of their ended children; and how long
+    those that live were ready to run.
 
     Without ``/proc``, return wall-clock time instead.
     """
-    ticks = 0
+    ticks, ready = 0, 0.0
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # the process has ended
             words = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            ticks += sum(map(int, words[11:15])) if str(process) in (path.parent.name, words[3]) else 0
-    return ticks / os.sysconf("SC_CLK_TCK") if Path("/proc/self/stat").exists() else time.monotonic()
+            if str(process) in (path.parent.name, words[3]):
+                ticks += sum(map(int, words[11:15]))
+                ready += ready_time(path.parent.name)
+    return (ticks / os.sysconf("SC_CLK_TCK"), ready) if Path("/proc/self/stat").exists() else (time.monotonic(), 0.0)
 
 
 class Waiting:
@@ -41,20 +44,21 @@ class Waiting:
 
     def __init__(self, process: int, limit: float) -> None:
         self._process, self._limit, self._began = process, limit, time.monotonic()
-        self._before: float | None = None
+        self._before: tuple[float, float] | None = None
 
     @property
     def over(self) -> bool:
         """Return whether the limit is reached. Processor time counts from the first call of this property."""
         if self._before is None:
-            self._before = processor_time(self._process)
+            self._before = time_spent(self._process)
         wall = time.monotonic() - self._began
-        return wall > self._limit and exhausted(self._limit, wall, self.worked)
+        return wall > self._limit and exhausted(self._limit, wall, *self.spent)
 
     @property
-    def worked(self) -> float:
-        """The processor time of the process since ``over`` was first used."""
-        return 0.0 if self._before is None else processor_time(self._process) - self._before
+    def spent(self) -> tuple[float, float]:
+        """The processor time of the process since ``over`` was first used, and how long it was ready to run."""
+        (worked, ready), (before, ready_before) = time_spent(self._process), self._before or time_spent(self._process)
+        return worked - before, ready - ready_before
 
 
 def receive(messages: IO[bytes], into: queue.SimpleQueue[Any], ended: Callable[[], None]) -> None:

@@ -26,6 +26,7 @@ from symattn.programs.process import receive
 from symattn.programs.refusing import where
 from symattn.programs.request import Request
 from symattn.programs.target import announced, captured, prepared, target
+from symattn.verification.effort import ready_time
 
 if TYPE_CHECKING:
     from symattn.verification.semantics import IdentityResult
@@ -96,8 +97,8 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _send(replies: BinaryIO, message: tuple[object, ...]) -> None:
-    """Send the processor time of this process and of its ended children, and the message."""
-    replies.write(pickle.dumps((sum(os.times()[:4]), message)))
+    """Send the processor time of this process and of its ended children, how long it was ready, and the message."""
+    replies.write(pickle.dumps(((sum(os.times()[:4]), ready_time()), message)))
     replies.flush()
 
 

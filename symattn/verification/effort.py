@@ -6,31 +6,43 @@ and judging a function takes longer in itself: there it is 1 more for every 8192
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 from time import monotonic, process_time
 
 _FINDING, _EXAMPLE = 5000, 8  # units for finding, and for each requested random input
 _ELEMENTS = 512  # elements of the inputs of a run that count as much as a run
 LIGHTER = 16  # factor by which elements count less if a function is called and judged
-_IDLE = 0.02  # share of wall-clock time: a process with less is idle; on two cores, one of fifty busy ones gets more
+_IDLE = 0.02  # share of wall-clock time: a process that runs, or waits for a processor, for less is idle
 
 
-def exhausted(limit: float, wall: float, worked: float) -> bool:
+def exhausted(limit: float, wall: float, worked: float, ready: float = 0.0) -> bool:
     """Return whether a process that ``worked`` for so many of ``wall`` seconds has spent ``limit`` seconds.
 
-    Processor time counts, so that a busy machine ends nothing; an idle process is ended by wall-clock time.
+    Processor time counts, so that a busy machine ends nothing: there a process is ``ready`` to run for the rest of the
+    time. An idle process is ended by wall-clock time.
     """
-    return wall > limit and (worked > limit or worked < _IDLE * wall)
+    return wall > limit and (worked > limit or worked + ready < _IDLE * wall)
+
+
+def ready_time(process: int | str = "self") -> float:
+    """Return the seconds for which threads of a process were ready and waited for a processor; 0 where none counts."""
+    nanoseconds = 0
+    for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, IndexError):  # the thread has ended
+            nanoseconds += int(path.read_text(encoding="ascii").split()[1])
+    return nanoseconds / 1e9
 
 
 @dataclass
 class Effort:
     """The effort that is left. ``over``: no more is to be tried; ``struck``: the limit of ``seconds`` has ended it.
 
-    ``elsewhere`` returns the processor time of other processes that work on the same verification; ``kept`` units are
-    reserved for later work.
+    ``elsewhere`` returns the processor time of other processes that work on the same verification, and how long they
+    were ready to run; ``kept`` units are reserved for later work.
 
     >>> effort = Effort(3)
     >>> effort.spend(600)
@@ -43,10 +55,10 @@ class Effort:
 
     units: float
     seconds: float = inf
-    elsewhere: Callable[[], float] = field(default=lambda: 0.0, repr=False)
+    elsewhere: Callable[[], tuple[float, float]] = field(default=lambda: (0.0, 0.0), repr=False)
     struck: bool = False
     kept: float = 0.0
-    _began: tuple[float, float] = field(init=False, repr=False)
+    _began: tuple[float, float, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._began = self._now
@@ -64,14 +76,15 @@ class Effort:
     def over(self) -> bool:
         """Return whether nothing more is to be tried."""
         if not self.struck and monotonic() - self._began[0] > self.seconds:  # else the slow clocks need not be read
-            wall, worked = (now - before for now, before in zip(self._now, self._began, strict=True))
-            self.struck = exhausted(self.seconds, wall, worked)
+            spent = (now - before for now, before in zip(self._now, self._began, strict=True))
+            self.struck = exhausted(self.seconds, *spent)
         return self.struck or self.units <= self.kept
 
     @property
-    def _now(self) -> tuple[float, float]:
-        """The wall-clock time, and the processor time."""
-        return monotonic(), process_time() + self.elsewhere()
+    def _now(self) -> tuple[float, float, float]:
+        """The wall-clock time, the processor time, and how long the processes were ready to run."""
+        worked, ready = self.elsewhere()
+        return monotonic(), process_time() + worked, ready_time() + ready
 
 
 def for_random(examples: int) -> float:

@@ -100,7 +100,7 @@ class Session:
 
     def effort_of(self, units: float) -> Effort:
         """Return an effort of so many units, limited by the budget of processor time of both processes."""
-        return Effort(units, self.budget, lambda: getattr(self.runner, "worked", 0.0))
+        return Effort(units, self.budget, lambda: getattr(self.runner, "spent", (0.0, 0.0)))
 
     @property
     def known(self) -> int:

@@ -1,5 +1,6 @@
 """No clock decides an answer: what is tried is counted, limits that struck are told; one thread of BLAS is used."""
 
+import os
 import re
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from symattn.programs.target import target
 from symattn.testing import assert_close_to_exact
 from symattn.verification import effort, engine
 from symattn.verification.attention import OfAttention
-from symattn.verification.effort import Effort, exhausted, for_finding
+from symattn.verification.effort import Effort, exhausted, for_finding, ready_time
 from symattn.verification.probing import probes
 from symattn.verification.reduce import reduce
 from symattn.verification.tolerances import asked, tolerance
@@ -70,20 +71,45 @@ def test_what_is_counted_ends_an_effort_and_seconds_do_so_visibly(clock: Clock) 
 
 
 @pytest.mark.parametrize(
-    ("wall", "worked", "over"),
-    [(5, 40, False), (11, 11, True), (60, 8, False), (60, 2, False), (60, 11, True), (60, 1, True)],
+    ("wall", "worked", "ready", "over"),
+    [
+        (5, 40, 0, False),
+        (11, 11, 0, True),
+        (60, 8, 52, False),
+        (60, 0.1, 59, False),
+        (60, 11, 49, True),
+        (60, 1, 0, True),
+    ],
     ids=["several threads", "spent", "a busy machine", "a very busy one", "spent there", "idle"],
 )
 def test_a_busy_machine_ends_nothing(
-    wall: float, worked: float, over: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    wall: float, worked: float, ready: float, over: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert exhausted(10, wall, worked) is over
+    assert exhausted(10, wall, worked, ready) is over
     monkeypatch.setattr(process.time, "monotonic", clock)
-    monkeypatch.setattr(process, "processor_time", lambda of: clock.now * worked / wall)
+    monkeypatch.setattr(process, "time_spent", lambda of: (clock.now * worked / wall, clock.now * ready / wall))
     waiting = process.Waiting(0, 10)
     assert not waiting.over
     clock.now = wall
     assert waiting.over is over
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="Linux alone counts how long a thread waits")
+def test_two_processes_on_one_processor_are_ready_in_turn() -> None:
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(own)})
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        while not all(process.time_spent(one.pid) > (0.2, 0.0) for one in spinning):
+            pass
+        assert all(process.time_spent(one.pid)[1] > 0.1 for one in spinning)
+    finally:
+        os.sched_setaffinity(0, own)
+        for one in spinning:
+            one.kill()
+            one.wait()
+    assert ready_time(spinning[0].pid) == 0.0
 
 
 class Late:
