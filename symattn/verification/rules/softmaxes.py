@@ -49,7 +49,7 @@ def _sets_of_axes(spec: Attention) -> Iterator[tuple[tuple[int, ...], str]]:
 def _closed(spec: Attention) -> Table:
     """Return mistakes whose weights still sum to 1."""
     if not spec.is_softmax:
-        return _OTHERS.get(spec.normaliser, ()) if not spec.bias else ()
+        return tuple(_others(softmax.NORMALISERS[spec.normaliser].at_bias(spec.bias)))
     powers = ("2", "e") if spec.base is None else ("e", "2")
     results: Table = (
         ("exp", "powers of {} are taken in place of those of {}".format(*powers), _other_base),
@@ -123,15 +123,18 @@ _LOGITS: Table = (
      lambda at: at.e / (at.sum(at.e) + at.power(at.z * _base(at) - at.m))),
 )  # fmt: skip
 
-_OTHERS: dict[str, Table] = {
-    "sigmoid": (
-        ("normalize", "log n is not subtracted from the scores of sigmoids",
-         lambda at: at.right(at.first + at.xp.log(at.number(at.n)))),
-        ("normalize", "log n is added to the scores of sigmoids, not subtracted",
-         lambda at: at.right(at.first + 2 * at.xp.log(at.number(at.n)))),
-    ),
-    "relu": (("normalize", "weights of ReLU are not divided by n", lambda at: at.right() * at.n),),
-}  # fmt: skip
+
+def _others(normaliser: softmax.Normaliser) -> Iterator[tuple[str, str, Wrong]]:
+    """Yield the mistakes in the number of keys, as the formula has it."""
+    if "− log(n_k)" in normaliser.formula:
+        yield "normalize", "log n is not subtracted from the scores", partial(_with_log, 1)
+        yield "normalize", "log n is added to the scores, not subtracted", partial(_with_log, 2)
+    if normaliser.formula.endswith("/n_k"):
+        yield "normalize", f"weights of {normaliser.title} are not divided by n", lambda at: at.right() * at.n
+
+
+def _with_log(times: int, at: At) -> Any:
+    return at.right(at.first + times * at.xp.log(at.number(at.n)))
 
 
 def _with_threshold(summed: Callable[[Any, int], Any], divisor: Callable[[Any, int], Any], at: At) -> Any:
