@@ -116,7 +116,10 @@ class Modular(Planes):
         plain = _finite(plain)
         if cls.field.rough and plain.dtype.kind in "fO":  # ten bits, and 0 below ``TINY``
             m, e = np.frexp(plain.astype(np.float64))
-            plain = np.where(np.abs(plain) < functions.TINY, 0.0, np.ldexp(np.rint(m * 1024) / 1024, e))
+            with np.errstate(over="ignore"):
+                rounded = np.ldexp(np.rint(m * 1024) / 1024, e)
+            rounded = np.where(np.isfinite(rounded), rounded, np.ldexp(1023 / 1024, e))
+            plain = np.where(np.abs(plain) < functions.TINY, 0.0, rounded)
         return numbers(plain, cls.field.p, cls.field.q)
 
     @classmethod
@@ -312,7 +315,7 @@ def _logarithm_of_two(typed: float) -> tuple[Fraction, int] | None:
     c is a fraction of small integers, since code multiplies log₂ e by 1/√d_k. Such a reading is noted.
     """
     for power in (1, -1):
-        ratio = typed / log(2) ** power
+        ratio = max(-1e3, min(typed / log(2) ** power, 1e3))  # c is smaller
         c = Fraction(ratio).limit_denominator(64)
         if 0 < abs(c.numerator) * c.denominator <= 256 and abs(c - ratio) <= abs(ratio) * 2**-22:
             note(f"the number {typed!r} was read as {'' if c == 1 else f'{c} '}{'ln 2' if power == 1 else 'log₂ e'}")
@@ -323,7 +326,7 @@ def _logarithm_of_two(typed: float) -> tuple[Fraction, int] | None:
 def _square_of_root(typed: float) -> Fraction | None:
     """Return x for a float that is √x to 22 bits, with x a fraction of small integers that has no rational root: code
     written for one width has 1/√d_k as a number. Such a reading is noted."""
-    if typed <= 0:
+    if not 0 < typed <= _LARGEST:
         return None
     square = Fraction(typed * typed).limit_denominator(_LARGEST)
     terms, error = square.as_integer_ratio(), abs(square - Fraction(typed) ** 2)

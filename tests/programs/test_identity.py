@@ -84,6 +84,22 @@ def test_a_mistake_shows(case: Any) -> None:
     assert "differ from the specification, the first at" in found.reason
 
 
+@pytest.mark.parametrize("number", [1.7976931348623157e308, 1e300, 1e-300, 2.2250738585072014e-308, 5e-324])
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_numbers_at_the_ends_of_the_range_are_read_as_rough(framework: str, number: float) -> None:
+    xp: Any = np if framework == "numpy" else pytest.importorskip("torch")
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        s = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+        e = xp.exp(xp.clip(s, None, number) if number > 1 else s)
+        return e / (e.sum(-1)[..., None] + (0 if number > 1 else number)) @ v
+
+    called = target(attention, Request.of(Attention(), framework=framework, dtype="float64"))
+    found = called.semantics(Attention(), 60)
+    assert found.agrees is False
+    assert found.nearly
+
+
 @pytest.mark.parametrize("case", [c for c in RIGHT_ONES if named(c) not in NOT_EXACT], ids=named)
 def test_a_right_program_is_right_on_exact_numbers_too(case: Any) -> None:
     """The same programs, with the same globals replaced, on another kind."""

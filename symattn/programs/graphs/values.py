@@ -136,14 +136,14 @@ class Joined:
 def root(x: float) -> tuple[int, bool]:
     """Return (k, False) if x is the float next to √k, (k, True) if next to 1/√k, and (0, False) for all other numbers.
 
-    >>> root(0.3535533905932738), root(0.5)
-    ((8, True), (0, False))
+    >>> root(0.3535533905932738), root(0.5), root(2.2250738585072014e-308)
+    ((8, True), (0, False), (0, False))
     """
-    if not 0 < abs(x) < math.inf or abs(x).as_integer_ratio()[1] <= 2**12:
+    if not _LARGEST_ROOT**-0.5 < x < _LARGEST_ROOT**0.5 or x.as_integer_ratio()[1] <= 2**12:
         return 0, False
     for inverse in (False, True):
         k = round(x**-2 if inverse else x**2)
-        if x > 0 and 1 < k <= _LARGEST_ROOT and math.isqrt(k) ** 2 != k:
+        if math.isqrt(k) ** 2 != k:
             value = k**-0.5 if inverse else k**0.5
             if x in (value, float(np.float32(value))):
                 return k, inverse
