@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -103,36 +102,8 @@ def _complaint(record: Record) -> str:
     return f"other {' and '.join(wrong)}: {said}" if wrong else ""
 
 
-def summary(records: list[Record]) -> list[str]:
-    """The figures, a line each."""
-    right = [r for r in records if r["kind"] == "right"]
-    wrong = [r for r in records if r["kind"] == "wrong"]
-    lines = []
-    if right:
-        accused = sum(bool(r.get("faults")) for r in right)
-        rest = sum(not r.get("faults") and r.get("verdict") != "no fault" for r in right)
-        lines.append(f"right: {len(right)}, accused {accused}, without a verdict {rest}, {_seconds(right)}")
-    if wrong:
-        parts = [f"{word} {_share(wrong, key)}" for word, key in _COLUMNS]
-        lines.append(f"wrong: {len(wrong)}, {', '.join(parts)}, {_seconds(wrong)}")
-    return lines
-
-
-_COLUMNS = (("found", "found"), ("first step right", "step"), ("cause right", "cause"))
-
-
-def _share(records: list[Record], key: str) -> str:
-    n = sum(bool(r.get(key)) for r in records)
-    return f"{n} ({100 * n / len(records):.0f} %)"
-
-
-def _seconds(records: list[Record]) -> str:
-    spent = [r["seconds"] for r in records]
-    return f"seconds {median(spent):.1f} (median), {max(spent):.1f} (worst)"
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, and print the figures; 1 where a right program is accused or a wrong one is missed."""
+    """Measure, and print what is not as it should be; 1 where a right one is accused or a wrong one is missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.measure", description=__doc__)
     parser.add_argument("--out", type=Path, help="a file of JSON lines to go on with")
     parser.add_argument("--again", action="store_true", help="measure anew what the file has")
@@ -145,10 +116,6 @@ def main(arguments: list[str] | None = None) -> int:
     if told.again and told.out is not None:
         _forget(told.out, {e.name for e in entries})
     records = list(run(entries, told.out, told.jobs))
-    for half in ("rules", "figures"):
-        mine = [r for r in records if r["half"] == half]
-        for line in summary(mine):
-            print(f"{half}: {line}")
     for record in records:
         if complaint := _complaint(record):
             print(f"  {record['name']}: {complaint}")

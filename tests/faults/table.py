@@ -1,6 +1,8 @@
-"""What picked tolerances say of the collection, beside what ``verify`` says of it.
+"""What ``verify`` says of the collection, as ``tests.faults.measure`` has written it, and what picked tolerances say.
 
-    python -m tests.faults.table --measured /tmp/measured.jsonl
+    python -m tests.faults.table --measured measured.jsonl
+
+``--page`` writes both tables into docs/faults.md.
 
 Each rule compares a program with a reference on entries N(0, 1), n = d = 16, for five seeds:
 
@@ -9,15 +11,16 @@ Each rule compares a program with a reference on entries N(0, 1), n = d = 16, fo
     twice a baseline   max |out − reference| is at most twice that of a plain program in the same precision
 
 The reference is the definition by loops in float64. The third rule is the one of FlashAttention's tests.
-``verify`` is read from what ``tests.faults.measure`` has written, and left out without it.
 """
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,8 @@ from tests.faults.collection.entries import At, Entry, Wrong
 from tests.faults.collection.every import chosen
 
 Array = Any
+Record = dict[str, Any]
+PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 SEEDS = range(5)
 EVERYDAY = At(n_q=16, n_k=16, d_k=16, d_v=16, d_model=32)
 #: torch.testing.assert_close: rtol and atol for each type. Source: its documentation.
@@ -125,17 +130,55 @@ def by_program(entries: Iterable[Entry], measured: Mapping[str, Mapping[str, Any
         yield f"| {e.name} | {e.why if isinstance(e, Wrong) else 'none'} | {' | '.join(said)} |"
 
 
+def figures(records: Iterable[Record]) -> Iterator[str]:
+    """Lines of a Markdown table: what was found, by half."""
+    yield "| half | right | accused | wrong | found | first step right | cause right | seconds: median | worst |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    records = list(records)
+    for half in ("rules", "figures"):
+        right, wrong = ([r for r in records if (r["half"], r["kind"]) == (half, kind)] for kind in ("right", "wrong"))
+        if not right and not wrong:
+            continue
+        shares = [_share(wrong, key) for key in ("found", "step", "cause")]
+        spent = [r["seconds"] for r in (*right, *wrong)]
+        accused = sum(bool(r.get("faults")) for r in right)
+        cells = (half, len(right), accused, len(wrong), *shares, f"{median(spent):.1f}", f"{max(spent):.1f}")
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
+def _share(records: list[Record], key: str) -> str:
+    n = sum(bool(r.get(key)) for r in records)
+    return f"{n} ({100 * n / len(records):.0f} %)" if records else "–"
+
+
+def written(page: str, parts: Mapping[str, Iterable[str]]) -> str:
+    """The page with each part in place of what stood between its marks."""
+    for name, lines in parts.items():
+        mark = re.compile(rf"<!-- {name} -->\n.*?<!-- end of {name} -->", re.DOTALL)
+        if not mark.search(page):
+            raise ValueError(f"the page has no marks for {name}")
+        block = "\n".join((f"<!-- {name} -->", *lines, f"<!-- end of {name} -->"))
+        page = mark.sub(lambda found, block=block: block, page)  # type: ignore[misc]
+    return page
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table."""
+    """Print the tables, or write them into the page."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.table")
     parser.add_argument("--measured", type=Path, help="the file that tests.faults.measure has written")
+    parser.add_argument("--page", action="store_true", help="write docs/faults.md")
     parser.add_argument("--each", action="store_true", help="a line for each program")
     parser.add_argument("--only", default="*", metavar="PATTERN")
     parser.add_argument("--half", choices=("rules", "figures"))
     told = parser.parse_args(arguments)
     lines = told.measured.read_text(encoding="utf-8").splitlines() if told.measured else []
-    measured = {r["name"]: r for r in map(json.loads, lines)}
-    print(*(by_program if told.each else table)(chosen(told.only, told.half), measured), sep="\n")
+    entries = chosen(told.only, told.half)
+    measured = {r["name"]: r for r in map(json.loads, lines) if r["name"] in {e.name for e in entries}}
+    parts = {"measured": figures(measured.values()), "table": (by_program if told.each else table)(entries, measured)}
+    if told.page:
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
+    else:
+        print(*parts["measured"], "", *parts["table"], sep="\n")
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import measure, page, table
+from tests.faults import measure, table
 from tests.faults.collection.entries import Wrong
 from tests.faults.collection.every import chosen
 
@@ -41,9 +41,8 @@ def test_figures() -> None:
         _record("scaling.by_width", kind="wrong", found=True, step=True, cause=False, faults=[fault]),
         _record("scaling.no_scale", kind="wrong", found=False, step=False, cause=False, seconds=5.0),
     ]
-    right, wrong = measure.summary(records)
-    assert right == "right: 2, accused 1, without a verdict 0, seconds 1.0 (median), 1.0 (worst)"
-    assert wrong.startswith("wrong: 2, found 1 (50 %), first step right 1 (50 %), cause right 0 (0 %)")
+    every = [r | {"half": "figures"} for r in records]
+    assert list(table.figures(every))[2:] == ["| figures | 2 | 1 | 2 | 1 (50 %) | 1 (50 %) | 0 (0 %) | 1.0 | 5.0 |"]
     assert [measure._complaint(r).partition(":")[0] for r in records] == ["", "ACCUSED", "other cause", "MISSED"]
 
 
@@ -80,16 +79,8 @@ def test_the_table_counts() -> None:
 
 def test_the_page_is_written_between_its_marks() -> None:
     text = "a\n<!-- measured -->\nold\n<!-- end of measured -->\nb\n"
-    assert page.written(text, {"measured": ["new"]}) == text.replace("old", "new")
+    assert table.written(text, {"measured": ["new"]}) == text.replace("old", "new")
+    shown = table.PAGE.read_text(encoding="utf-8")
+    assert table.written(shown, {"measured": ["x"], "table": ["y"]}) != shown
     with pytest.raises(ValueError, match="no marks for table"):
-        page.written(text, {"table": []})
-
-
-def test_the_docs_have_the_marks() -> None:
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert page.written(text, {"measured": ["x"], "table": ["y"]}) != text
-
-
-def test_figures_by_half() -> None:
-    records = [_record("scaling.no_scale", kind="wrong", found=True, step=True, cause=False, seconds=2.0)]
-    assert list(page.figures(records))[2:] == ["| figures | 0 | 0 | 1 | 1 (100 %) | 1 (100 %) | 0 (0 %) | 2.0 | 2.0 |"]
+        table.written(text, {"table": []})
