@@ -1,18 +1,11 @@
 """Mistakes drawn by rule over all definitions, half of them two at once: are they found, blamed and named?
 
-    python -m tests.verification.drawn_mistakes 60
-
-draws that many, or those from one number to another, verifies each, and prints what became of it and the sums. A drawn
-mistake depends on its number alone: a definition, a mistake that the grammar or a list has of it, and, of every second
-one, another mistake beside it, a combination that no list has. With ``variants`` behind the numbers they are single
-mistakes of the named variants of attention in every format, computed in float64 and rounded at the end.
+A drawn mistake depends on its number alone: a definition, a mistake that the grammar or a list has of it, and, of every
+second one, another mistake beside it, a combination that no list has.
 """
 
 import re
-import sys
-import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -36,9 +29,7 @@ from symattn import (
 )
 from symattn.arrays.precision import Precision
 from symattn.attention.positions.position_fields import Alibi
-from symattn.attention.variants import VARIANTS
 from symattn.bounds.case_result import UNFIT
-from symattn.bounds.domain import Domain
 from symattn.bounds.reference import canonical, changed, trace
 from symattn.document.errors import CannotRun
 from symattn.verification import rules
@@ -47,7 +38,7 @@ from symattn.verification.definitions.definition_mistakes import both, changes, 
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.registry import is_definition, subjects_of
 from symattn.verification.rules import combined
-from tests.verification.mutants import DTYPES, as_function
+from tests.verification.mutants import as_function
 
 Compute = Callable[..., Any]
 SPECS: tuple[Any, ...] = (
@@ -73,16 +64,13 @@ class Drawn:
     causes: tuple[str, ...]
     compute: Compute
     alike: Callable[[str], bool]
-    precision: str = "float32"
-    domain: Domain | None = None
 
-    def outcome(self, examples: int = 10) -> tuple[str, str]:
+    def outcome(self) -> tuple[str, str]:
         """Return what became of it, in a word, and what was said."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                function, told = as_function(self.names, self._called), {"domain": self.domain} if self.domain else {}
-                report = verify(function, self.spec, precision=self.precision, examples=examples, **told)
+                report = verify(as_function(tuple(self.inputs), self._called), self.spec, examples=10)
             except CannotRun as refusal:
                 return "cannot be run", str(refusal)
         said = " / ".join(f.message for f in report.faults) or report.verdict.value
@@ -99,11 +87,6 @@ class Drawn:
     def _called(self, **given: Any) -> Any:
         return self.compute(**{self.inputs[name]: array for name, array in given.items()})
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the parameters."""
-        return tuple(self.inputs)
-
 
 def drawn(number: int) -> Drawn:
     """Return the mistake of this number, or the two."""
@@ -113,24 +96,12 @@ def drawn(number: int) -> Drawn:
     return next(found for found in of(spec, rng, bool(number % 2)) if found is not None)
 
 
-def of_variant(number: int) -> Drawn:
-    """Return the mistake of this number of a named variant of attention, in a format."""
-    rng = np.random.default_rng((11, number))
-    variant = _choice(rng, tuple(VARIANTS.values()))
-    spec = replace(variant.spec, lse=False)
-    mistake = _choice(rng, _short(rules.known(spec, frozenset(variant.names)), 16))
-    names, compute = {name: name for name in variant.names}, partial(_output, spec, mistake.variant)
-    domain = Domain(max_tokens=40, max_width=20, square="doc" in names)
-    precision = str(rng.choice(DTYPES, p=(0.6, 0.2, 0.1, 0.1)))
-    return Drawn(spec, names, (mistake.step,), (mistake.cause,), compute, lambda cause: False, precision, domain)
-
-
 def _choice(rng: np.random.Generator, every: tuple[Any, ...]) -> Any:
     return every[int(rng.integers(len(every)))]
 
 
-def _short(mistakes: Any, shown: int = _SHOWN) -> tuple[Any, ...]:
-    return tuple(m for m in mistakes if all(int(n) <= shown for n in re.findall(r"\d+", m.cause)))
+def _short(mistakes: Any) -> tuple[Any, ...]:
+    return tuple(m for m in mistakes if all(int(n) <= _SHOWN for n in re.findall(r"\d+", m.cause)))
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
@@ -270,20 +241,3 @@ def _same(one: list[Any], other: list[Any]) -> bool:
         x.shape == y.shape and bool((np.abs(x - y) <= 1e-4 * (1 + np.abs(y))).all())
         for x, y in zip(one, other, strict=True)
     )
-
-
-def main(draw: Callable[[int], Drawn], first: int, last: int) -> None:
-    """Verify the mistakes of these numbers, and say what became of each, and how many became what."""
-    found: Counter[str] = Counter()
-    for number in range(first, last):
-        one, started = draw(number), time.process_time()
-        word, said = one.outcome()
-        found[word] += 1
-        spent = f"{time.process_time() - started:.1f} s"
-        print(f"{number}: {one.spec}: {'; AND '.join(one.causes)} → {word} [{spent}] {said}"[:900], flush=True)
-    print(", ".join(f"{word} {n}" for word, n in found.most_common()))
-
-
-if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[1:] if word != "variants"]
-    main(of_variant if "variants" in sys.argv else drawn, *(0, *numbers)[-2:])

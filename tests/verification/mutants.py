@@ -1,8 +1,5 @@
 """Mutants by rule: a definition, a place in it, and what is done to the array there.
 
-    python -m tests.verification.mutants 1000
-
-draws that many, verifies each, and prints what became of it; a line that begins with CRASH is a defect of symattn.
 A mutant is drawn from its number alone: a specification (every variant of ``symattn.attention.variants``, and every
 definition), a format, a place (an input, what a step makes, an output, a field) and an operator. It is computed in
 float64 on NumPy and rounded to the format at the end, as somebody's function is.
@@ -10,8 +7,6 @@ float64 on NumPy and rounded to the format at the end, as somebody's function is
 
 import inspect
 import sys
-import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -307,21 +302,3 @@ def as_function(names: tuple[str, ...], compute: Callable[..., Any]) -> Callable
 
 def _stored(y: Any, dtype: Any) -> Any:
     return y.astype(dtype) if isinstance(y, (np.ndarray, np.generic)) and y.dtype == np.float64 else y
-
-
-def main(first: int, last: int) -> None:
-    """Verify the mutants of these numbers, and say what became of each."""
-    for number in range(first, last):
-        started, made = time.process_time(), None
-        try:
-            made = mutant(number)
-            words = made.verified(examples=4)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            words = "CRASH " + "".join(traceback.format_exception(error)[-4:]).replace("\n", "\n    ")
-        print(f"{made.name if made else number} → {words[:1500]} [{time.process_time() - started:.1f} s]", flush=True)
-
-
-if __name__ == "__main__":
-    main(*(0, int(sys.argv[1])) if len(sys.argv) == 2 else map(int, sys.argv[1:3]))

@@ -10,7 +10,7 @@ import pytest
 from symattn import Attention, Verdict, verify
 from symattn.attention.variants import VARIANTS
 from symattn.bounds.domain import Domain
-from tests.verification.drawn_mistakes import drawn, of_variant
+from tests.verification.drawn_mistakes import drawn
 from tests.verification.mutants import mutant, right
 
 DRAWN = range(1000)
@@ -63,12 +63,3 @@ NAMED = (17, 21, 25, 37, 142, 180, 215, 247, 277, 289, 299)  # in their own word
 def test_a_drawn_mistake_is_found(number: int) -> None:
     word, said = drawn(number).outcome()
     assert word == "named" if number in NAMED else word != "not found", said
-
-
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=pytest.mark.exhaustive if n % 50 else pytest.mark.deep) for n in range(200)]
-)
-def test_a_mistake_of_a_variant_ends_in_a_report(number: int) -> None:
-    word, said = of_variant(number).outcome(examples=4)
-    assert word
-    assert said

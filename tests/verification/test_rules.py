@@ -10,9 +10,6 @@ import pytest
 from symattn import Attention, Rotary
 from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.bounds.domain import Domain
-from symattn.bounds.mistake import Mistake
-from symattn.bounds.reference import RIGHT, changed, trace
-from symattn.verification.rules import known, of_entries, of_numbers
 from tests.faults.programs import softmax as _softmax
 from tests.verification.naming import Array, Named, faults, scores
 
@@ -187,42 +184,3 @@ def test_a_small_error_that_no_rounding_makes_is_not_told_as_one() -> None:
     (fault,) = faults(_uneven, PLAIN, examples=10)
     assert fault.cause is None
     assert "rounded" not in fault.message
-
-
-def _numbers(mistake: Mistake, spec: Attention, given: dict[str, Array]) -> Array:
-    """What the definition gives with the mistake, in float64; what it gives without, where nothing can be mistaken."""
-    wide = {n: a.astype(np.float64) for n, a in given.items()}
-    with np.errstate(all="ignore"):
-        try:
-            changed_spec, inputs = changed(spec, wide, mistake.variant)
-            return np.asarray(trace(changed_spec, inputs, mistake.variant)["output"])
-        except KeyError:
-            return np.asarray(trace(spec, wide, RIGHT)["output"])
-
-
-def _gives(mistake: Mistake, spec: Attention, given: dict[str, Array], numbers: Array) -> bool:
-    try:
-        found = _numbers(mistake, spec, given)
-    except (ValueError, IndexError, TypeError):
-        return False
-    return found.shape == numbers.shape and np.allclose(found, numbers, equal_nan=True)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("spec", [PLAIN, Attention(causal=True, window=4), Attention(block=3)])
-def test_mutants_by_rule_are_named_as_what_they_are(spec: Attention) -> None:
-    """Three mutants drawn at random: each is found, by its own name or by that of one with the same numbers."""
-    rng = np.random.default_rng(0)
-    names = frozenset("qkv")
-    mutants = [*of_numbers(spec), *(m for m in known(spec, names) if m.general), *of_entries(spec, names)]
-    given = {"q": rng.standard_normal((6, 4)), "k": rng.standard_normal((9, 4)), "v": rng.standard_normal((9, 3))}
-    for number in rng.choice(len(mutants), 3, replace=False):
-        mutant = mutants[number]
-        (fault,) = faults(
-            lambda q, k, v, m=mutant: _numbers(m, spec, {"q": q, "k": k, "v": v}).astype(q.dtype),
-            spec, framework="numpy", budget=1000, examples=10,
-        )  # fmt: skip
-        mine = _numbers(mutant, spec, given)
-        every = (*mutants, *known(spec, frozenset("qkv")))
-        alike = {m.cause for m in every if _gives(m, spec, given, mine)}
-        assert any(cause in str(fault.cause) for cause in alike), (mutant.cause, fault)
