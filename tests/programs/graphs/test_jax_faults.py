@@ -41,16 +41,7 @@ WRONG = {
     "by a logarithm of sums over queries": made(
         weights=lambda s: jnp.exp(s - nn.logsumexp(s, axis=-2, keepdims=True)), masked=lambda s: s
     ),
-    "no scale": made(scaled=lambda s, d: s),
-    "scale by d": made(scaled=lambda s, d: s / d),
-    "scale twice": made(scaled=lambda s, d: s / d**0.5 / d**0.5),
     "flipped mask": made(masked=lambda s: jnp.where(jnp.triu(jnp.ones(s.shape[-2:], bool)), s, -jnp.inf)),
-    "strict mask but for the first": made(
-        masked=lambda s: jnp.where(
-            jnp.tril(jnp.ones(s.shape[-2:], bool), -1) | (jnp.arange(s.shape[-1]) == 0), s, -jnp.inf
-        )
-    ),
-    "mask forgotten": made(masked=lambda s: s),
     "one key too many": made(masked=lambda s: jnp.where(jnp.tril(jnp.ones(s.shape[-2:], bool), 1), s, -jnp.inf)),
     "softmax over queries": made(masked=lambda s: s, weights=lambda s: nn.softmax(s, axis=-2)),
     "heads summed": made(output=lambda w, v: jnp.einsum("bhij,bgjd->bhid", w, v)),
