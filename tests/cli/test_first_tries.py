@@ -285,16 +285,6 @@ def test_a_public_name_that_there_is_not() -> None:
     assert (caught.value.name, caught.value.obj) == ("verfy", symattn)  # by which Python suggests the name
 
 
-def without_example(names: list[str]) -> list[str]:
-    return [name for name in names if ">>> " not in (getattr(symattn, name).__doc__ or "")]
-
-
-def test_public_names_have_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert without_example(symattn.__all__) == []
-    monkeypatch.setattr(derive, "__doc__", "Return a document.")
-    assert without_example(symattn.__all__) == ["derive"]
-
-
 def test_what_a_bound_is_for_has_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def told(*words: str) -> dict[str, Any]:
         assert main(["bound", *words, "--no-compare", "-f", "json"]) == 0

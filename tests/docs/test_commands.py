@@ -136,13 +136,6 @@ def test_a_page_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) -> 
             play(commands(f"```console\n{wrong}```\n"), capsys)
 
 
-def test_files_are_read_from_both_forms() -> None:
-    assert files("<!-- file: a.py -->\n```python\na\n```\n```{symattn-file} b.py\nb\n```\n") == {
-        "a.py": "a\n",
-        "b.py": "b\n",
-    }
-
-
 def test_whole_outputs_and_parts_of_them() -> None:
     whole, part = Command("", ("a", "b")), Command("", ("b", "c"), cut=True)
     assert matches(whole, "a  \nb\n")

@@ -47,10 +47,6 @@ def test_every_public_name_is_there_and_is_told() -> None:
         assert ">>> " in value.__doc__, f"{name} has no example"
 
 
-def test_a_page_with_other_names_has_other_names() -> None:
-    assert listed(".. autosummary::\n   :toctree: reference\n\n   one\n   two\n\nthree\n") == ["one", "two"]
-
-
 @pytest.mark.deep
 def test_the_table_of_variants_is_not_stale() -> None:
     table = str(ROOT / "docs" / "variants-table.md")

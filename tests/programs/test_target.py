@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import verify
 from symattn.bounds.called_target import IN_PROCESS, Layout, Memory, Runner, same_bits
 from symattn.document.errors import InputError, MissingExtra
 from symattn.programs.request import Request
@@ -418,12 +417,6 @@ def test_arrays_of_other_libraries_are_read(kind: type[Foreign]) -> None:
     outcome = run(lambda q, k, v: kind(reference(q, k, v)), inputs, dtype="float32")
     assert (outcome.error, outcome.dtype, outcome.shape) == (None, "float32", (2, 5))
     assert np.abs(outcome.output - reference(**inputs)).max() < 1e-6
-
-
-@pytest.mark.deep
-def test_a_wrong_function_of_another_library_is_found() -> None:
-    wrong = verify(lambda q, k, v: ByDlpack(2 * reference(q, k, v)), framework="numpy", examples=0)
-    assert wrong.verdict.value == "fault"
 
 
 def test_what_is_no_array_of_any_library_is_told_so() -> None:

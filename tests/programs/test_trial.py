@@ -145,8 +145,12 @@ def _padded(form: str, turned: bool = False) -> Callable[..., Any]:
 @pytest.mark.parametrize("form", ["bk", "b11k", "b1qk", "bqk"])
 @pytest.mark.parametrize("turned", [False, True])
 def test_forms_and_polarity_of_a_mask_of_padding(form: str, turned: bool) -> None:
-    (mask,) = [a for a in settled(_padded(form, turned), PADDED).arguments if a.input == "keep"]
-    assert (mask.form, mask.inverted) == (form, turned)
+    """Where the layout is told, too."""
+    told = settled(_padded(form, turned), PADDED, layout="bhnd")
+    for found in (settled(_padded(form, turned), PADDED), told):
+        (mask,) = [a for a in found.arguments if a.input == "keep"]
+        assert (mask.form, mask.inverted, found.layout) == (form, turned, "bhnd")
+    assert not any("axes are taken" in n for n in told.notes)
 
 
 def test_an_unclear_mask_that_is_never_right_is_taken_as_its_name_is_usually_meant() -> None:
@@ -442,13 +446,6 @@ def test_a_boolean_mask_that_the_specification_gives_is_not_made_additive() -> N
         return softmax(scores(q, k) + mask) @ v
 
     assert settled(added, Attention(mask="boolean")).arguments[3].numbers == ""
-
-
-@pytest.mark.parametrize("form", ["bk", "b11k", "b1qk", "bqk"])
-def test_forms_of_a_mask_are_found_where_the_layout_is_told(form: str) -> None:
-    found = settled(_padded(form, turned=True), PADDED, layout="bhnd")
-    assert (found.arguments[3].form, found.arguments[3].inverted, found.layout) == (form, True, "bhnd")
-    assert not any("axes are taken" in n for n in found.notes)
 
 
 @pytest.mark.parametrize(

@@ -256,17 +256,3 @@ def test_nan_in_keys_that_no_query_sees_must_not_leak_where_that_is_promised(spe
     assert fault.counterexample is not None
     assert any(np.isnan(np.array(fault.counterexample.inputs[n])).any() for n in ("k", "v"))
     assert verify(program(False), spec, domain=Domain(max_tokens=20, max_width=8), **told).faults == ()
-
-
-@pytest.mark.deep
-def test_fully_masked_rows_only_where_they_are_promised() -> None:
-    def program(q: Any, k: Any, v: Any, mask: Any) -> Any:
-        s = np.where(mask, q @ k.T / np.sqrt(np.float32(q.shape[-1])), np.float32(-1e9))
-        return softmax(s) @ v
-
-    spec = Attention(mask="boolean")
-    assert verify(program, spec).faults == ()
-    assert (
-        verify(program, spec, domain=Domain(max_tokens=17, max_width=8, fully_masked_rows=True)).verdict
-        is Verdict.FAULT
-    )

@@ -75,11 +75,6 @@ def _masked(mask: Any) -> Any:
     return run
 
 
-def _filled(q: Array, k: Array, v: Array) -> Array:
-    s = _scores(q, k)
-    return softmax(np.where(np.tri(*s.shape[-2:], s.shape[-1] - s.shape[-2], dtype=bool), s, -10)) @ v
-
-
 def _twice(q: Array, k: Array, v: Array) -> Array:
     """Count the first keys of tiles twice, as edges of two tiles."""
     at = [j for t in range(0, k.shape[-2], 4) for j in range(t, min(k.shape[-2], t + 5))]
@@ -113,7 +108,6 @@ PROGRAMS: list[tuple[Any, Any, str, str]] = [
     (_masked(lambda i, j, n: (j != 256) | (n < 258) | (n % 128 == 0)), Attention(), "mask",
      "hidden where j = 256 and n_k % 128 ≥ 1"),
     (_masked(lambda i, j, n: j % 8 != 7), Attention(), "mask", "j % 8 ≤ 6"),
-    (_filled, Attention(causal=True), "mask", "forbidden scores become −10"),
     (_twice, Attention(), "normalize", "counts twice (tiles of 4)"),
     (_linear, LinearAttention(), "mask", "a token also sees later tokens of its own chunk of 4"),
     (_rms, RMSNorm(eps=1e-5), "norm", "ε is divided by the width"),

@@ -13,7 +13,7 @@ from symattn.bounds.domain import Domain
 from tests.faults.programs import softmax as _softmax
 from tests.verification.naming import Array, Named, faults, scores
 
-PLAIN, HEADS = Attention(), Attention(heads=2)
+PLAIN = Attention()
 
 
 def _length(x: Array) -> Array:
@@ -81,10 +81,6 @@ _NAMED = [
     Named(
         lambda q, k, v, bias: _softmax(scores(q, k) + np.tanh(bias)) @ v,
         Attention(bias=True), "bias", "…biases go through tanh…",
-    ),
-    Named(
-        lambda q, k, v: np.roll(_softmax(scores(q, k)) @ v, 1, axis=0),
-        HEADS, "merge", "…outputs are taken from the last head to the first…",
     ),
     Named(_stored, PLAIN, "score", "…scaled scores and weights are rounded to bfloat16…"),
     Named(

@@ -88,23 +88,12 @@ def test_an_order_in_words(name: str) -> None:
     )
 
 
-def test_the_tail() -> None:
-    found = read(asked(tiles(32), 75).tree())
-    assert (found.way, found.size, found.tail) == ("tiles", 32, 11)
-    assert found.words.startswith("tiles of 32, the last of 11, added in order")
-
-
 def test_a_tail_in_another_order() -> None:
     def adding(terms: Any) -> Any:
         return loop([loop(terms[:32]), loop(terms[32:64]), back(terms[64:])])
 
     found = read(asked(adding, 75).tree())
     assert found.words.startswith("tiles of 32, the last of 11 (in order, from the last to the first), added in order")
-
-
-def test_tiles_and_parts_are_told_apart_by_two_lengths() -> None:
-    for adding, meant in ((tiles(64), (64, 0)), (split(2), (0, 2)), (split(4), (0, 4)), (split(2, tiles(16)), (16, 2))):
-        assert common_parts(tree_of(adding, 128), tree_of(adding, 256)) == meant
 
 
 def fours(terms: Sequence[Any]) -> Any:
