@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from symattn import Attention, Block, Cached, Gradient, LayerNorm, LinearAttention, RMSNorm, Rotary
+from symattn import Attention, Block, Cached, Gradient, LayerNorm, LinearAttention, Rotary
 from tests.faults.programs import Program, softmax, wrong
 
 
@@ -20,25 +20,7 @@ def two_pass(x, weight, bias, eps=1e-5):
     return c / np.sqrt(mean(c * c) + _eps(eps, x)) * weight + bias
 
 
-def folded(x, gamma, beta, epsilon):
-    m = mean(x)
-    inverse = _eps(1, x) / np.sqrt(mean((x - m) ** 2) + _eps(epsilon, x))
-    return (x * inverse + -m * inverse) * gamma + beta
-
-
-def from_the_end(x, weight, bias):
-    total = np.zeros_like(x[..., :1])
-    for k in reversed(range(x.shape[-1])):
-        total = total + x[..., k : k + 1]
-    c = x - total / _eps(x.shape[-1], x)
-    return weight * (c * (_eps(1, x) / np.sqrt(mean(c * c) + _eps(1e-5, x)))) + bias
-
-
-def rms_gain_first(x, g, eps):
-    return x * (g / np.sqrt(mean(x * x) + _eps(eps, x)))
-
-
-_LAYER, _RMS = LayerNorm(eps=1e-5), RMSNorm(eps=1e-6)
+_LAYER = LayerNorm(eps=1e-5)
 
 
 def _t(x):
@@ -292,9 +274,6 @@ _GATED_BLOCK = Block(attention=Attention(causal=True), norm="rms", activation="s
 
 RIGHT = (
     Program("two passes", two_pass, _LAYER),
-    Program("folded", folded, _LAYER),
-    Program("from the end", from_the_end, _LAYER),
-    Program("rms gain first", rms_gain_first, _RMS),
     Program("by keys", by_keys, _LSE),
     Program("backward", backward, _BACK),
     Program("from saved", from_saved, _BACK),
