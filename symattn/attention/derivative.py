@@ -16,7 +16,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.plain import real
 from symattn.arrays.tape import Taped, Ties, pull_back, tape
-from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided, article
 
 Inputs = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> An
     >>> jvp(lambda x: x * x, {"x": np.array([1.0, 0.0])}, {"x": np.array([3.0, 5.0])})
     array([6., 0.])
     """
-    under, names = differentiable(inputs, tangents)
+    under, names = differentiable(inputs, _mapping("tangents", tangents))
     directions = {
         n: _shaped(_real(tangents[n], f"the tangent of {n}"), inputs[n], f"the tangent of {n}", n) for n in names
     }
@@ -122,9 +122,9 @@ def _by_rows(function: Callable[..., object], directions: Inputs, inputs: Inputs
 def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list[str]]:
     """Return the namespace of the inputs, and the names ``wrt``, by default those of all numeric inputs.
 
-    Raises InputError for other names, or mixed kinds.
+    Raises InputError for other names, mixed kinds, and ``inputs`` that are no mapping.
     """
-    under = _namespace(inputs)
+    under = _namespace(_mapping("inputs", inputs))
     if wrt is None:
         return under, [n for n, x in inputs.items() if _numbers(x, under)]
     names = list(wrt)
@@ -138,6 +138,13 @@ def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list
     return under, names
 
 
+def _mapping(what: str, arrays: object) -> Inputs:
+    if not isinstance(arrays, Mapping):
+        given = article(type(arrays).__name__)
+        raise InputError(f"{what} must be a mapping of names to arrays, such as {{'q': q}}, got {given}")
+    return arrays
+
+
 def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, Any]]:
     """Return the outputs that have a cotangent, each with it as an array of the same kind and shape."""
     if not isinstance(output, tuple | list):
@@ -147,6 +154,10 @@ def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, An
     pairs = []
     for index, (y, g) in enumerate(zip(output, cotangent, strict=True)):
         if g is not None:
+            if not hasattr(y, "dtype"):
+                raise InputError(f"the function returned {article(type(y).__name__)}; it must return arrays")
+            if isinstance(g, str):
+                raise InputError("the cotangent is a str; give an array")
             g = g if isinstance(g, ArrayBase) else under.asarray(_real(g, "the cotangent"), dtype=y.dtype)
             pairs.append((y, _shaped(g, y, "the cotangent", f"output {index}" if len(output) > 1 else "the output")))
     return pairs

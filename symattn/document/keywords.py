@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from inspect import Signature, signature
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from symattn.document.errors import InputError, nearest_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Instance = TypeVar("_Instance")
 
 #: The fields of ``Attention`` with their other names on the command line, in Python and in users' code.
 FIELDS = {
@@ -140,7 +141,16 @@ def answering(function: _Function) -> _Function:
     return cast(_Function, called)
 
 
-class Answering:
+class _Class(type):
+    def __call__(cls: type[_Instance], *values: object, **named: object) -> _Instance:
+        try:
+            return cast(_Instance, type.__call__(cls, *values, **named))
+        except TypeError:
+            _check(cls.__init__, cls.__name__, (None, *values), named)
+            raise
+
+
+class Answering(metaclass=_Class):
     """A class whose instances are made by keywords: a call that does not match raises InputError with one line."""
 
     __slots__ = ()
@@ -149,12 +159,6 @@ class Answering:
         call = cls.__dict__.get("__call__")
         if call and not hasattr(call, "__wrapped__"):  # a dataclass with slots is made a second time
             type.__setattr__(cls, "__call__", answering(call))
-
-    def __new__(cls, *values: object, **named: object) -> Self:
-        known = _signature(cls.__init__).parameters.keys() - {"self"}
-        if values or (named and named.keys() != known):  # ``replace`` names all of them
-            _check(cls.__init__, cls.__name__, (None, *values), named)
-        return super().__new__(cls)
 
 
 _PROJECTIONS = {

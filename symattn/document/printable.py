@@ -7,6 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from symattn.document.keywords import answering
+
 if TYPE_CHECKING:
     from symattn.document.evidence import Verdict
     from symattn.document.model import Document
@@ -47,26 +49,32 @@ class Printable(Shown, ABC):
     def document(self) -> Document:
         """Return the document that is printed."""
 
+    @answering
     def text(self, *, ascii: bool = False, columns: int = 80) -> str:
         """Return text, of at most ``columns`` columns if its formulas permit; ``ascii`` spells every sign in ASCII."""
         return self._as("text", ascii=ascii, columns=columns)
 
+    @answering
     def latex(self, *, fragment: bool = False) -> str:
         """Return LaTeX: a whole file, or a ``fragment`` without preamble, to be included in a file."""
         return self._as("latex", fragment=fragment)
 
+    @answering
     def markdown(self) -> str:
         """Return Markdown, with formulas that GitHub shows."""
         return self._as("markdown")
 
+    @answering
     def html(self, *, fragment: bool = False) -> str:
         """Return a page of HTML that loads nothing, or a ``fragment``: one element with its own style."""
         return self._as("html", fragment=fragment)
 
+    @answering
     def json(self) -> str:
         """Return JSON: the text of an object with the keys listed in the documentation."""
         return self._as("json")
 
+    @answering
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write a file in the format of its suffix: ``.tex``, ``.md``, ``.html``, ``.json``,
         ``.txt``.

@@ -246,6 +246,20 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "an input of a definition": (lambda: symattn.Merge()(o1=1, lse1=1, o2=1, l2=1), "Merge has no parameter lse1; did"),
     "a definition without an input": (lambda: symattn.Merge()(1, 1), "Merge: missing a required argument: 'o2'"),
     "a gradient without an upstream one": (lambda: symattn.Gradient(Attention())(**of_qkv(EYE)), "argument: 'do'"),
+    "a definition without its attention": (
+        lambda: symattn.Cached(),
+        "Cached: missing a required argument: 'attention'",
+    ),
+    "a scaling without its factor": (lambda: symattn.YarnScaling(), "missing a required argument: 'factor'"),
+    "a mistyped option of a document": (lambda: symattn.derive("shift").latex(fragmnt=True), "did you mean fragment?"),
+    "an option by its place": (lambda: walk("cross").html(True), "too many positional"),
+    "inputs of a gradient by place": (lambda: symattn.vjp(Attention(), EYE, EYE), "inputs must be a mapping of names"),
+    "tangents by place": (lambda: symattn.jvp(Attention(), EYE, of_qkv(EYE)), "tangents must be a mapping of names"),
+    "a cotangent in words": (lambda: symattn.vjp(Attention(), "x", of_qkv(EYE)), "the cotangent is a str; give"),
+    "a gradient of words": (
+        lambda: symattn.vjp(lambda q: "x", EYE, {"q": EYE}),
+        "the function returned a str; it must",
+    ),
     "an unknown theorem": (lambda: prove("softmax-shif"), "did you mean 'softmax-shift'?"),
 }
 
