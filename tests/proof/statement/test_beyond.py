@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from symattn.attention.letters_of_attention import D_K, N_K
+from symattn.attention.letters_of_attention import N_K
 from symattn.document import notation as nt
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade
@@ -48,39 +48,30 @@ def size(x: Node) -> Node:
     return nt.Fence("abs", x)
 
 
-FALSE = [
+OF_NUMBERS_AND_SIZES = [
     # entries past the numbers that are printed
-    relation(s_j, "≤", 35), relation(s_j, "<", 41), relation(t, "≥", -100), relation(t * t, "≤", 1600),
-    relation(t * t, "≤", 10**7), relation(over("max", size(s_j)), "≤", 10**4), relation(t, "≤", e ** node(8)),
-    relation(e**t, "≤", e ** node(40)), relation(e**t, "≥", t**3),
+    relation(s_j, "≤", 35), relation(t, "≥", -100), relation(t * t, "≤", 10**7),
+    relation(over("max", size(s_j)), "≤", 10**4), relation(e**t, "≤", e ** node(40)), relation(e**t, "≥", t**3),
     # weights that are as small, or as near to 1, as one likes
-    relation(p_j, "≥", Fraction(1, 10**40)), relation(p_j, "≥", e ** node(-2000)),
-    relation(p_j, "≤", Fraction(999, 1000)), relation(p_j, "<", 1), relation(p_j, "≤", 1 / N_K),
-    relation(call("tanh", t), "≤", 1 - Fraction(1, 10**25)), relation(call("sigmoid", t), ">", Fraction(1, 10**17)),
+    relation(p_j, "≥", Fraction(1, 10**40)), relation(p_j, "≥", e ** node(-2000)), relation(p_j, "<", 1),
+    relation(p_j, "≤", 1 / N_K), relation(call("tanh", t), "≤", 1 - Fraction(1, 10**25)),
     relation(e**t * (1 + Fraction(1, 10**45)), "≤", e**t),
     # more keys than are named
-    relation(N_K, "≤", 5), relation(N_K, "<", 6), relation(N_K, "≤", 200), relation(N_K * N_K, "≤", 64),
-    relation(D_K, "≤", 100), relation(N_K, "≤", nt.Root(node(40))), relation(N_K, "≤", e ** node(2)),
-    relation(call("log", N_K), "≤", 2), relation(call("log", N_K), "<", 4),
-    relation(total("j", 1, N_K, p_j * p_j), "≥", Fraction(1, 6)), relation(over("max", p_j), "≥", Fraction(1, 9)),
-    relation(call("lse", s), "≤", call("max", s) + 2), relation(call("lse", s), "≤", call("max", s) + 7),
+    relation(N_K, "≤", 200), relation(N_K, "≤", nt.Root(node(40))), relation(call("log", N_K), "≤", 2),
+    relation(total("j", 1, N_K, p_j * p_j), "≥", Fraction(1, 6)),
+]  # fmt: skip
+OF_KINDS_AND_TIES = [
     # norms of the wrong kind
-    relation(norm(s, "1"), "≤", norm(s)), relation(norm(s, "1"), "≤", nt.Root(node(5)) * norm(s)),
-    relation(norm(s, "1"), "≤", 3 * norm(s)), relation(norm(s), "≤", 3 * norm(s, "∞")),
-    relation(norm(B, "F"), "≤", norm(B, "∞")), relation(norm(B, "∞"), "≤", 3 * norm(B, "F")),
-    equals(norm(B, "∞"), norm(Transposed(B), "∞")),
+    relation(norm(s, "1"), "≤", 3 * norm(s)), relation(norm(B, "∞"), "≤", 3 * norm(B, "F")),
+    equals(norm(B, "∞"), norm(Transposed(B), "∞")), relation(call("lse", s), "≤", call("max", s) + 7),
     # strict where both sides meet: zeros, ties, one key
-    relation(norm(s), ">", 0), relation(norm(s), "<", norm(s, "1")), relation(size(t), ">", 0),
-    relation(over("min", s_j), "<", over("max", s_j)), relation(call("lse", s), ">", call("max", s)),
-    relation(call("lse", s), "<", call("max", s) + call("log", N_K)), relation(e**t, ">", 1 + t),
-    relation(size(call("tanh", t)), "<", size(t)), relation(N_K, "≥", 2), relation(call("log", N_K), ">", 0),
+    relation(norm(s), ">", 0), relation(norm(s), "<", norm(s, "1")), relation(over("min", s_j), "<", over("max", s_j)),
+    relation(e**t, ">", 1 + t), relation(N_K, "≥", 2),
     relation(over("max", s_j + r_j), "<", over("max", s_j) + over("max", r_j)),
     # signs, axes, numbers that are nearly right
-    equals(over("max", Name("a") * s_j), Name("a") * over("max", s_j)), equals(size(s_j), s_j),
-    equals(call("softmax", Transposed(S)), Transposed(A)), equals(B, Transposed(B)),
-    equals(nt.Root(node(2)), Fraction(31850540110485283520417, 22521731009553022305776)),
-    equals(Name("π"), Fraction(355, 113)), equals(e, Fraction(2718281828459045, 10**15)),
-    equals(t, t + Fraction(1, 10**60)), equals(call("tanh", t), call("tanh", t) + Fraction(1, 10**50)),
+    equals(over("max", Name("a") * s_j), Name("a") * over("max", s_j)),
+    equals(call("softmax", Transposed(S)), Transposed(A)), equals(Name("π"), Fraction(355, 113)),
+    equals(call("tanh", t), call("tanh", t) + Fraction(1, 10**50)),
     equals(nt.Partial(p_j, name("s", "l")), p_j * (1 - name("p", "l"))),
     relation(nt.Partial(p_j, name("s", "l")), "≤", Fraction(1, 5)),
 ]  # fmt: skip
@@ -107,17 +98,28 @@ CELL = [
 """False in a cell that is wide, or at one of its points alone."""
 
 TRUE = [
-    relation(e**t, "≥", t), relation(norm(s), "≤", norm(s, "1")), relation(N_K**2, "≥", 2 * N_K - 1),
-    relation(norm(s, "∞"), "≤", norm(s)), relation(call("lse", s), "≤", call("max", s) + call("log", N_K)),
-    relation(nt.Partial(p_j, name("s", "l")), "≤", Fraction(1, 4)), relation(size(call("tanh", t)), "≤", 1),
-    relation(total("j", 1, N_K, p_j * p_j), "≥", 1 / N_K), relation(over("max", p_j), "≤", 1),
+    relation(e**t, "≥", t), relation(norm(s), "≤", norm(s, "1")), relation(size(call("tanh", t)), "≤", 1),
+    relation(nt.Partial(p_j, name("s", "l")), "≤", Fraction(1, 4)),
+    relation(total("j", 1, N_K, p_j * p_j), "≥", 1 / N_K),
     relation(call("relu", t - 37) * call("relu", 38 - t), "≤", Fraction(1, 4)),
     equals(call("relu", t) - call("relu", -t), t), equals(size(t) * size(Name("a")), size(t * Name("a"))),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("formula", [*FALSE, *THIN, *CELL], ids=text)
-def test_a_false_bound_is_not_printed_with_a_grade(formula: Node) -> None:
+@pytest.mark.parametrize("formula", OF_NUMBERS_AND_SIZES, ids=text)
+def test_a_bound_of_small_numbers_or_few_keys_is_not_printed_with_a_grade(formula: Node) -> None:
+    with pytest.raises(FalseStep):
+        section().claim(formula, "")
+
+
+@pytest.mark.parametrize("formula", OF_KINDS_AND_TIES, ids=text)
+def test_a_bound_of_another_kind_or_without_ties_is_not_printed_with_a_grade(formula: Node) -> None:
+    with pytest.raises(FalseStep):
+        section().claim(formula, "")
+
+
+@pytest.mark.parametrize("formula", [*THIN, *CELL], ids=text)
+def test_what_is_false_in_a_cell_is_not_printed_with_a_grade(formula: Node) -> None:
     with pytest.raises(FalseStep):
         section().claim(formula, "")
 
@@ -128,7 +130,7 @@ def test_a_true_bound_keeps_its_grade(formula: Node) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("name", "parameters"), DOCUMENTS)
+@pytest.mark.parametrize(("name", "parameters"), [asked for asked in DOCUMENTS if "tokens" not in asked[1]])
 def test_what_derivations_call_proved_is_certified(name: str, parameters: dict[str, Any]) -> None:
     found, without = counted(questions(name, parameters))
     assert not without
@@ -184,49 +186,32 @@ LETTERS = letters_of(
     {},
 )
 FALSE_FAR = [
-    *("n ≤ 20001", "log(n) ≤ 10", "√n ≤ 1000000", "1/n ≥ 10^{−20}", "n² ≤ 1000000 n", "(1 + 1/n)^n ≤ 2718/1000"),
-    *("n ≤ 1000 m", "n m ≤ 10^{12}", "n ≤ m² + 100000", "n_q ≤ 30 n_k", "1/√d_k ≥ 1/10000", "(n − 10007)² > 0"),
-    *("cos(n) ≥ −9999999/10000000", "sin(n) ≤ 99999/100000"),
-    "Σ_{i=1}^{n} 1/i ≥ log n + 57725/100000",
-    *("n² − 20000 n + 100000000 > 0", "max(n, 20001) ≤ 40000", "relu(n − 20001) = 0", "relu(log(n) − 20) = 0"),
-    *(
-        "Σ_{i=1}^{n} 1/i ≤ 12",
-        "Σ_{i=1}^{n} 1/i² ≤ 16/10",
-        "Σ_{i=1}^{n} 1/i ≥ log n + 57725/100000",
-        "Σ_{i=1}^{n} i ≤ 10^{9}",
-        "lse(s) ≤ max(s) + 12",
-    ),
-    *("max(p) ≥ 1/5000", "Σ_j p_j² ≥ 1/100000", "‖x‖_1 ≤ 1000 ‖x‖", "H(p) ≤ 25", "x·x ≤ 1000 max(|x|)² + 10^{7}"),
-    *("√n ≤ n/10000 + 2500 − 1/1000", "log(n) ≤ n/123456789 + 17", "‖A‖_F ≤ 100 ‖A‖_∞", "L ≤ 96", "h L ≤ 10^{9}"),
-    *("max(s) − min(s) ≤ n + 10^{5}", "‖Q Kᵀ‖_F ≤ 10^{9} ‖Q‖_F ‖K‖_F/√d_k", "max(softmax(Q Kᵀ) V) ≤ log(d_v) + 10^{5}"),
+    *("n ≤ 20001", "log(n) ≤ 10", "1/n ≥ 10^{−20}", "(1 + 1/n)^n ≤ 2718/1000", "n ≤ 1000 m", "sin(n) ≤ 99999/100000"),
+    *("(n − 10007)² > 0", "cos(n) ≥ −9999999/10000000", "relu(log(n) − 20) = 0", "√n ≤ n/10000 + 2500 − 1/1000"),
+    *("Σ_{i=1}^{n} 1/i ≥ log n + 57725/100000", "Σ_{i=1}^{n} i ≤ 10^{9}", "lse(s) ≤ max(s) + 12", "‖A‖_F ≤ 100 ‖A‖_∞"),
+    *("H(p) ≤ 25", "‖Q Kᵀ‖_F ≤ 10^{9} ‖Q‖_F ‖K‖_F/√d_k"),
 ]
 TRUE_FAR = [
     *(
         "n ≤ n²",
-        "log(n) ≤ n",
-        "(1 + 1/n)^n ≤ e",
         "n m ≥ n",
+        "(1 + 1/n)^n ≤ e",
         "2 log n = log n²",
-        "log(n) ≤ √n + 1",
-        "max(p) ≥ 1/n",
-        "‖x‖_1 ≤ √n ‖x‖",
+        "Σ_{i=1}^{n} 1/i ≤ 1 + log(n)",
+        "Σ_{i=1}^{n} 1/i² ≤ 2",
     ),
-    *("Σ_{i=1}^{n} 1/i ≤ 1 + log(n)", "Σ_{i=1}^{n} 1/i² ≤ 2", "lse(s) ≤ max(s) + log(n)"),
-    "2 log n = log n²",
+    *("‖x‖_1 ≤ √n ‖x‖", "lse(s) ≤ max(s) + log(n)"),
 ]
 ASKED = [
     ("n² − 62 n + 961 > 0", "n ≥ 30"),
     ("n ≤ 10^{20}", "n ≥ 30"),
-    ("n ≤ 200", "n ≥ 100"),
     ("n ≤ 10 m + 5", "n ≥ 10 m"),
     ("x_1 ≤ n", "n ≥ 1000"),
     ("max(x) ≤ 4000", "n ≥ 30"),
     ("x·x ≥ 1/10000", "n ≥ 30"),
 ]
 MET = [
-    ("n² − 62 n + 961 ≥ 0", "n ≥ 30"),
     ("n² > 3000", "n ≥ 60"),
-    ("n ≥ 9 m", "n ≥ 10 m"),
     ("x_{30} ≤ max(x)", "n ≥ 30"),
 ]
 
@@ -284,37 +269,25 @@ LETTERS_NEAR = letters_of("new | x 3, y 3, a, b, s n_k, t n_k | sizes n 3 | wher
 FALSE_NEAR = [
     "a (1 − a) ≤ 1/4 − 1/10000",
     "‖p − q‖ ≤ 249/500 ‖s − t‖",
-    "TV(p, q) ≤ 9/20 max(max(s − t), −min(s − t))",
-    "max(p − q) ≤ 2/5 max(max(s − t), −min(s − t))",
     "(x·y)/(1 + ‖x‖ ‖y‖) ≤ 99/100",
     "|sigmoid(a) − sigmoid(b)| ≤ 6/25 |a − b|",
     "a e^(−3 a) ≤ 61/500",
-    "tanh(relu(a)) (1 − tanh(relu(a))) ≤ 249/1000",
-    "(3 a − 7)² + (5 b − 2)² > 0",
-    "(a b − 3)² > 0",
     "0 < (a² − 2)² + (b − 1/7)²",
     "‖(a − 3/7) x − y‖ > 0",
     "(tanh(a b) − tanh(2/3))² > 0",
-    "(a² − 2)² + (b² − 3)² > 0",
     "(x_1² − 2)² + (x_2² − 5)² + (x_3 x_1 − 2)² > 0",
     "log(e^a + 2 e^b + 3) ≥ log(3) + (a + b + log(6))/3 + 10^{−12}",
-    "sign(a)² = 1",
-    "|sign(a)| + |sign(b)| ≥ 1",
-    "|sign(a − 41/7)| + |sign(a b − 3)| ≥ 1",
     "|sign(2 a + b)| + |sign(a b + 18)| > 0",
+    "|sign(a − 41/7)| + |sign(a b − 3)| ≥ 1",
     "sign(x_1 − y_1)² ≥ 1",
     "(a² − 2)² ≥ 10^{−20}",
-    "|e^a − 3| ≥ 10^{−30}",
     "cos(a) ≥ 10^{−20} − 1",
     "cos(a) + cos(√2 a) ≥ −1999/1000",
-    "cos(a² + 1) + cos(√2 (a² + 1)) ≤ 2 − 1/2000",
 ]
 TRUE_NEAR = [
     "a (1 − a) ≤ 1/4",
-    "‖p − q‖ ≤ 1/2 ‖s − t‖",
     "|x·y| ≤ ‖x‖ ‖y‖",
     "|sigmoid(a) − sigmoid(b)| ≤ 1/4 |a − b|",
-    "‖relu(x) − relu(y)‖ ≤ ‖x − y‖",
     "sign(a) sign(b) = sign(a b)",
     "lse(x) > x_1",
     "√{1 + a²} − |a| > 0",
@@ -351,10 +324,8 @@ def test_a_bound_of_signed_entries_is_refuted(typed: str) -> None:
 SHUFFLED = letters_of("new | x n, a | sizes n | permutations Π n", {})
 RARE = [
     "n² − 62 n + 961 > 0",
-    "sign(n² − 62 n + 961) = 1",
     "√n ≤ n/10 + 5/2 − 1/1000",
     "(n − 6)² + (x_1 − 1/7)² > 0",
-    "n² − 12 n + 36 + (2 x_1 − 3)² > 0",
     "relu(x_1 − 1) relu(1 − x_1) = relu(x_1 − 999) relu(n − 20)",
     "‖x‖_1 ‖x‖_∞ ≤ 2 ‖x‖²",
     "x·(Π x) ≥ −99/100 ‖x‖²",
