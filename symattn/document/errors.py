@@ -81,8 +81,13 @@ def named(what: str, name: str, known: Iterable[str] = ()) -> str:
     if not isinstance(name, str):
         word = str(getattr(name, "__name__", name)).removeprefix("torch.")
         hint = f"; hint: {word!r}" if word in known else ""
-        raise InputError(f"{what} expects a name (str), got {name and article(type(name).__name__)}{hint}")
+        raise InputError(f"{what} expects a name (str), got {of_kind(name)}{hint}")
     return name
+
+
+def of_kind(value: object) -> str:
+    """Return what a value is: ``a list``, ``an int``, ``None``."""
+    return "None" if value is None else article(type(value).__name__)
 
 
 def article(word: str) -> str:

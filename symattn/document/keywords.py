@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from inspect import Signature, signature
+from numbers import Integral
 from typing import Any, TypeVar, cast
 
 from symattn.document.errors import InputError, nearest_of
@@ -126,12 +127,29 @@ def _check(
         raise InputError(f"{whose}: {error}; it takes {', '.join(known)}") from None
 
 
+def plain_integer(value: object) -> object:
+    """Return an integer or truth value of NumPy as one of Python, also in a tuple; anything else as it is.
+
+    >>> import numpy as np
+    >>> plain_integer((np.int64(2), np.True_, None, 3.0))
+    (2, True, None, 3.0)
+    """
+    if type(value) is tuple:
+        return tuple(map(plain_integer, value))
+    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    return int(value) if isinstance(value, Integral) and not isinstance(value, int) else value
+
+
 def answering(function: _Function) -> _Function:
-    """Decorate a function so that a call that does not match its signature raises InputError with one line."""
+    """Decorate a function so that a call that does not match its signature raises InputError with one line, and that
+    integers of NumPy count as integers."""
 
     @wraps(function)
     def called(*values: object, **named: object) -> Any:
         __tracebackhide__ = True
+        values = tuple(map(plain_integer, values))
+        named = {name: plain_integer(value) for name, value in named.items()}
         try:
             return function(*values, **named)
         except TypeError:

@@ -135,7 +135,10 @@ def close(
 ) -> str:
     """Describe what is wrong with ``out`` in ``rows`` (all by default), or return ""; means are of at most
     ``averaged`` rows of a head (None: ``sample.averaged``)."""
-    shape = tuple(getattr(out, "shape", ()))
+    try:
+        shape = tuple(getattr(out, "shape", ()))
+    except RuntimeError:  # a nested tensor has none
+        shape = ()
     every = list(range(of.shape[-2])) if rows is None else rows
     sliced = rows is not None and shape == of.shape
     device = of.inputs["q"].device if is_tensor(of.inputs["q"]) else None

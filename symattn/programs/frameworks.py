@@ -20,7 +20,7 @@ import numpy as np
 from symattn.arrays.formats import FORMATS
 from symattn.arrays.tensors import is_tensor
 from symattn.bounds.called_target import Framework, Memory
-from symattn.document.errors import InputError, MissingExtra, article, perhaps
+from symattn.document.errors import InputError, MissingExtra, of_kind, perhaps
 from symattn.programs.names import Function, is_module, parameters, without_partial
 
 #: An array of NumPy, torch, JAX or another library, or of one of our kinds; and several by name.
@@ -138,14 +138,16 @@ def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarr
     """
     if _module(type(output)) == "torch":
         dtype = dtype_name(output)
-        shape = tuple(output.shape)
         if output.is_complex():
             raise TypeError(f"returned an array of {dtype}")
         wide = getattr(import_torch(), np.dtype(kind).name)
-        return output.detach().cpu().to(wide, copy=True).numpy(), dtype, shape
+        try:
+            return output.detach().cpu().to(wide, copy=True).numpy(), dtype, tuple(output.shape)
+        except (NotImplementedError, RuntimeError) as error:  # nested, or on the device meta
+            raise TypeError(f"returned a tensor without numbers to read: {str(error).splitlines()[0]}") from None
     output = output if isinstance(output, (np.ndarray, np.generic)) else _exported(output)
     if not isinstance(output, (np.ndarray, np.generic)):
-        raise TypeError(f"returned {article(type(output).__name__)}, not an array")
+        raise TypeError(f"returned {of_kind(output)}, not an array")
     if output.dtype.kind not in "fiubV" or output.dtype.names or np.ma.is_masked(output):
         raise TypeError(f"returned an array of {'masked entries' * np.ma.is_masked(output) or output.dtype.name}")
     with np.errstate(over="ignore"):

@@ -36,7 +36,7 @@ from symattn.programs.layouts import argument, from_layout, placed
 from symattn.programs.names import Function, on_first
 from symattn.programs.refusing import by_memory, one_line, refuses, where
 from symattn.programs.request import Request
-from symattn.programs.trial import ConventionTrial
+from symattn.programs.trial import ConventionTrial, line
 from symattn.verification.attention import is_plain
 from symattn.verification.semantics import first_of
 
@@ -303,7 +303,8 @@ def preferred(function: Function, request: Request, attempt: Callable[[Request],
     """Return the attempt in the best framework, unless the user sets one, and a note on it.
 
     The second framework is tried if nothing runs in the first, and if the output is wrong in NumPy, which no name in
-    the code suggests, while the function's module has names from torch.
+    the code suggests, while the function's module has names from torch. If nothing runs in either, it is the one in
+    which the code reached the further line.
     """
     first, *others = request.frameworks
     one = attempt(replace(request, framework=first))
@@ -319,6 +320,8 @@ def preferred(function: Function, request: Request, attempt: Callable[[Request],
         failed = one.error if one.right is None else "an output that is not right"
         return two, (f"{other} are passed, since {given} gave {failed}",)
     if one.right is None:
+        if one.error and two.error and (line(two.error), unclear) > (line(one.error), False):
+            one, given, other = two, other, given
         return one, (f"{given} are passed; {other}, tried too, are refused as well",)
     return one, (_NUMPY,)
 

@@ -8,6 +8,7 @@ one in which a head of keys changes no output of another head: a wrong function 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -60,8 +61,8 @@ class Possible:
 class ConventionTrial:
     """The convention of a function in the framework of the request, found by small calls.
 
-    ``right`` is None if nothing runs; ``error`` is the first one; ``ran`` has the orders of the axes with which an
-    output came, of whatever shape.
+    ``right`` is None if nothing runs; ``error`` is the first one, or the furthest if nothing runs; ``ran`` has the
+    orders of the axes with which an output came, of whatever shape.
     """
 
     def __init__(self, function: Function, request: Request, name: str, run: Call) -> None:
@@ -71,7 +72,7 @@ class ConventionTrial:
         self.error: Failure | None = None
         self.tried = False
         self.ran: set[Layout] = set()
-        self._reached: dict[Layout, tuple[int, Convention]] = {}  # the furthest line, and how it was called
+        self._reached: dict[Layout, tuple[Failure, Convention]] = {}  # the furthest, and how it was called
         self._documented, self._lettered = documented(function), lettered(function)
         known = () if request.masks else parameters(function) or ()
         optional = [p.name for p in known if p.default is not p.empty and p.name not in bound_keywords(function)]
@@ -95,7 +96,8 @@ class ConventionTrial:
             self.convention = result.convention
         elif not self.ran:  # the first convention in which the code reached the furthest line
             usual = self.convention.layout
-            layout = max(self._reached, key=lambda at: (self._reached[at][0], at == usual), default=usual)
+            layout = max(self._reached, key=lambda at: (line(self._reached[at][0]), at == usual), default=usual)
+            self.error = self._reached[layout][0] if layout in self._reached else self.error
             if layout != usual:
                 axes = f"The axes are {in_words(layout)}, with which its code ran furthest; --layout sets others."
                 self.convention = replace(self._reached[layout][1], notes=(*self.convention.notes, axes))
@@ -110,12 +112,12 @@ class ConventionTrial:
         try:
             outcome = self._run(how, inputs)
         except InputError as error:  # the inputs do not fit the call
-            outcome = Outcome(error=Failure("output", str(error)))
+            outcome = Outcome(error=Failure("raised", str(error)))
         self.error = self.error or outcome.error
         if outcome.error is None:
             self.ran.add(how.layout)
-        elif how.layout not in self._reached or _line(outcome.error) > self._reached[how.layout][0]:
-            self._reached[how.layout] = _line(outcome.error), how
+        elif how.layout not in self._reached or line(outcome.error) > line(self._reached[how.layout][0]):
+            self._reached[how.layout] = outcome.error, how
         return outcome
 
     def settled(self, convention: Convention) -> Possible | None:
@@ -388,10 +390,12 @@ class ConventionTrial:
         return got is not None and got.shape == right.shape
 
 
-def _line(error: Failure) -> int:
-    """Return the line of ``file.py:line``, or 0."""
-    line = error.where.rpartition(":")[2]
-    return int(line) if line.isdecimal() else 0
+def line(error: Failure) -> int:
+    """Return the line of ``file.py:line``, or 0; code that returned something else than an array ran to its end."""
+    if error.reason == "output":
+        return sys.maxsize
+    number = error.where.rpartition(":")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 def _with(convention: Convention, place: int, a: Argument) -> Convention:

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any, cast
 
 from symattn.arrays.precision import Contract, Precision
+from symattn.attention.fields import finite, whole
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import AXES, Framework, Layout, Runner
 from symattn.bounds.domain import Domain
@@ -108,10 +108,10 @@ def check_function(function: object) -> None:
 def check_numbers(**numbers: float | None) -> None:
     """Raise ``InputError`` for numbers out of range."""
     for name, number in numbers.items():
-        if name in ("seed", "examples") and number is not None and number < 0:
-            raise InputError(f"{name} must be 0 or more, got {number}")
-        if name in ("budget", "time_limit") and number is not None and not 0 < number < inf:
-            raise InputError(f"{name.replace('_', '-')} must be a number of seconds above 0, got {number:g}")
+        if name in ("seed", "examples") and number is not None and not whole(number, 0):
+            raise InputError(f"{name} must be an integer of at least 0, got {number!r}")
+        if name in ("budget", "time_limit") and number is not None and not (finite(number) and number > 0):
+            raise InputError(f"{name.replace('_', '-')} must be a number of seconds above 0, got {number!r}")
 
 
 def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None:

@@ -1,7 +1,7 @@
 """Fields of scores, masks and weights: what contradicts itself, what does not fit, what a document says of them."""
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any
 
@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import symattn
 from symattn.arrays import kind
 from symattn.attention.document import shape
 from symattn.attention.fields import field_types, members, words
@@ -19,6 +20,7 @@ from symattn.attention.letters_of_attention import SYMBOLS
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention, check_fields
+from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.document.notation import Name, Product
 from symattn.document.render import render
@@ -406,3 +408,24 @@ def test_the_encoder_has_its_own_numbers() -> None:
     with pytest.raises(InputError, match=r"^source holds 3; source_embedding has the rows 0 to 2$"):
         model(np.array([4]), np.array([3]), **given)
     assert model(np.array([4]), np.array([2]), **given).shape == (1, 5)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Attention(causal=np.True_, window=np.int64(2), heads=np.uint8(4), kv_heads=np.int32(2)),
+        Attention(window=(np.int64(2), None), position=Rotary(width=np.int64(4), start=np.int8(1))),
+        Domain(min_tokens=np.int64(2), square=np.True_),
+    ],
+)
+def test_integers_of_numpy_are_integers(given: Any) -> None:
+    assert "np." not in repr(given)
+    assert hash(given) == hash(replace(given))
+    assert not any(type(getattr(given, f.name)).__module__ == "numpy" for f in fields(given))
+
+
+def test_functions_take_integers_of_numpy() -> None:
+    assert symattn.bound(n=np.int64(16), d_k=np.int32(4)).value == symattn.bound(n=16, d_k=4).value
+    assert symattn.draw("masks", n=np.uint8(3)).svg() == symattn.draw("masks", n=3).svg()
+    with pytest.raises(InputError, match=r"^n must be an integer from 1 to 2\^24, got 0$"):
+        symattn.bound(n=np.int64(0))

@@ -162,6 +162,20 @@ def test_too_much_to_judge_is_refused() -> None:
     refuses(assert_close_to_exact, attention(q, k, v), q, k, v, says="a slice of the queries")
 
 
+@pytest.mark.parametrize("at", [0, 1, 3])
+@pytest.mark.parametrize("form", ["meta", "nested", "sparse"])
+def test_a_tensor_without_numbers_to_read_is_refused_in_a_line(form: str, at: int) -> None:
+    torch = pytest.importorskip("torch")
+    forms = {
+        "meta": lambda a: a.to("meta"),
+        "nested": lambda a: torch.nested.nested_tensor([a], layout=torch.jagged),
+        "sparse": lambda a: a.to_sparse(),
+    }
+    given = [torch.eye(3)] * 4
+    given[at] = forms[form](given[at])
+    refuses(assert_close_to_exact, *given, says=f"{('out', 'q', 'k', 'v')[at]} is not an array of NumPy or torch: it ")
+
+
 def test_a_function_that_never_returns_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: Any, **__: Any) -> Any:
         raise CannotRun("it gave nothing to judge: ValueError: not today")

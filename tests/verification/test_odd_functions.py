@@ -120,6 +120,30 @@ def test_what_gives_no_array_cannot_be_run(name: str) -> None:
         verify(NOTHING[name], Attention(), domain=LEAST, examples=0)
 
 
+RETURNED = {
+    "None": "None",
+    "a number": "a float",
+    "complex": "complex64",
+    "a generator": "a generator",
+    "a dict": "a dict",
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+@pytest.mark.parametrize("of_two_axes", [False, True])
+def test_what_comes_back_is_named_before_an_error_in_other_axes(name: str, of_two_axes: bool) -> None:
+    """A function of (n, d) alone raises with a batch: this says nothing of what it returns."""
+    result = (NOTHING | {"a dict": lambda q, k, v: {"o": v}})[name]
+
+    def function(q, k, v):
+        if of_two_axes:
+            q, k, v = (np.einsum("nd->nd", x) for x in (q, k, v))
+        return result(q, k, v)
+
+    with np.errstate(all="ignore"), pytest.raises(CannotRun, match=f"on any input: returned .*{RETURNED[name]}"):
+        verify(function, Attention(), domain=LEAST, examples=0)
+
+
 def of_one_width(q: Any, k: Any, v: Any) -> Any:
     if q.shape != v.shape or q.shape[-1] != 16:
         raise ValueError("widths of 16 only")

@@ -1,5 +1,6 @@
 """``verify`` names mistakes, passes what is right, and finds the smallest input."""
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -246,6 +247,27 @@ def test_the_first_wrong_step_of_other_mistakes(program: Callable[..., Any], spe
     (fault,) = _verify(program, spec).faults
     assert fault.step == step
     assert (fault.cause is None) == (program is _with_a_residual)
+
+
+def _with_an_epsilon(q: Any, k: Any, v: Any) -> Any:
+    e = np.exp(q @ k.T / q.dtype.type(np.sqrt(q.shape[-1])))
+    return e / (e.sum(axis=-1, keepdims=True) + q.dtype.type(1e-3)) @ v
+
+
+def _with_less_for_each_key(q: Any, k: Any, v: Any) -> Any:
+    return plain(q, k, v) * q.dtype.type(1 - 0.01 * len(k))
+
+
+@pytest.mark.parametrize("program", [pytest.param(_with_an_epsilon, marks=pytest.mark.deep), _with_less_for_each_key])
+def test_evidence_is_of_the_printed_input_or_names_another_case(program: Callable[..., Any]) -> None:
+    (fault,) = _verify(program, Attention()).faults
+    assert (fault.step, fault.cause) == ("normalize", None)
+    place, total = re.findall(
+        r"in the (input below|group \w+, case “.*”), with V = I .* sum to ([\d.e-]+)", fault.message
+    )[0]
+    q, k = (np.float32(fault.counterexample.inputs[name]) for name in "qk")  # type: ignore[union-attr]
+    same = np.isclose(program(q, k, np.eye(len(k), dtype="f4")).sum(axis=-1), float(total), atol=1e-5).any()
+    assert place != "input below" or same
 
 
 @pytest.mark.deep

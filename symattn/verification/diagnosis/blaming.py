@@ -19,7 +19,7 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import centres, traced
 from symattn.bounds.reference import usual
 from symattn.verification.diagnosis.coarser import coarser, weights_of
-from symattn.verification.diagnosis.observe import explains, first_wrong_step
+from symattn.verification.diagnosis.observe import explains, first_wrong_step, in_group
 from symattn.verification.diagnosis.outofrange import all_keys_maxima, row_maxima, row_minima
 from symattn.verification.diagnosis.screening import is_finite
 from symattn.verification.probing.probes import FAMILIES
@@ -57,7 +57,8 @@ def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tu
         return "weights", "the output is right where queries are 0"
     if telling is not smallest and smallest.ratios is not None and not explains(smallest, _weights(session, smallest)):
         return "output", ""
-    return first_wrong_step(session.spec, telling, weights, session.records)
+    place = "in the input below" if telling is smallest else in_group(telling)
+    return first_wrong_step(session.spec, telling, weights, place, session.records)
 
 
 def _telling(wrong: list[CaseResult]) -> list[CaseResult]:

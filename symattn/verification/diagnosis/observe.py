@@ -29,9 +29,6 @@ class ObservedScale:
         return {"1/d_k": 1 / self.d_k, "1/√d_k": 1 / sqrt(self.d_k)}
 
 
-_SEEN = "in the input below, with V = I for its values"
-
-
 def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScale, ...]:
     """Return the scale at every d_k of the group ``scale``, whose cases have two keys with the values 0 and 1."""
     if not usual(spec):
@@ -49,9 +46,11 @@ def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScal
 
 
 def first_wrong_step(
-    spec: Attention, judged: CaseResult, weights: CaseResult | None, records: Iterable[CaseResult] = ()
+    spec: Attention, judged: CaseResult, weights: CaseResult | None, place: str, records: Iterable[CaseResult] = ()
 ) -> tuple[str, str]:
     """Return the first step that a wrong case shows to be wrong, and the evidence; ("output", "") if there is none.
+
+    ``place`` says which case it is, in the words of the report.
 
     ``weights`` is the same case with the identity as values, so that its output is the matrix of weights. If it is
     right, the values are to blame. If it is wrong, and its product with the values is the function's output, then the
@@ -60,21 +59,27 @@ def first_wrong_step(
     """
     if weights is None or weights.ratios is None or not _finite(weights):
         return "output", ""
+    seen = f"{place}, with V = I for its values"
     if weights.worst <= 1:
-        return "values", f"{_SEEN}, the weights are right"
+        return "values", f"{seen}, the weights are right"
     if not explains(judged, weights):
         return "output", ""
     words = _mask(spec, weights)
     if words:
-        return "mask", f"{_SEEN}, {words}"
+        return "mask", f"{seen}, {words}"
     for other in filter(_shows_weights, records):
         words = _mask(spec, other)
         if words:
-            return "mask", f"in the group {other.case.group}, case “{other.case.name}”, {words}"
+            return "mask", f"{in_group(other)}, {words}"
     words = _sum(weights)
     if words:
-        return "normalize", f"{_SEEN}, {words}"
-    return "weights", f"{_SEEN}, weights are wrong, and every row of them sums to 1"
+        return "normalize", f"{seen}, {words}"
+    return "weights", f"{seen}, weights are wrong, and every row of them sums to 1"
+
+
+def in_group(judged: CaseResult) -> str:
+    """Return where a case stands that the report does not print."""
+    return f"in the group {judged.case.group}, case “{judged.case.name}”"
 
 
 def _shows_weights(judged: CaseResult) -> bool:
