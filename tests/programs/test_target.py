@@ -236,7 +236,7 @@ def test_warnings_are_kept_once() -> None:
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
-        (None, "returned a NoneType, not an array"),
+        (None, "returned None, not an array"),
         ([[1.0]], "returned a list, not an array"),
         ({"out": 1}, "returned a dict, not an array"),
         ((), "returned a tuple, not an array"),
