@@ -113,7 +113,6 @@ def test_latents_that_mean_nothing_are_refused(fields: dict[str, Any], message: 
 
 @pytest.mark.parametrize(("spec", "given", "message"), [
     (Attention(latent=Latent()), QKV, "latent projections need the tokens x"),
-    (Attention(packed=True), QKV, "packed projections need the tokens x"),
     (Attention(latent=Latent()), latents(1, False) | {"w_dq": data(D, L_Q)}, "has no input 'w_dq'"),
     (Attention(latent=Latent()), {"x": data(N, D)}, "needs input 'w_q'"),
     (Attention(latent=Latent()), latents(1, False) | {"w_v": data(D, D_V)}, "w_v is made of a latent"),

@@ -53,33 +53,24 @@ def apart(f: Any, g: Any, h: Any) -> Any:
 FALSE: dict[str, Callable[[], tuple[Any, Any]]] = {
     # 1: exponents that mix a free and a summed index coincide at n = 2
     "exponents coincide at n = 2": lambda: (exp(x * (total(x) - x)), exp(xp.sum(outer(x) * 0) + total(x**2) - x * x)),
-    "swapped in the mixed exponent": lambda: (total(exp(x * total(y))), total(exp(y * total(x)))),
     # 2: indices that vanish
     "S(e^x) S(e^-x) = n": lambda: (product_of_sums(exp(x), exp(-x)), n),
-    "S(e^x) S(e^-x) = n²": lambda: (product_of_sums(exp(x), exp(-x)), n * n),
-    "n (n - 1) (n - 2) = 0": lambda: (n * (n - 1) * (n - 2), Indexed.lift(0)),
-    "a size hidden in a product": lambda: (total((x + 1) * (y + 1)), total(x * y) + total(x) + total(y) + 1),
-    "a size hidden by exponents": lambda: (total((exp(x) + 1) * (exp(-x) + 1)), total(exp(x)) + total(exp(-x)) + 2),
     # 3: zero at n = 1 and n = 2
     "Newton's e3": lambda: (newton(x), Indexed.lift(0)),
     # a sum in one exponent meets exponents without at n = 2 alone
     "e^Σx meets e^(x_i + x_j)": lambda: (2 * exp(total(x)), total(exp(outer(x))) - total(exp(2 * x))),
-    "e^Σx meets e^x_i e^x_j": lambda: (2 * exp(total(x)), total(exp(x)[:, None] * exp(x)[None, :]) - total(exp(2 * x))),
     # 8: one sort twice
     "P = Pᵀ for symmetric scores": lambda: (lambda s: (softmax(s), softmax(s).mT))(square + square.mT),
     # 9: free indices that coincide
     "x_i y_j = x_j y_i": lambda: (x[:, None] * y[None, :], y[:, None] * x[None, :]),
     "x_i = 0 below the diagonal": lambda: (xp.where(rows > xp.arange(x.shape[0]), x[:, None], 0), Indexed.lift(0)),
     "x_i = 0 on the diagonal": lambda: (xp.where(rows == xp.arange(x.shape[0]), x[:, None], 0), Indexed.lift(0)),
-    "two of three are equal": lambda: (apart(x[:, None, None], x[None, :, None], x), Indexed.lift(0)),
     # 14: permutations
     "x[π] = x": lambda: (x[PI], x),
-    "f(x[π]) = f(x)": lambda: (softmax(tokens[PI] @ tokens.mT), softmax(tokens @ tokens.mT)),
     "causal attention is equivariant": lambda: (
         Attention(causal=True)(tokens[PI], tokens[PI], tokens[PI]),
         Attention(causal=True)(tokens, tokens, tokens)[PI],
     ),
-    "π = ρ": lambda: (x[PI], x[Permutation("rho", "n")]),
     # axes that hold numbers: every entry counts
     "stack of other arrays": lambda: (xp.stack([x, y], axis=-1), xp.stack([x, x], axis=-1)),
     "the second of each pair": lambda: (letters("z", "n") * 1, xp.stack([letters("z", "n"), x], axis=-1)[..., 1]),
@@ -92,14 +83,10 @@ FALSE: dict[str, Callable[[], tuple[Any, Any]]] = {
         softmax(xp.concat([letters("s", "1 n"), letters("t", "1 m")], axis=-1)).sum(axis=0),
         xp.concat([softmax(letters("s", "1 n")), softmax(letters("t", "1 m"))], axis=-1).sum(axis=0) / 2,
     ),
-    "Σ x_k y_k = Σ x Σ y": lambda: (total(x * y), product_of_sums(x, y)),
-    "(Q Kᵀ)ᵀ = Q Kᵀ": lambda: (tokens @ letters("Y", "n d").mT, letters("Y", "n d") @ tokens.mT),
     # 7: a maximum is a function of its argument
-    "max x = max y": lambda: (xp.max(x), xp.max(y)),
     "rsqrt(u)² = u": lambda: ((1 / xp.sqrt(total(x * x))) ** 2, total(x * x)),
     # positions are not letters of the user's
     "positions named like an array": lambda: (xp.arange("n") * x, letters("position_n", "n") * x),
-    "an index over another sort": lambda: (total(letters("x", "n")), total(letters("x", "m"))),
 }
 
 
@@ -161,7 +148,6 @@ DIVISIONS: dict[str, tuple[Callable[[], tuple[Any, Any]], list[str]]] = {
     "a plain quotient": (lambda: (x / y * y, x), ["≠"]),
     "cancelled before anything is compared": (lambda: (x / y - x / y, 0 * x), ["≠"]),
     "0 / x": (lambda: (0 / x, 0 * x), ["≠"]),
-    "times zero": (lambda: (x / y * 0, 0 * x), ["≠"]),
     "inside a maximum": (lambda: (xp.max(x / y), xp.max(x / y)), ["≠"]),
     "a root below": (lambda: (x / xp.sqrt(y), x / xp.sqrt(y)), [">"]),
     "a root": (lambda: (xp.sqrt(y), xp.sqrt(y)), ["≥"]),
@@ -263,7 +249,6 @@ REFUSED: dict[str, Callable[[], Any]] = {
     # reshapes that lose elements
     "reshape of a sum": lambda: xp.reshape(letters("b", "h") * letters("z", "h"), (n_letters,)),
     "quotients in exponents": lambda: prove_or_raise(exp(1 / x) * 2, exp(1 / x) + exp(1 / x)),
-    "exponentials in exponents": lambda: prove_or_raise(exp(exp(x)) * 2, exp(exp(x)) + exp(exp(x))),
     "a size in an exponent": lambda: prove_or_raise(exp(n * x) * 2, exp(n * x) + exp(n * x)),
     "a hidden size in an exponent": lambda: prove_or_raise(
         2 * exp(total((x + 1) * (y + 1))), exp(total((x + 1) * (y + 1))) * 2 + total(x) - total(x)
