@@ -167,6 +167,12 @@ class _Class(type):
             _check(cls.__init__, cls.__name__, (None, *values), named)
             raise
 
+    @property
+    def __signature__(cls) -> Signature:
+        """The parameters of ``__init__``, which ``help`` shows."""
+        whole = _signature(cast(Any, cls).__init__)
+        return whole.replace(parameters=[*whole.parameters.values()][1:])
+
 
 class Answering(metaclass=_Class):
     """A class whose instances are made by keywords: a call that does not match raises InputError with one line."""
