@@ -331,6 +331,7 @@ def test_a_print_that_is_changed_is_refused() -> None:
     assert not denied.claims[0].evidence
 
 
+@pytest.mark.deep
 def test_words_stand_below_the_box_and_conditions_of_what_was_read_in_it() -> None:
     few, many = "each row once transposed", "so the shift is repeated g times in every row, and each head is transposed"
     for words in ((SHIFT, " ", few), (SHIFT, ", ", many), (few, " ", SHIFT)):
@@ -454,6 +455,7 @@ def test_sums_products_and_maxima_commute(name: str):
             assert np.array_equal(x.astype(np.float64), y.astype(np.float64), equal_nan=True)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", NARROW)
 def test_scaling_by_a_power_of_two_commutes_with_rounding(name: str):
     """power-of-two-scale-exact, on every pair of an 8-bit format and on many of a wider one."""

@@ -123,6 +123,7 @@ def test_what_weights_and_numbers_show_is_named(program: Any, spec: Any, step: s
     assert words in fault.cause
 
 
+@pytest.mark.deep
 def test_keys_that_no_condition_tells_are_not_named() -> None:
     """Which keys are hidden is drawn: a condition would be a coincidence."""
 

@@ -293,6 +293,7 @@ def test_sizes_are_such_as_the_attention_can_take() -> None:
                 assert d_k % 2 == 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("scaling", [NTKScaling(factor=4), LinearScaling(factor=4)])
 def test_positions_are_tried_on_as_many_columns_as_have_frequencies(scaling: NTKScaling | LinearScaling) -> None:
     spec, least = Rotary(scaling=scaling), scaling.least
@@ -640,6 +641,7 @@ NAMED = [
 ]  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("definition", "function"),
     [(_NORM, norm_of_tokens), (_PLAIN_LAYER, biased_late), (_DELTA, read_early)],
@@ -662,6 +664,7 @@ def first_keys(keys):
     return run
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("keys", "verdict"), [(16, "fault"), (64, "fault"), (10**9, "no fault")])
 def test_layers_are_tried_with_more_tokens_than_common_tiles_have(keys, verdict) -> None:
     plain = Block(attention=Attention(), norm=None, activation=None)
@@ -679,6 +682,7 @@ def test_many_keys_are_tried_for_few_queries_and_the_reverse() -> None:
     assert tried == {(False, False), (False, True), (True, False), (True, True)}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("columns", [16, 64])
 def test_rows_are_tried_that_are_wider_than_common_tiles(columns) -> None:
     def merge(o1, l1, o2, l2):
@@ -688,6 +692,7 @@ def test_rows_are_tried_that_are_wider_than_common_tiles(columns) -> None:
     assert verify(merge, Merge(), framework="numpy").verdict.value == "fault"
 
 
+@pytest.mark.deep
 def test_pairs_are_rotated_in_rows_that_are_wider_than_common_tiles() -> None:
     def rotate(x, cos, sin):
         first, second = np.split(x, 2, axis=-1)
@@ -707,6 +712,7 @@ def test_the_mistake_of_a_function_is_named(named) -> None:
     assert (fault.step, fault.cause) == (step, cause)
 
 
+@pytest.mark.deep
 def test_sums_of_a_base_close_to_2_are_not_called_of_base_2() -> None:
     assert verify(from_sums(1, 1), Gradient(Attention()), examples=0).verdict is Verdict.NO_FAULT
     (fault,) = verify(from_sums(1, 0.7), Gradient(Attention()), examples=0).faults

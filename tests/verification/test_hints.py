@@ -192,6 +192,7 @@ def test_tensors_without_their_framework_are_not_tried_and_labels_are(
     assert runner.semantics(spec, 60.0).agrees is False
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("function", [wrong_for_wide, without_maxima])
 def test_what_residues_do_not_show_is_left_to_floats(function: Any) -> None:
     """A width that is not tried on them, and exponentials that overflow."""
@@ -218,6 +219,7 @@ def test_rotary_tables_that_a_function_makes_are_read_and_their_angles_told_apar
         assert found.agrees is False
 
 
+@pytest.mark.deep
 def test_gradients_are_tested_on_residues() -> None:
     report = verify(backward, Gradient(Attention()), examples=4)
     found = check(report)

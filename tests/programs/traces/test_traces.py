@@ -53,6 +53,7 @@ def test_one_mistake_is_named(tmp_path: Path, dtype: type, fault: str, step: str
     assert words in str(report.faults[0].cause)
 
 
+@pytest.mark.deep
 def test_an_output_of_zeros_is_not_explained_by_small_numbers(tmp_path: Path) -> None:
     arrays = _core(np.float32)
     report = verify_trace(write(tmp_path / "t.safetensors", arrays | {"o": 0 * arrays["o"]}), CAUSAL)
@@ -82,6 +83,7 @@ def test_a_single_wrong_number_is_seen(tmp_path: Path) -> None:
     assert "wrong in 1 of 4 heads" in report.faults[0].message
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["lse", "weights", "scores"])
 def test_what_stands_beside_the_output_is_judged(tmp_path: Path, name: str) -> None:
     every = made(np.float32)
