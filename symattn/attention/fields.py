@@ -11,7 +11,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from symattn.document.errors import InputError, perhaps
-from symattn.document.keywords import Answering, plain_integer
+from symattn.document.keywords import Answering
 
 
 @cache
@@ -51,9 +51,8 @@ def _annotated(description: type) -> tuple[dict[str, tuple[Any, ...]], list[str]
 
 def check(spec: Any, **least: int) -> None:
     """Raise InputError unless words and booleans are as annotated, ε is at least 0, and each field in ``least`` is an
-    integer of at least that size. Integers of NumPy become those of Python.
+    integer of at least that size.
     """
-    integers(spec)
     kind: type = type(spec)
     texts, flags, optional = _annotated(kind)
     for name, known in texts.items():
@@ -69,14 +68,6 @@ def check(spec: Any, **least: int) -> None:
         value = getattr(spec, name)
         if not (value is None and name in optional) and not whole(value, lowest):
             raise refusal(spec, name, f"be an integer of at least {lowest}")
-
-
-def integers(spec: Any) -> None:
-    """Replace integers of other libraries, such as NumPy's, by Python's in every field."""
-    for f in fields(spec):
-        value = getattr(spec, f.name)
-        if (known := plain_integer(value)) is not value:
-            object.__setattr__(spec, f.name, known)
 
 
 def whole(value: object, lowest: int) -> bool:

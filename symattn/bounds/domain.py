@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
 
-from symattn.attention.fields import brief, integers, whole
+from symattn.attention.fields import brief, whole
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 
@@ -95,7 +95,6 @@ class Domain(Answering):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        integers(self)
         for name in ("max_tokens", "max_width", "min_tokens", "min_width", "multiple_of", "width_multiple_of"):
             if not whole(getattr(self, name), 1):
                 raise InputError(f"Domain: {name} must be an integer of at least 1, got {getattr(self, name)!r}")

@@ -141,6 +141,13 @@ def plain_integer(value: object) -> object:
     return int(value) if isinstance(value, Integral) and not isinstance(value, int) else value
 
 
+def plain_integers(
+    values: tuple[object, ...], named: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return the arguments of a call with integers of NumPy as those of Python."""
+    return tuple(map(plain_integer, values)), {name: plain_integer(value) for name, value in named.items()}
+
+
 def answering(function: _Function) -> _Function:
     """Decorate a function so that a call that does not match its signature raises InputError with one line, and that
     integers of NumPy count as integers."""
@@ -148,8 +155,7 @@ def answering(function: _Function) -> _Function:
     @wraps(function)
     def called(*values: object, **named: object) -> Any:
         __tracebackhide__ = True
-        values = tuple(map(plain_integer, values))
-        named = {name: plain_integer(value) for name, value in named.items()}
+        values, named = plain_integers(values, named)
         try:
             return function(*values, **named)
         except TypeError:
@@ -161,6 +167,7 @@ def answering(function: _Function) -> _Function:
 
 class _Class(type):
     def __call__(cls: type[_Instance], *values: object, **named: object) -> _Instance:
+        values, named = plain_integers(values, named)
         try:
             return cast(_Instance, type.__call__(cls, *values, **named))
         except TypeError:

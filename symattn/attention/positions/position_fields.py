@@ -49,9 +49,9 @@ class Rotary(Described):
     def __post_init__(self) -> None:
         if not finite(self.base) or self.base <= 1:
             raise refusal(self, "base", "be a finite number above 1")
-        check(self)
         if self.width is not None and (not isinstance(self.width, int) or self.width < 2 or self.width % 2):
             raise refusal(self, "width", "be an even number of at least 2, or None")
+        check(self)
         if self.scaling is not None and not isinstance(self.scaling, Scaling):
             raise refusal(self, "scaling", f"be one of None, {', '.join(s.__name__ for s in get_args(Scaling))}")
         if isinstance(self.start, bool) or not isinstance(self.start, int):
