@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.plain import real
@@ -39,6 +43,7 @@ from symattn.document.text import text
 _CHECKED, _REFUTED = Evidence(Grade.CHECKED, "exact numbers"), Evidence(Grade.REFUTED, "exact numbers")
 _MOST_SHOWN = 12  # the most entries that are written out
 _LONGEST = 60  # the most characters of a formula that is written out
+_ONE_DIGIT = Note(("A decimal of one digit is taken as it is: 0.3 is 3/10.",))
 _CALLED = {"dot": "the dot product", "cosine": "the cosine", "angle": "the angle", "distance": "the distance"}
 
 
@@ -84,8 +89,11 @@ def claim(
 
 
 def _typed(value: str) -> str:
-    """Return a number or nested lists of Python as text, as on the command line."""
-    value = real(value, "a claim").tolist() if hasattr(value, "tolist") else value
+    """Return a number or nested lists of Python as text, as on the command line; floats as their own format prints."""
+    if hasattr(value, "tolist"):
+        plain = real(value, "a claim")
+        texts = plain if plain.dtype == object else np.array([str(x) for x in plain.flat], dtype=object)
+        value = texts.reshape(plain.shape).tolist()
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_typed, value))}]"
     if not isinstance(value, str | Quotient) and not hasattr(value, "__float__"):
@@ -116,7 +124,7 @@ def weights(values: list[str]) -> Document:
     said = _say_rounded(texts, row, result) if result else _say_weights(row, total, negative)
     blocks += [Paragraph(words) for words in said]
     if total != 1 and not result and not all(map(half_unit, texts)) and any("." in text_ for text_ in texts):
-        blocks.append(Note(("A decimal of one digit is taken as it is: 0.3 is 3/10.",)))
+        blocks.append(_ONE_DIGIT)
     if zeros and holds:
         keys = f"key {zeros[0]} is" if len(zeros) == 1 else f"keys {enumerated(zeros)} are"
         blocks.append(Note((f"A softmax weight is never 0 unless its key is masked. Hypothesis: {keys} masked.",)))
@@ -189,6 +197,8 @@ def equal(a: str, b: str) -> Document:
         return _equal(a, b, _equality(equality), equality.holds, _equality_record(equality))
     left, right = brackets(a), brackets(b)
     size, other = shape(left, a), shape(right, b)
+    if 0 in size or 0 in other:
+        raise InputError(f"{short(a if 0 in size else b)!r} has no entries to compare; hint: [1, 2] or [[1], [2]]")
     if size != other:
         return _misfit(a, b, f"The shapes differ: {size} and {other}.", size, other)
     places = [""]
@@ -212,8 +222,10 @@ def _true(where: str) -> list[Block]:
     return [Result("true", (), (Evidence(Grade.CHECKED, where),))]
 
 
-def _entry_by_entry(a: str, b: str, results: list[tuple[str, Equality]], instead: Text = ()) -> Document:
-    """Say which entries differ, or are undecided; ``instead`` is added if any differ."""
+def _entry_by_entry(
+    a: str, b: str, results: list[tuple[str, Equality]], instead: Text = (), notes: Iterable[Block] = ()
+) -> Document:
+    """Say which entries differ, or are undecided; ``instead`` and ``notes`` are added if any differ."""
     wrong = [(place, x) for place, x in results if x.holds is False]
     unknown = [(place, x) for place, x in results if x.holds is None]
     holds = False if wrong else None if unknown else True
@@ -222,7 +234,7 @@ def _entry_by_entry(a: str, b: str, results: list[tuple[str, Equality]], instead
         place, first = (wrong or unknown)[0]
         count = f"{len(wrong or unknown)} of {len(results)} entries {'differ' if wrong else 'are undecided'}"
         blocks = [*_equality(first), Paragraph((f"{count}; the first is {place}.",))]
-        blocks += [Paragraph(instead)] if wrong and instead else []
+        blocks += [*([Paragraph(instead)] if instead else ()), *notes] if wrong else []
     record = {
         "differing": {place: _equality_record(x) for place, x in wrong},
         "undecided": [place for place, _ in unknown],
@@ -246,9 +258,12 @@ def _vectors(a: str, b: str) -> Document:
         )
     if digits and all(close):
         return _equal(a, b, _true("as rounded digits"), True, {"rounded": True})
-    if digits and all(ok or f.holds is False for f, ok in zip(result, close, strict=True)):
+    off = [text_ for (_, text_), ok in zip(digits, close, strict=False) if not ok]
+    if any(map(half_unit, off)) and all(ok or f.holds is False for f, ok in zip(result, close, strict=True)):
         return _wrong_digits(a, b, result, close, digits)
-    return _entry_by_entry(a, b, [(f"[{i}]", x) for i, x in enumerate(result, 1)], _instead(result))
+    rounded = [replace(f, holds=True) if ok else f for f, ok in zip(result, close, strict=True)]
+    notes = [_ONE_DIGIT] if any("." in text_ for text_ in off) and not any(map(half_unit, off)) else []
+    return _entry_by_entry(a, b, [(f"[{i}]", x) for i, x in enumerate(rounded, 1)], _instead(result), notes)
 
 
 def _digits_of_softmax(a: str, b: str) -> list[tuple[int, str]]:
@@ -256,7 +271,7 @@ def _digits_of_softmax(a: str, b: str) -> list[tuple[int, str]]:
     for side, (text_, other) in enumerate(((a, b), (b, a))):
         if "softmax" in other and text_.strip().startswith("[") and not is_vector(text_):
             texts = [str(x).strip() for x in brackets(text_)]
-            return [(side, x) for x in texts] if any(map(half_unit, texts)) else []
+            return [(side, x) for x in texts]
     return []
 
 
@@ -265,7 +280,7 @@ def _wrong_digits(
 ) -> Document:
     """Say which digits are not the rounded numbers, and give the right ones."""
     wrong = {f"[{i}]": (f, *d) for i, (f, ok, d) in enumerate(zip(results, close, digits, strict=True), 1) if not ok}
-    place, (first, side, result) = next(iter(wrong.items()))
+    place, (first, side, result) = next((at, of) for at, of in wrong.items() if half_unit(of[2]))
     true = first.a if side == 1 else first.b
     assert true is not None
     count = f"{len(wrong)} of {len(results)} entries {'do' if len(wrong) > 1 else 'does'} not round to the digits given"

@@ -3,6 +3,7 @@
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,3 +200,30 @@ def test_rounding_goes_through_axes() -> None:
         [Quotient.of(x) for x in row] for row in (("3/10", "7/10"), ("7/10", "3/10"))
     ]
     assert rounded(rows, "exact", 1) == rows
+    for list_ in ("[0.1, 0.2, 0.7]", "[0.1, 0.24, 0.67]", "[0.1, 0.2, 0.67]"):
+        said = " ".join(claims.equal(list_, "softmax([1, 2, 3])").text().split())
+        assert "A decimal of one digit is taken as it is" in said
+        assert "rounded" not in said
+
+
+def test_a_digit_that_is_exact_is_not_said_to_be_rounded() -> None:
+    found = claims.equal("softmax([1000, 0])", "[1.0, 0.0]")
+    assert list(found.record["values"]["differing"]) == ["[2]"]
+    assert "1 of 2 entries differ; the first is [2]" in found.text()
+    both = " ".join(claims.equal("softmax([1, 2, 3])", "[0.1, 0.26, 0.67]").text().split())
+    assert "[2] is not 0.26, but 0.24, rounded" in both
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_floats_count_as_their_own_format_prints_them(dtype: str) -> None:
+    row = np.array([0.1, 0.9]).astype(dtype)
+    assert claims.claim("weights", row).record["values"]["weights"] == ["1/10", "9/10"]
+    assert claims.claim("weights", *row).record["holds"] is True
+    assert claims.claim("equal", row[None], [[0.1, 0.9]]).record["holds"] is True
+
+
+@pytest.mark.parametrize("list_", ["[]", "[[]]", "[[], []]"])
+def test_lists_without_entries_are_not_equal_to_anything(list_: str) -> None:
+    for pair in ((list_, list_), ("[1]", list_)):
+        with pytest.raises(InputError, match="has no entries to compare"):
+            claims.equal(*pair)
