@@ -10,13 +10,13 @@ import click
 from .groups import Grouped
 from .output import Output, options
 
-# A minus sign and the beginning of a number: click would take these for short options.
-_NEGATIVE = re.compile(r"^-(?=[\d.(√]|sqrt|exp|log)")
+# A minus sign and the beginning of an expression: click would take these for short options.
+_NEGATIVE = re.compile(r"^-(?=[\d.(√[]|\w+\(|(?![ofh])[A-Za-z](?![A-Za-z]))")
 _Value = TypeVar("_Value", str, tuple[str, ...])
 
 
 class WithNumbers(Grouped):
-    """A command that takes ``-1``, ``-.5`` and ``-sqrt(2)`` as arguments."""
+    """A command that takes ``-1``, ``-.5``, ``-sqrt(2)`` and ``-x`` as arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [_NEGATIVE.sub("−", word) for word in args])

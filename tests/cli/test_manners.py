@@ -4,6 +4,7 @@ import io
 import re
 import sys
 import time
+from typing import Any
 
 import click
 import pytest
@@ -224,3 +225,9 @@ def test_powershell_has_a_completion(run) -> None:
     script = run("completion", "powershell").stdout
     assert "Register-ArgumentCompleter -Native -CommandName symattn" in script
     assert script.count("{") == script.count("}")
+
+
+@pytest.mark.parametrize("of", ["x", "erf(x)", "2*x", "tanh(x)*y"])
+def test_an_expression_may_begin_with_a_minus_sign(run: Any, of: str) -> None:
+    assert run("claim", "equal", f"-{of}", f"0 - ({of})").status == 0
+    assert run("claim", "equal", f"-{of}", of, "-f", "json").status == 1

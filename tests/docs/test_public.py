@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,16 @@ def sessions(text: str) -> str:
         kept.append("" if fence or not inside else line)
         inside = fence[1] == "pycon" if fence else inside
     return "\n".join(kept)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_sentence_becomes_a_list(page: Path) -> None:
+    """A line that was wrapped before “12.” is the item of a list; an item begins a block or follows the one before."""
+    lines = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S).splitlines()
+    for before, line in pairwise(lines):
+        number = re.match(r"(\d+)[.)] ", line)
+        follows = re.match(r" {2,}\S", before) or re.match(rf"{int(number[1]) - 1}[.)] ", before) if number else None
+        assert not number or not before or follows, line
 
 
 def play(text: str, name: str) -> doctest.TestResults:

@@ -338,6 +338,9 @@ def attention_of(data: object, entries: dict[str, Entries], where: str) -> Atten
         boolean = _kind_of_mask(entries) == "boolean"
         kind, hint = ("truth values", "numbers") if boolean else ("numbers", "true and false")
         raise InputError(f"{where}: the mask is {data['mask']}, and its entries are {kind}; hint: write {hint}")
+    if inferred.get("mask") == "additive" and {"1"} <= {*map(str, flat(entries["mask"]))} <= {"0", "1"}:
+        words = "mask holds 0 and 1 alone, which would be added to the scores"
+        raise InputError(f'{where}: {words}; hint: true where a query may attend, or "mask": "additive" in "attention"')
     spec: Attention = made_of(Attention, {**data, **inferred}, where)
     return spec
 

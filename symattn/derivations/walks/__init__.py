@@ -167,10 +167,10 @@ def _check_words(dtype: str, rounding: str | None, query: int | None, every: boo
 
 def _check_numbers(made: Walk, step: int | None, query: int | None) -> None:
     if query is not None and not (whole(query, 1) and query <= made.queries):
-        raise InputError(f"query {query}: the queries of {made.sheet.name} are 1 to {made.queries}")
+        raise InputError(f"query {query!r}: the queries of {made.sheet.name} are 1 to {made.queries}")
     last = max(titles(made))
     if step is not None and not (whole(step, 1) and step <= last):
-        raise InputError(f"step {step}: the steps of {made.sheet.name} are 1 to {last}")
+        raise InputError(f"step {step!r}: the steps of {made.sheet.name} are 1 to {last}")
 
 
 def _empty(made: Walk, blank: Sequence[int] | str | None, answers: bool, step: int | None) -> tuple[int, ...]:
