@@ -122,8 +122,9 @@ def _check_rows(entries: object, shape: tuple[int, ...], place: str) -> None:
             raise InputError(f"{place} is a list where other rows have a number")
         return
     if not isinstance(entries, list) or len(entries) != shape[0]:
-        single = not isinstance(entries, list)
-        result = "a single number" if single else f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
+        result = "a single number"
+        if isinstance(entries, list):
+            result = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
         raise InputError(f"{place} is ragged: it has {result} where the first row has {shape[0]}")
     for i, entry in enumerate(entries, 1):
         _check_rows(entry, shape[1:], f"{place}[{i}]")
