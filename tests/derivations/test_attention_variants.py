@@ -125,14 +125,6 @@ def test_a_wrong_step_is_not_told(place: int, name: str, step: str, monkeypatch:
         spoilt(name, step, SPOILS["twice" if place % 2 else "reversed"], monkeypatch)
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("words", SPOILS)
-@pytest.mark.parametrize(("name", "step"), STEPS)
-def test_no_wrong_step_is_told(name: str, step: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises((FalseStep, Undecided)):
-        spoilt(name, step, SPOILS[words], monkeypatch)
-
-
 def test_a_step_whose_formulas_leave_entries_out_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk_entries, "entry_formulas", lambda *_: [])
     with pytest.raises(FalseStep, match="do not give every entry"):

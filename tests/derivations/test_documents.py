@@ -21,7 +21,6 @@ from symattn.document import notation as nt
 from symattn.document.evidence import Grade
 from symattn.document.formulas import formula
 from symattn.document.model import Caveat, Document, Heading, Paragraph, Result, Steps, Table
-from symattn.document.notation import Relation
 from symattn.document.render import render
 from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
@@ -203,14 +202,6 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("name", "parameters", "message"), WRONG)
 def test_bad_requests(name: str, parameters: dict[str, Any], message: str) -> None:
     refuses(derive, name, says=message, **parameters)
-
-
-@pytest.mark.deep
-def test_formulas_are_relations_or_rows() -> None:
-    for asked in ASKED[:1]:
-        for block in made(asked).blocks:
-            if isinstance(block, Steps):
-                assert all(isinstance(step.formula, Relation) for step in block.items)
 
 
 @pytest.mark.latex

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,15 +23,14 @@ from symattn.derivations import (
     scaling_typical,
 )
 from symattn.derivations.attention import expressions as attention_expressions
-from symattn.derivations.attention.inputs import DerivationRequest, read_request
+from symattn.derivations.attention.inputs import read_request
 from symattn.derivations.cited import cite
 from symattn.derivations.derivation_texts import DerivationText, text_of
-from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.derivations.steps import FalseStep, checked, hold
 from symattn.document import notation as nt
 from symattn.document.errors import Undecided
 from symattn.document.evidence import Grade
-from symattn.document.notation import equals, node
+from symattn.document.notation import equals
 from symattn.proof import gaussian
 from symattn.proof.relations import functions
 from symattn.proof.relations.glossary import Glossary
@@ -48,33 +46,17 @@ MASKED = Attention(causal=True, fully_masked="nan")
 D_K = nt.name("d", "k")
 
 
-def test_a_moment_holds_or_is_not_claimed() -> None:
-    right = D_K * SIGMA**2 * (SIGMA**2 + 2 * ScalingSetting(4).mu ** 2)
-    assert Section(SCORE).claim(equals(var(s()), right, right), "").evidence
-    for wrong in (D_K * SIGMA**4, D_K**2 * SIGMA**4, node(0), var(2 * s())):
-        with pytest.raises(FalseStep):
-            Section(SCORE).claim(equals(var(s()), wrong), "")
-        with pytest.raises(FalseStep):
-            Section(SCORE).claim(equals(var(s()), right, wrong), "")
-
-
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
         ("shift", "e^c e^{s_i}", "e^c e^{s_j}"),
-        ("shift", "result: softmax(s + c 𝟏)", "result: softmax(2 s + c 𝟏)"),
-        ("shift", "= q_i·k_j + q_i·b", "= q_i·k_j + k_j·b"),
         ("lookup", "with $β > 0$", "with $β < 0$"),
-        ("lookup", "u_ℓ > 0", "u_ℓ < 0"),
         ("rope", "- sin(a) sin(b)", "+ sin(a) sin(b)"),
         ("sinks", "p_j: e^b/(e^b + Z)", "p_j: e^b/Z"),
-        ("mla", "q·k + q_R·k_R", "q·k - q_R·k_R"),
         ("mla", "≠ 3 e²/(1 + e²)", "≠ 3 e²/(2 + e²)"),
         ("sinks", "1/(2 + e)]", "1/(1 + e)]"),
         ("backward", "-¼, 0, 0, 0]", "¼, 0, 0, 0]"),
         ("kv-cache", "o_2 = 3", "o_2 = 4"),
-        ("equivariance", "≠ ½", "≠ 1"),
-        ("matrix-form", "e^{4/√5}/", "e^{3/√5}/"),
     ],
 )
 def test_a_false_line_of_a_text_is_refused(name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,10 +71,8 @@ def test_a_false_line_of_a_text_is_refused(name: str, right: str, wrong: str, mo
     ("derivation", "module", "name", "right", "wrong"),
     [
         ("scaling", scaling, "_VARIANCE", "Var(q_i k_i)", "Var(q_i)"),
-        ("scaling", scaling, "_DIVISORS", "main→ Var(s/d_k)", "main→ Var(s/√d_k)"),
         ("scaling", scaling, "_ZERO", "@mu = 0", "@mu = 1"),
         ("scaling", scaling, "_SCORE", "Σ_{i=1}^{d_k} q_i k_i\n", "Σ_{i=1}^{d_k} q_i q_i\n"),
-        ("scaling", scaling, "_DIVISORS", "c² Var(s)$", "c³ Var(s)$"),
         ("scaling", scaling, "_GAP", "gap- p_i (1 - p_i) ≤ ε ::", "gap- p_i (1 - p_i) ≤ ε² ::"),
         ("scaling", scaling_typical, "_TEXT", "$p_1 = 1/(1", "$p_2 = 1/(1"),
         ("jacobian", jacobian, "_TEXT", "= 2 (p_i - ½)²", "= 3 (p_i - ½)²"),
@@ -107,12 +87,6 @@ def test_a_false_line_of_a_part_of_a_text_is_refused(
     monkeypatch.setattr(module, name, typed.replace(right, wrong))
     with pytest.raises(FalseStep):
         derive(derivation)
-
-
-def test_a_mean_is_not_zero_unless_assumed() -> None:
-    with pytest.raises(FalseStep):
-        Section(SCORE).claim(equals(mean(q(1) ** 2), SIGMA**2), "")
-    Section(letters_of(4)).claim(equals(mean(q(1) ** 2), SIGMA**2), "")
 
 
 def test_hold() -> None:
@@ -244,41 +218,12 @@ def _stated(method: Any) -> str:
     return "merge" if isinstance(method, Fold) else "sides"
 
 
-@pytest.mark.parametrize("words", ["scale", "size", "transposed", "mask", "weights"])
-def test_entries_notice_a_wrong_step(words: str) -> None:
-    asked = read_request(tokens=2, keys=3, dk=2, dv=3, causal=True)
-    inputs = asked.inputs()
-    found: dict[str, Any] = dict(inputs)
-    wrong: dict[str, tuple[str, Callable[[Any], Any]]] = {
-        "scale": ("scaled", lambda x: x / 2),
-        "size": ("scaled", lambda x: x * x.xp.sqrt(x.xp.asarray(2))),
-        "transposed": ("scores", lambda x: x + x[..., :1]),
-        "mask": ("masked", lambda x: x.xp.flip(x, axis=-1)),
-        "weights": ("weights", lambda x: x.xp.flip(x, axis=-1)),
-    }
-    name, spoil = wrong[words]
-    for step in asked.spec.pipeline(inputs):
-        given = {n: found[n] for n in step.of}
-        array = entries_of(asked, step, given)
-        if step.name == name:
-            assert refused(partial(attention_expressions.agrees, asked, step, given, spoil(array)))
-            return
-        found[step.name] = attention_expressions.letters_like(step.name, array)
-    raise AssertionError(name)
-
-
 def refused(check: Callable[[], bool]) -> bool:
     """Whether the check says no, or cannot say yes."""
     try:
         return not check()
     except Undecided:
         return True
-
-
-def entries_of(asked: DerivationRequest, step: Any, given: dict[str, Any]) -> Any:
-    array = attention_expressions.run(step, given)
-    assert attention_expressions.agrees(asked, step, given, array)
-    return array
 
 
 def test_weights_that_leak_are_noticed() -> None:

@@ -122,22 +122,6 @@ def test_sympy_and_back(x: nt.Node) -> None:
     assert same(read, wanted), shown
 
 
-@pytest.mark.parametrize(
-    ("wrong", "x"),
-    [
-        ("a + b c", nt.Product((nt.name("a") + nt.name("b"), nt.name("c")))),
-        ("a/b c", nt.Over(nt.name("a"), nt.name("b") * nt.name("c"))),
-        ("-a^2", nt.Power(-nt.name("a"), nt.node(2))),
-    ],
-)
-def test_the_reader_sees_a_missing_bracket(wrong: str, x: nt.Node) -> None:
-    def plain(y: nt.Node) -> Any:
-        return value(y)
-
-    assert not same(read_tex(wrong), plain(x))
-    assert same(read_tex(tex(x)), plain(x))
-
-
 def test_fractions_of_the_notation_are_exact() -> None:
     assert nt.node(Fraction(-1, 3)) == nt.Neg(nt.Number(Fraction(1, 3)))
 

@@ -250,21 +250,6 @@ def test_bad_claims_are_one_line(refused, arguments: tuple[str, ...], words: str
     assert words in refused("claim", *arguments)
 
 
-@pytest.mark.parametrize("form", ["text", "latex", "markdown", "json"])
-def test_every_claim_in_every_form(run, form: str) -> None:
-    for arguments in (
-        ("weights", ".3", ".7", ".1"),
-        ("similarity", "E4:king", "E4:queen"),
-        ("closer", "E4:king", "E4:queen", *THAN),
-        ("equal", "x**2", "x"),
-        ("equal", "log(x*y)", "log(x)+log(y)"),
-        ("equal", "[[1, 2]]", "[[1], [2]]"),
-    ):
-        ran = run("claim", *arguments, "-f", form)
-        assert ran.status in (0, 1, 3)
-        assert ran.stdout
-
-
 @pytest.mark.parametrize("form", ["text", "latex", "html"])
 def test_rounded_weights_print_in_every_form(form: str) -> None:
     assert "±" in getattr(claims.claim("weights", ".33", ".66"), form)().replace(r"\pm", "±")

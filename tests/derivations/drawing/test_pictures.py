@@ -117,10 +117,6 @@ def test_the_least_size_of_text(picture: Picture) -> None:
     assert min(label.size for label in picture.scene.labels) >= 13
 
 
-def test_contrast_of_black_on_white() -> None:
-    assert contrast("#FFFFFF", "#000000") == 21
-
-
 @pytest.mark.parametrize("place", [1, 2])
 def test_contrast(place: int) -> None:
     paper, tint = COLOURS["paper"][place], COLOURS["tint"][place]

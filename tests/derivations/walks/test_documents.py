@@ -45,11 +45,6 @@ def test_text_fits_a_terminal(name: str) -> None:
     assert [line for line in lines[:-2] if len(line) > 80 and not line.startswith("    ")] == []
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_markdown_has_no_macro_that_is_banned(name: str) -> None:
-    assert r"\operatorname" not in render(MADE[name](), "markdown")
-
-
 @pytest.mark.latex
 def test_every_walk_and_claim_compiles(tmp_path: Path) -> None:
     every = MADE | {name: lambda name=name: walk(name, why=True, all=True) for name in examples.NAMES}

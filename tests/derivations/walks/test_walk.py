@@ -280,8 +280,3 @@ def test_far_exponents_are_words(run, sheet) -> None:
     assert ran.status == 0
     assert "<1e-9999" in ran.stdout
     assert max(map(len, ran.stdout.splitlines()[:-1])) <= 80
-
-
-def test_the_command_makes_the_same_document() -> None:
-    document = walk("E1", step=5, why=True, dtype="float16", stabilised=False)
-    assert document.command == "symattn walk E1 --step 5 --why --no-stabilised --dtype float16"

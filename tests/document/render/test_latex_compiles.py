@@ -100,11 +100,6 @@ def test_fragments_compile_in_a_plain_article(sample: samples.Sample, tmp_path: 
     compiled(head + fragment + "\\end{document}\n", tmp_path)
 
 
-def test_a_missing_bracket_is_noticed(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="!"):
-        compiled(render(samples.walk(), "latex").replace(r"\end{pmatrix}", "", 1), tmp_path)
-
-
 def test_of_documents_that_are_compiled_as_one_a_wide_one_is_noticed(tmp_path: Path) -> None:
     wide = md.Document("listing", "x", ("x",), (md.Steps((md.Step(nt.Name("W" * 60)),)),))
     log = together((("first", samples.walk()), ("wide", wide), ("last", samples.derivation())), tmp_path)
