@@ -119,6 +119,10 @@ class Elementwise(Composed):
     def abs(self, a: object) -> Planes:
         return self.maximum(a, self.negative(a))
 
+    def sign(self, a: Any) -> Any:
+        below = self.where(self.less(a, 0), -1, 0)
+        return self.where(self.isnan(a), a, self.where(self.less(0, a), 1, below))
+
     def exp2(self, a: object) -> Any:
         """2^a = e^(a log 2)."""
         try:

@@ -180,7 +180,7 @@ _FUNCTIONS = {"max": "maxima", "sqrt": "roots", "rsqrt": "roots", "log": "logari
 def _failing(numerator: Expression, at: Sizes) -> str:
     """Say where an identity fails, and which functions were treated as letters."""
     where = equal_sizes(at)
-    names = sorted({_FUNCTIONS.get(x.name, x.name) for x in nodes(numerator) if isinstance(x, Opaque)})
+    names = sorted({_FUNCTIONS.get(x.name, f"values of {x.name}") for x in nodes(numerator) if isinstance(x, Opaque)})
     letters = f", in which {' and '.join(names)} are letters" if names else ""
     return "cleared of denominators, it fails as an identity of polynomials" + letters + (where and f", at {where}")
 

@@ -101,7 +101,7 @@ def _unsound(outcome: TheoremOutcome) -> str:
         return "no counterexample to the false variant was found"
     if outcome.decision.evidence.grade is Grade.UNDECIDED:
         return outcome.decision.evidence.where
-    return "no numbers were found that meet the hypotheses"
+    return "no numbers were found that meet the hypotheses and give both sides an exact value"
 
 
 # -- how ---------------------------------------------------------------------------------------------------------------

@@ -66,8 +66,9 @@ for _name in ("add", "subtract", "multiply", "divide"):
         row(_name, lambda xp, a, b, f=_name: getattr(xp, f)(a, b), _left, _right)
     row(_name, lambda xp, a, f=_name: getattr(xp, f)(a, 0.5), A)
     row(_name, lambda xp, a, f=_name: getattr(xp, f)(3, a), B)
-for _name in ("negative", "positive", "abs"):
+for _name in ("negative", "positive", "abs", "sign"):
     moves(_name, lambda xp, a, f=_name: getattr(xp, f)(a), A)
+moves("sign", lambda xp, a: xp.sign(xp.where(MASK, a - 2, -np.inf)), A)
 row("square", lambda xp, a: xp.square(a), A)
 row("reciprocal", lambda xp, a: xp.reciprocal(a), B)
 for _power in (2, 3, 1, 0, -1, -2):

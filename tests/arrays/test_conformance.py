@@ -32,12 +32,24 @@ LACKS: dict[tuple[str, str], tuple[type[Exception], str]] = {
     **{(k, "erf"): (Refused, f"{k} lacks erf") for k in STORED},
     **{
         ("float8_e4m3fn", f): (Refused, "float8_e4m3fn has no infinity to write a mask with")
-        for f in ("where", "max", "isfinite", "isinf", "isneginf", "isnan", "[]=", "in place")
+        for f in ("where", "max", "sign", "isfinite", "isinf", "isneginf", "isnan", "[]=", "in place")
     },
     **{
         ("letters", f): (Undecided, r"symbolic: is .* true\?")
         for f in (
-            *("less", "less_equal", "greater", "greater_equal", "<", "<=", ">", ">=", "sort", "sort descending"),
+            *(
+                "less",
+                "less_equal",
+                "greater",
+                "greater_equal",
+                "<",
+                "<=",
+                ">",
+                ">=",
+                "sort",
+                "sort descending",
+                "sign",
+            ),
             *("argsort", "argmax", "argmin", "Array.argmax", "Array.argmin", "any", "all"),
             *("logical_not", "logical_and", "logical_or"),
         )

@@ -25,7 +25,19 @@ LACKS: dict[str, tuple[type[Exception], str]] = {
     **{
         name: (Undecided, "modular: residues have no order")
         for name in (
-            *("less", "less_equal", "greater", "greater_equal", "<", "<=", ">", ">=", "sort", "sort descending"),
+            *(
+                "less",
+                "less_equal",
+                "greater",
+                "greater_equal",
+                "<",
+                "<=",
+                ">",
+                ">=",
+                "sort",
+                "sort descending",
+                "sign",
+            ),
             *("argsort", "argmax", "argmin", "Array.argmax", "Array.argmin", "any", "all"),
             *("logical_not", "logical_and", "logical_or"),
         )

@@ -32,6 +32,10 @@ def strictly(x: Any) -> Any:
     return xp(x).where(x > 0, 0 * x + 1, 0 * x)
 
 
+def sign(x: Any) -> Any:
+    return xp(x).sign(x)
+
+
 def median(x: Any, y: Any, z: Any) -> Any:
     return xp(x).maximum(least(x, y), least(xp(x).maximum(x, y), z))
 
@@ -87,6 +91,7 @@ IN_CELLS: Stated = {
         TWO,
         lambda x, y: (strictly(xp(x).exp(x) - 3 * xp(x).exp(y)), 1 - strictly(3 * xp(x).exp(y) - xp(x).exp(x))),
     ),
+    "a sign on a line": (TWO, lambda x, y: (sign(x - y - 40) ** 2, 1 + 0 * x)),
     "two equations at once": (TWO, lambda x, y: (unless((7 * x == 41) & (x * y == 3), x), x)),
 }
 
@@ -108,6 +113,8 @@ TRUE: Stated = {
     "a remainder changes nothing": (VECTOR, lambda x, n: (x + 2 - 1 if n % 16 == 5 else x + 1, x + 1)),
     "both sides branch alike": (VECTOR, lambda x, n: (unless(n == 37, x), unless(2 * n == 74, x))),
     "products of signs": (TWO, lambda x, y: (abs_(x * y), abs_(x) * abs_(y))),
+    "a sign times its number": (VECTOR, lambda x: (sign(x) * x, abs_(x))),
+    "the cube of a sign": (ONE, lambda x: (sign(x) ** 3, sign(x))),
     "sorted": (VECTOR, lambda x: (xp(x).sum(xp(x).sort(x)), xp(x).sum(x))),
 }
 
@@ -117,6 +124,19 @@ def test_what_holds_in_every_cell_is_checked_without_conditions(name: str) -> No
     evidence = Identity(*TRUE[name], ()).decide().evidence
     assert evidence.grade is Grade.CHECKED, evidence
     assert "defined" not in evidence.where
+
+
+FALSE_AT_ZERO: Stated = {
+    "a square": (ONE, lambda x: (sign(x) ** 2, 1 + 0 * x)),
+    "an absolute value": (VECTOR, lambda x: (abs_(sign(x)), 1 + 0 * x)),
+    "two cases": (ONE, lambda x: (xp(x).where(x >= 0, 1 + 0 * x, 0 * x - 1), sign(x))),
+    "a sum": (TWO, lambda x, y: (sign(x + y), sign(x))),
+}
+
+
+@pytest.mark.parametrize("name", FALSE_AT_ZERO)
+def test_the_sign_of_zero_refutes(name: str) -> None:
+    assert Identity(*FALSE_AT_ZERO[name], ()).decide().evidence.grade is Grade.REFUTED
 
 
 CONDITIONAL: Stated = {
