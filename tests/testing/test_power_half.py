@@ -147,7 +147,7 @@ def test_packed_sequences_have_no_power() -> None:
         assert_close_to_exact(RIGHT, Q, K, V, CAUSAL, precision="float16", power={"scale": 0.1}, cu_seqlens=[0, N])
 
 
-B16, F16 = Format("bfloat16"), Format("float16")
+B16 = Format("bfloat16")
 SHAPE = (2, 160, 40)
 SPECS = {
     "causal": Attention(causal=True),

@@ -1,9 +1,5 @@
 """Models of Transformers and torch while they run: every call seen, right ones pass, seeded faults are named."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
 
 from symattn import InputError, audit
@@ -62,10 +58,3 @@ def test_bad_input_is_one_line() -> None:
     for wrong in ({"model": 3}, {"contract": "loose"}, {"rows": 0}):
         with pytest.raises(InputError, match=r"audit:|contract|rows must be"):
             audit(**wrong)  # type: ignore[arg-type]
-
-
-@contextmanager
-def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, value)
-        yield

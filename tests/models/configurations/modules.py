@@ -100,10 +100,7 @@ TINY = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 8, "max_
 GROUPED = {**TINY, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
 MHA = {**TINY, "num_attention_heads": 4}
 THETA = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
-KEYS, BASE = (
-    {"num_key_value_heads": 4},
-    {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}},
-)
+BASE = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}}
 PLAIN = {**GROUPED, **THETA}
 SLIDES = {**PLAIN, "sliding_window": 3}
 TYPED = {**SLIDES, "layer_types": ["sliding_attention", "full_attention"]}
@@ -145,7 +142,6 @@ T5 = {
     "d_model": 12, "d_kv": 4, "num_heads": 3, "d_ff": 8, "num_layers": 1, "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 9, "decoder_start_token_id": 0, "pad_token_id": 0,
 }  # fmt: skip
-BUCKETS = {"relative_attention_num_buckets": 10}
 BERT = {**TINY, "num_attention_heads": 4}
 BART = {
     "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,

@@ -71,10 +71,6 @@ def cases() -> tuple[Case, ...]:
     return tuple(_case(case) for case in found if case.model.graph.node[0].op_type in OPERATORS)
 
 
-def cases_of(operator: str) -> tuple[Case, ...]:
-    return tuple(case for case in cases() if case.operator == operator)
-
-
 def held() -> Counter[str]:
     """How many cases there are of each operator."""
     return Counter(case.operator for case in cases())
