@@ -402,8 +402,3 @@ def test_what_means_nothing_is_refused(tmp_path: Path, text: str, words: str) ->
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=words):
         read(path)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        read(tmp_path / "none.toml")

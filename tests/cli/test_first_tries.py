@@ -6,7 +6,6 @@ What they try on the command line stands in ``test_manners`` and ``test_release`
 
 import ast
 import json
-import math
 import re
 from collections.abc import Callable
 from dataclasses import is_dataclass
@@ -46,18 +45,13 @@ from symattn.document.keywords import FIELDS
 from symattn.testing import assert_attention, assert_close_to_exact
 from symattn_cli.main import TABLE, commands, main
 from tests.docs.pages import ROOT
+from tests.faults.programs import plain
 from tests.refusals import refuses
 
 X = [[1, 0], ["1/2", 1], [0, "3/2"]]
 EYE = [[1, 0], [0, 1]]
 COMPLEX, DATES = np.eye(2) * 1j, np.eye(2, dtype=int).astype("datetime64[D]")
 MASKED, RECORDS = np.ma.masked_equal(np.eye(2), 0), np.zeros((2, 2), [("a", "f4")])
-
-
-def right(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    s = q @ k.T / math.sqrt(q.shape[-1])
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
 
 
 IN_PYTHON: dict[str, tuple[Callable[[], Any], Callable[[Any], bool]]] = {
@@ -79,7 +73,7 @@ IN_PYTHON: dict[str, tuple[Callable[[], Any], Callable[[Any], bool]]] = {
         lambda: bound(inputs={"Q": np.eye(3), "K": np.eye(3), "V": np.eye(3)}),
         lambda b: b.allowed.shape == (3, 3) and b.value == b.allowed.max(),
     ),
-    "verify with a dtype": (lambda: verify(right, dtype="float64", examples=0), lambda r: "float64" in r.text()),
+    "verify with a dtype": (lambda: verify(plain, dtype="float64", examples=0), lambda r: "float64" in r.text()),
     "repr of the usual specification": (lambda: repr(Attention()), lambda text: text == "Attention()"),
 }
 
@@ -240,7 +234,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a mistyped model": (lambda: symattn.like("lama"), "unknown model 'lama'; did you mean llama?"),
     "a mistyped word of a field": (lambda: Attention(alignment="topleft"), "got 'topleft'; did you mean top-left?"),
     "a mistyped position": (lambda: Attention(position="alibi"), "got 'alibi'; did you mean Alibi?"),
-    "an unknown layout": (lambda: verify(right, layout="bhdn"), "layout is 'bhdn'; known: nd, bnd,"),
+    "an unknown layout": (lambda: verify(plain, layout="bhdn"), "layout is 'bhdn'; known: nd, bnd,"),
     "a mistyped name that frameworks have": (lambda: Attention(num_haeds=8), "did you mean heads?"),
     "inputs by words": (lambda: Attention()(query=EYE, key=EYE, value=EYE), "it is called q"),
     "an input of a definition": (lambda: symattn.Merge()(o1=1, lse1=1, o2=1, l2=1), "Merge has no parameter lse1; did"),

@@ -162,17 +162,6 @@ def test_a_crash_among_cases_sent_ahead_is_told_of_each(program: Program, name: 
 
 
 @pytest.mark.deep
-def test_a_call_after_a_limit_starts_again(program: Program) -> None:
-    program(WRONG)
-    with child("once") as runner:
-        first = runner.run(INPUTS)
-        second = runner.run(INPUTS)
-        stuck = runner.run({**INPUTS, "q": np.ones((1, 4))})
-        again = runner.run(INPUTS)
-    assert [o.output.max() if o.output is not None else None for o in (first, second, stuck, again)] == [1, 2, None, 1]
-
-
-@pytest.mark.deep
 @pytest.mark.parametrize(
     ("name", "words"),
     [

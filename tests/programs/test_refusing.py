@@ -16,6 +16,7 @@ from symattn.document.errors import CannotRun, InputError
 from symattn.programs.refusing import by_memory, refuses
 from symattn.testing import assert_close_to_exact
 from symattn.verification.probing.refusals import Sized, explaining, remedy
+from tests.programs.programs import attention
 from tests.refusals import refusal
 
 Array = Any
@@ -186,9 +187,7 @@ def test_a_slip_in_code_for_memory_with_gaps_is_a_fault() -> None:
     def mine(q: Any, k: Any, v: Any) -> Any:
         if not k.flags.c_contiguous:
             k = k.contiguous()
-        scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1], dtype=q.dtype)
-        e = np.exp(scores - scores.max(-1, keepdims=True))
-        return e / e.sum(-1, keepdims=True) @ v
+        return attention(q, k, v)
 
     report = verify(mine, **SMALL)
     assert [f.step for f in report.faults] == ["call"]

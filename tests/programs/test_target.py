@@ -14,6 +14,7 @@ from symattn.bounds.called_target import IN_PROCESS, Layout, Memory, Runner, sam
 from symattn.document.errors import InputError, MissingExtra
 from symattn.programs.request import Request
 from symattn.programs.target import Target, target
+from tests.programs.programs import attention as reference
 from tests.refusals import refuses
 
 
@@ -21,12 +22,6 @@ def small(n_q: int = 2, n_k: int = 3, d_k: int = 4, d_v: int = 5, *lead: int) ->
     rng = np.random.default_rng(1)
     shapes = {"q": (n_q, d_k), "k": (n_k, d_k), "v": (n_k, d_v)}
     return {name: rng.integers(-3, 4, (*lead, *shape)).astype(float) for name, shape in shapes.items()}
-
-
-def reference(q: Any, k: Any, v: Any) -> Any:
-    s = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True) @ v
 
 
 def run(function: Callable[..., Any], inputs: Any = None, memory: Memory = "contiguous", **request: Any) -> Any:

@@ -28,6 +28,7 @@ from symattn.verification.probing.numbers import edges
 from symattn.verification.probing.probes import GROUPS, altered, climb, search
 from symattn.verification.reduce import reduce
 from symattn.verification.report import Sought
+from tests.faults.programs import plain
 from tests.verification.kernels import HALF, Array, kernel
 
 CAUSAL, BF16 = Attention(causal=True), Format("bfloat16")
@@ -36,12 +37,6 @@ Function = Callable[[Array, Array, Array], Array]
 
 def half(dtype: str = "bfloat16", **kinds: object) -> Function:
     return lambda q, k, v: kernel(q, k, v, dtype, **kinds)  # type: ignore[arg-type]
-
-
-def plain(q: Array, k: Array, v: Array) -> Array:
-    s = q @ k.T / np.sqrt(q.shape[-1], dtype=q.dtype)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return np.asarray(e / e.sum(axis=-1, keepdims=True) @ v)
 
 
 @pytest.mark.deep

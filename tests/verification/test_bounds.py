@@ -14,6 +14,7 @@ from symattn.bounds.arithmetic import upper
 from symattn.bounds.balls import allowed
 from symattn.bounds.judge import expected
 from symattn.bounds.reference import run
+from tests.faults.programs import softmax
 from tests.verification.legal import Row
 
 PRECISIONS = ("float32", "float16", "bfloat16")
@@ -73,9 +74,7 @@ def test_a_rougher_arithmetic_exceeds_it(name: str) -> None:
 
 
 def _attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, width: int) -> np.ndarray:
-    s = q @ k.T / np.sqrt(np.asarray(width, dtype=q.dtype))
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
+    return softmax(q @ k.T / np.sqrt(np.asarray(width, dtype=q.dtype))) @ v
 
 
 @pytest.mark.parametrize("n", [4, 16, 64])

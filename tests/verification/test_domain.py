@@ -32,6 +32,7 @@ from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.engine import Session
 from symattn.verification.probing.probes import GROUPS, altered, climb, search
 from symattn.verification.reduce import reduce
+from tests.faults.programs import softmax
 
 Array = Any
 TOKENS = ("x", "w_q", "w_k", "w_v", "w_o")
@@ -185,12 +186,6 @@ def test_promises_that_no_input_keeps_are_refused(told: dict[str, Any], words: s
         Domain(**told)
 
 
-def _softmax(s: Array) -> Array:
-    with np.errstate(all="ignore"):
-        e = np.exp(s - s.max(axis=-1, keepdims=True))
-        return e / e.sum(axis=-1, keepdims=True)
-
-
 DEFINITIONS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (LayerNorm(), ("max_tokens", "max_width", "multiple_of", "width_multiple_of", "min_width", "contiguous")),
     (Rotary(), ("decoding", "width_multiple_of", "width_powers_of_two", "min_tokens")),
@@ -305,7 +300,7 @@ def test_definitions_are_tried_with_rows_that_see_no_key(right: bool) -> None:
         with np.errstate(all="ignore"):
             lse = np.log(np.exp(s).sum(axis=-1))
         seen = mask.any(axis=-1, keepdims=True)
-        p = np.where(seen, _softmax(np.where(seen, s, 0)), 0 if right else 1 / k.dtype.type(len(k)))
+        p = np.where(seen, softmax(np.where(seen, s, 0)), 0 if right else 1 / k.dtype.type(len(k)))
         return (p @ v).astype(q.dtype), lse
 
     def total(q: Array, k: Array, v: Array, mask: Array) -> tuple[Array, Array]:
@@ -318,9 +313,7 @@ def test_definitions_are_tried_with_rows_that_see_no_key(right: bool) -> None:
 
 
 def _weights(q: Array, k: Array) -> Array:
-    s = q @ np.swapaxes(k, -1, -2) / np.sqrt(np.float32(q.shape[-1]))
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+    return softmax(q @ np.swapaxes(k, -1, -2) / np.sqrt(np.float32(q.shape[-1])))
 
 
 def _cut(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
@@ -355,9 +348,7 @@ def _by_constants(width: int, scale: float) -> Any:
 
     def layer(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
         q, k, v = ((x @ w).reshape(-1, 2, width).swapaxes(0, 1) for w in (w_q, w_k, w_v))
-        s = q @ k.swapaxes(1, 2) * np.float32(scale)
-        e = np.exp(s - s.max(-1, keepdims=True))
-        return (e / e.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(len(x), 2 * width) @ w_o
+        return (softmax(q @ k.swapaxes(1, 2) * np.float32(scale)) @ v).swapaxes(0, 1).reshape(len(x), 2 * width) @ w_o
 
     return layer
 
@@ -384,7 +375,7 @@ def test_a_promise_that_a_definition_has_no_size_for_is_refused() -> None:
         (Gradient(Attention()), "batch"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=promise.replace("_rows", "").replace("_", "-")):
-            verify(_softmax, spec, domain=Domain(**{promise: True}))  # type: ignore[arg-type]
+            verify(softmax, spec, domain=Domain(**{promise: True}))  # type: ignore[arg-type]
 
 
 def test_every_promise_is_an_option_of_the_same_name() -> None:

@@ -24,22 +24,15 @@ from symattn.verification.diagnosis.blaming import idle_step
 from tests.faults.collection import gradients
 from tests.faults.collection.entries import Wrong
 from tests.faults.collection.every import chosen
-from tests.faults.programs import softmax as _softmax
+from tests.faults.programs import plain, softmax
+from tests.verification.naming import scores
 
 Array = Any
 Program = Callable[..., Any]
 
 
-def _scores(q: Array, k: Array) -> Array:
-    return q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-
-
-def _plain(q: Array, k: Array, v: Array) -> Array:
-    return _softmax(_scores(q, k)) @ v
-
-
 def _plain_masked(q: Array, k: Array, v: Array, mask: Array) -> Array:
-    return _softmax(np.where(mask, _scores(q, k), -np.inf)) @ v
+    return softmax(np.where(mask, scores(q, k), -np.inf)) @ v
 
 
 def _forbidden_only(q: Array, k: Array, v: Array, mask: Array) -> Array:
@@ -47,14 +40,14 @@ def _forbidden_only(q: Array, k: Array, v: Array, mask: Array) -> Array:
 
 
 def _added(q: Array, k: Array, v: Array, mask: Array) -> Array:
-    return _softmax(_scores(q, k) + mask) @ v
+    return softmax(scores(q, k) + mask) @ v
 
 
 def _with_sinks(times: Callable[[int], int]) -> Program:
     """Attention with sinks that count several times, by the number of keys."""
 
     def program(q: Array, k: Array, v: Array, sink: Array) -> Array:
-        s, z = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype), sink[:, None, None]
+        s, z = scores(q, k), sink[:, None, None]
         top = np.maximum(s.max(-1, keepdims=True), z)
         e = np.exp(s - top)
         return e / (e.sum(-1, keepdims=True) + times(k.shape[-2]) * np.exp(z - top)) @ v
@@ -63,7 +56,7 @@ def _with_sinks(times: Callable[[int], int]) -> Program:
 
 
 def _padded(q: Array, k: Array, v: Array, keep: Array) -> Array:
-    return _plain(q, k[keep], v[keep])
+    return plain(q, k[keep], v[keep])
 
 
 def _tiled(tile: int) -> Program:
@@ -73,7 +66,7 @@ def _tiled(tile: int) -> Program:
         m, z = np.full((len(q), 1), -np.inf, q.dtype), np.zeros((len(q), 1), q.dtype)
         out = np.zeros((len(q), v.shape[1]), q.dtype)
         for i in range(0, len(k), tile):
-            s = _scores(q, k[i : i + tile])
+            s = scores(q, k[i : i + tile])
             new = np.maximum(m, s.max(axis=1, keepdims=True))
             a, p = np.exp(m - new), np.exp(s - new)
             out, z, m = out * a + p @ v[i : i + tile], z * a + p.sum(axis=1, keepdims=True), new
@@ -88,7 +81,7 @@ def _rescaled_to(tile_too: bool, width: int) -> Program:
     def program(q: Array, k: Array, v: Array) -> Array:
         m, z, out = np.full((len(q), 1), -np.inf, q.dtype), np.zeros((len(q), 1), q.dtype), q.dtype.type(0)
         for i in range(0, len(k), width):
-            s = _scores(q, k[i : i + width])
+            s = scores(q, k[i : i + width])
             own = s.max(axis=1, keepdims=True)
             new = np.maximum(m, own)
             a, p = np.exp(m - own) if i else z, np.exp(s - (own if tile_too else new))
@@ -112,7 +105,7 @@ def _summed_over(axes: tuple[int, ...], of: tuple[int, ...] = (-1,)) -> Program:
     """Attention whose exponentials are divided by their sum over some axes, after the maximum ``of`` some others."""
 
     def program(q: Array, k: Array, v: Array) -> Array:
-        s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+        s = scores(q, k)
         e = np.exp(s - s.max(of, keepdims=True))
         return e / e.sum(axes, keepdims=True) @ v
 
@@ -133,7 +126,7 @@ def _sparse(counted: Callable[[Array], Array]) -> Program:
     """Sparsemax with a threshold of so many scores."""
 
     def program(q: Array, k: Array, v: Array) -> Array:
-        s = _scores(q, k)
+        s = scores(q, k)
         z, place = -np.sort(-s, axis=1), np.arange(1, len(k) + 1)
         sums = z.cumsum(axis=1) - 1
         number = np.clip(counted((place * z > sums).sum(axis=1, keepdims=True)), 1, len(k))
@@ -147,7 +140,7 @@ def _closed_tiles(top: Callable[[Array], Array], tile: int = 16) -> Program:
     """A causal kernel, the last tile first, that takes ``top`` of the largest score for the maximum of a tile."""
 
     def program(q: Array, k: Array, v: Array) -> Array:
-        s = np.where(np.arange(len(k)) <= np.arange(len(q))[:, None] + len(k) - len(q), _scores(q, k), -np.inf)
+        s = np.where(np.arange(len(k)) <= np.arange(len(q))[:, None] + len(k) - len(q), scores(q, k), -np.inf)
         m, z, out = np.full((len(q), 1), -1e30, q.dtype), np.zeros((len(q), 1), q.dtype), 0
         for i in reversed(range(0, len(k), tile)):
             new = np.maximum(m, top(s[:, i : i + tile].max(axis=1, keepdims=True))).astype(q.dtype)
@@ -160,14 +153,14 @@ def _closed_tiles(top: Callable[[Array], Array], tile: int = 16) -> Program:
 
 def _ragged(least: int, width: int, q: Array, k: Array, v: Array) -> Array:
     last = len(k) - (len(k) >= least and len(k) % width > 0)
-    return _plain(q, k[:last], v[:last])
+    return plain(q, k[:last], v[:last])
 
 
 def _moved_back(q: Array, k: Array, v: Array) -> Array:
     """The last tile of 40 is full: it begins before the end of the tile before."""
     rest = len(k) % 40 if len(k) > 40 else 0
     keys = np.r_[: len(k) - rest, len(k) - 40 * (rest > 0) : len(k)]
-    return _plain(q, k[keys], v[keys])
+    return plain(q, k[keys], v[keys])
 
 
 def _first_of_ties(q: Array, k: Array, v: Array) -> Array:
@@ -176,14 +169,14 @@ def _first_of_ties(q: Array, k: Array, v: Array) -> Array:
 
 def _scores_in(dtype: Any) -> Program:
     def program(q: Array, k: Array, v: Array) -> Array:
-        return _softmax((q.astype(dtype) @ k.astype(dtype).T).astype(q.dtype) / np.sqrt(q.shape[1])) @ v
+        return softmax((q.astype(dtype) @ k.astype(dtype).T).astype(q.dtype) / np.sqrt(q.shape[1])) @ v
 
     return program
 
 
 def _divided_by_sum_in(dtype: Any) -> Program:
     def program(q: Array, k: Array, v: Array) -> Array:
-        s = _scores(q, k)
+        s = scores(q, k)
         e = np.exp(s - s.max(axis=-1, keepdims=True))
         return e @ v / np.add.accumulate(e.astype(dtype), axis=-1)[:, -1:].astype(q.dtype)
 
@@ -193,7 +186,7 @@ def _divided_by_sum_in(dtype: Any) -> Program:
 def _blocks(open_: Callable[[Array, Array], Array]) -> Program:
     def program(q: Array, k: Array, v: Array) -> Array:
         i, j = np.arange(len(q))[:, None] + len(k) - len(q), np.arange(len(k))[None, :]
-        return _softmax(np.where(open_(i, j), _scores(q, k), -np.inf)) @ v
+        return softmax(np.where(open_(i, j), scores(q, k), -np.inf)) @ v
 
     return program
 
@@ -214,12 +207,12 @@ def _rotated(keys: bool) -> Program:
 
 def _normed(q: Array, k: Array, v: Array) -> Array:
     q, k = (x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(1e-6)) for x in (q, k))
-    return _plain(q, k, v)
+    return plain(q, k, v)
 
 
 def _by_length(q: Array, k: Array, v: Array) -> Array:
     q, k = (x / np.maximum(np.sqrt((x * x).sum(-1, keepdims=True)), x.dtype.type(1e-12)) for x in (q, k))
-    return _plain(q, k, v)
+    return plain(q, k, v)
 
 
 def _norm(square: Any) -> Program:
@@ -249,7 +242,7 @@ def _factors(read: Callable[[Array], Array]) -> Program:
     """Scores with a factor for each head, which is ``read`` from those that are given."""
 
     def program(q: Array, k: Array, v: Array, scale: Array) -> Array:
-        return _softmax(q @ k.swapaxes(-1, -2) * read(scale).astype(q.dtype)[:, None, None]) @ v
+        return softmax(q @ k.swapaxes(-1, -2) * read(scale).astype(q.dtype)[:, None, None]) @ v
 
     return program
 
@@ -257,7 +250,7 @@ def _factors(read: Callable[[Array], Array]) -> Program:
 def _times_in_third_head(factor: int) -> Program:
     def program(q: Array, k: Array, v: Array) -> Array:
         times = np.where(np.arange(q.shape[-3]) == 2, factor, 1).astype(q.dtype)[:, None, None]
-        return _softmax(times * (q @ k.swapaxes(-1, -2)) / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
+        return softmax(times * (q @ k.swapaxes(-1, -2)) / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
 
     return program
 
@@ -266,7 +259,7 @@ def _with_sink(taken: Callable[[int], bool]) -> Program:
     """A sink for which nothing is added to the sums of some lengths."""
 
     def program(q: Array, k: Array, v: Array, sink: Array) -> Array:
-        s, z = _scores(q.astype(np.float32), k.astype(np.float32)), sink.astype(np.float32)
+        s, z = scores(q.astype(np.float32), k.astype(np.float32)), sink.astype(np.float32)
         m = np.maximum(s.max(axis=-1, keepdims=True), z)
         e = np.exp(s - m)
         total = e.sum(axis=-1, keepdims=True) + taken(len(k)) * np.exp(z - m)
@@ -279,7 +272,7 @@ def _tiled_with_sink(output: bool, total: bool) -> Program:
     """Tiles of 8, the sink the first of the maxima; whether output and sum so far are rescaled."""
 
     def program(q: Array, k: Array, v: Array, sink: Array) -> Array:
-        s = _scores(q, k)
+        s = scores(q, k)
         m = np.broadcast_to(sink, (len(q), 1)).astype(q.dtype)
         z, out = np.ones_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
         for i in range(0, len(k), 8):
@@ -296,7 +289,7 @@ def _eights(late: bool, power: Callable[[Array], Array] = np.exp) -> Program:
     """Tiles of 8, rescaled by ``power`` of a difference; ``late``, the output so far is rescaled with the new tile."""
 
     def program(q: Array, k: Array, v: Array) -> Array:
-        s = _scores(q, k)
+        s = scores(q, k)
         m = np.full((len(q), 1), -np.inf, q.dtype)
         z, out = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
         for i in range(0, len(k), 8):
@@ -317,11 +310,11 @@ def _merged_in_turn(
     def program(q: Array, k: Array, v: Array) -> Array:
         out, total = 0, np.full((len(q), 1), -1e30, q.dtype)
         for i in range(0, len(k), 6):
-            s = _scores(q, k[i : i + 6])
+            s = scores(q, k[i : i + 6])
             top = s.max(axis=1, keepdims=True)
             new = np.log(np.exp(s - top).sum(axis=1, keepdims=True)) + top
             both = np.logaddexp(total, new)
-            out = out * share(np.exp(total - both)) + np.exp(new - both) * (_softmax(s) @ v[i : i + 6])
+            out = out * share(np.exp(total - both)) + np.exp(new - both) * (softmax(s) @ v[i : i + 6])
             total = carry(total, both, new) if i else new
         return out
 
@@ -334,7 +327,7 @@ def _summed(add: Callable[[Array, Array], Array], start: float = -np.inf, guard:
     def program(q: Array, k: Array, v: Array) -> Array:
         m, z, out = np.full((len(q), 1), start, q.dtype), np.zeros((len(q), 1), q.dtype), q.dtype.type(0)
         for i in range(0, len(k), 16):
-            s = _scores(q, k[i : i + 16])
+            s = scores(q, k[i : i + 16])
             new = np.maximum(m, s.max(axis=1, keepdims=True))
             a, p = np.exp(m - new), np.exp(s - new)
             out, z, m = out * a + p @ v[i : i + 16], add(z * a, p.sum(axis=1, keepdims=True)), new
@@ -349,7 +342,7 @@ def _mask_of_tile(before: int) -> Program:
     def program(q: Array, k: Array, v: Array) -> Array:
         j = np.arange(len(k))
         seen = np.where(j < 8 * before, j, j - 8 * before) <= np.arange(len(q))[:, None] + len(k) - len(q)
-        return _softmax(np.where(seen, _scores(q, k), -np.inf)) @ v
+        return softmax(np.where(seen, scores(q, k), -np.inf)) @ v
 
     return program
 
@@ -357,8 +350,8 @@ def _mask_of_tile(before: int) -> Program:
 def _alibi(slopes: list[float], read: Callable[[Array], Array] = lambda far: far) -> Program:
     def program(q: Array, k: Array, v: Array) -> Array:
         far = np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None] - k.shape[-2] + q.shape[-2]
-        s = _scaled_scores(q, k) + np.multiply.outer(np.array(slopes), read(far)).astype(q.dtype)
-        return _softmax(np.where(far <= 0, s, -np.inf)) @ v
+        s = scores(q, k) + np.multiply.outer(np.array(slopes), read(far)).astype(q.dtype)
+        return softmax(np.where(far <= 0, s, -np.inf)) @ v
 
     return program
 
@@ -373,8 +366,8 @@ def _rotated_by(frequencies: Callable[[int, int], Array], of_keys: Callable[[Arr
 
     def program(q: Array, k: Array, v: Array) -> Array:
         i, j = np.arange(len(q)) + len(k) - len(q), np.arange(len(k))
-        s = _scores(turned(q, len(k), i), turned(k, len(k), of_keys(j)))
-        return _softmax(np.where(j <= i[:, None], s, -np.inf)) @ v
+        s = scores(turned(q, len(k), i), turned(k, len(k), of_keys(j)))
+        return softmax(np.where(j <= i[:, None], s, -np.inf)) @ v
 
     return program
 
@@ -389,25 +382,21 @@ def _in_windows(keep: Callable[[Array], Array]) -> Program:
     def program(q: Array, k: Array, v: Array) -> Array:
         wide, n = [np.pad(a, ((3, 0), (0, 0))) for a in (k, v)], len(k) - len(q)
         rows = [[a[i : i + 4][keep(np.arange(i - 3, i + 1))] for a in wide] for i in range(n, len(k))]
-        return np.concatenate([_plain(q[i : i + 1], *row) for i, row in enumerate(rows)])
+        return np.concatenate([plain(q[i : i + 1], *row) for i, row in enumerate(rows)])
 
     return program
 
 
 def _scaled(q: Array, k: Array, v: Array, scale: Array) -> Array:
-    return _softmax(q @ k.swapaxes(-1, -2) * scale) @ v
+    return softmax(q @ k.swapaxes(-1, -2) * scale) @ v
 
 
 def _biased(q: Array, k: Array, v: Array, bias: Array) -> Array:
-    return _softmax(_scores(q, k) + bias) @ v
-
-
-def _biased_heads(q: Array, k: Array, v: Array, bias: Array) -> Array:
-    return _softmax(_scaled_scores(q, k) + bias) @ v
+    return softmax(scores(q, k) + bias) @ v
 
 
 def _capped(f: Callable[[Array], Array], q: Array, k: Array, v: Array) -> Array:
-    return _softmax(7 * f(_scores(q, k) / 7)) @ v
+    return softmax(7 * f(scores(q, k) / 7)) @ v
 
 
 def _centred(
@@ -445,12 +434,12 @@ def _split_keys(mass: Callable[[Array, Array], Array], count: int) -> Program:
     """Parts of ⌈n/count⌉ keys, each normalised by itself, merged by masses of their maxima and sums."""
 
     def program(q: Array, k: Array, v: Array) -> Array:
-        s, width = _scores(q, k), -(-len(k) // count)
+        s, width = scores(q, k), -(-len(k) // count)
         parts = [s[:, i : i + width] for i in range(0, len(k), width)]
         m = [part.max(axis=1, keepdims=True) for part in parts]
         z = [np.exp(part - top).sum(axis=1, keepdims=True) for part, top in zip(parts, m, strict=True)]
-        w = _softmax(np.concatenate([mass(*each) for each in zip(m, z, strict=True)], axis=1))
-        out = [_softmax(part) @ v[i * width : (i + 1) * width] for i, part in enumerate(parts)]
+        w = softmax(np.concatenate([mass(*each) for each in zip(m, z, strict=True)], axis=1))
+        out = [softmax(part) @ v[i * width : (i + 1) * width] for i, part in enumerate(parts)]
         return sum(w[:, i : i + 1] * a for i, a in enumerate(out))
 
     return program
@@ -461,13 +450,9 @@ def _in_groups(q_order: list[int], out_order: list[int]) -> Program:
 
     def program(q: Array, k: Array, v: Array) -> Array:
         k, v = (np.repeat(a, 3, axis=0) for a in (k, v))
-        return (_softmax(_scaled_scores(q[q_order], k)) @ v)[out_order]
+        return (softmax(scores(q[q_order], k)) @ v)[out_order]
 
     return program
-
-
-def _scaled_scores(q: Array, k: Array) -> Array:
-    return q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
 
 
 def _in_blocks(a: Array) -> Array:
@@ -491,11 +476,11 @@ def _latent(deal: Callable[[Array], Array], deal_values: Callable[[Array], Array
     """Two heads of keys and values from a latent, and a rotated part of the keys that they share."""
 
     def program(x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array) -> Array:
-        c, plain = x @ w_dkv, w_uk.shape[1] // 2
+        c, content = x @ w_dkv, w_uk.shape[1] // 2
         q, k, shared = _in_blocks(x @ w_q), deal(c @ w_uk), _turned(x @ w_kr)
-        q = np.concatenate((q[..., :plain], _turned(q[..., plain:])), axis=-1)
+        q = np.concatenate((q[..., :content], _turned(q[..., content:])), axis=-1)
         k = np.concatenate((k, np.broadcast_to(shared, (2, *shared.shape))), axis=-1)
-        return _side_by_side(_softmax(_scaled_scores(q, k)) @ deal_values(c @ w_uv)) @ w_o
+        return _side_by_side(softmax(scores(q, k)) @ deal_values(c @ w_uv)) @ w_o
 
     return program
 
@@ -529,8 +514,8 @@ _PAIRS = (
     *(_Pair(wrong.program, chosen(f"{wrong.family}.{wrong.near}")[0].program, wrong.step, words, wrong.spec,
             wrong.arithmetic, wrong.domain)
       for name, words in COLLECTED.items() for wrong in chosen(name) if isinstance(wrong, Wrong)),
-    _Pair(lambda q, k, v: _plain(q, k[-70:], v[-70:]), _plain, "mask", "only the last 70 keys take part"),
-    _Pair(_first_of_ties, _plain, "normalize", "only the first key with the highest score is taken"),
+    _Pair(lambda q, k, v: plain(q, k[-70:], v[-70:]), plain, "mask", "only the last 70 keys take part"),
+    _Pair(_first_of_ties, plain, "normalize", "only the first key with the highest score is taken"),
     _Pair(_scores_in(np.float32), _scores_in(np.float64), "score", "float32 arithmetic",
           precision="float64", examples=200),
     _Pair(_divided_by_sum_in(np.float16), _divided_by_sum_in(np.float32), "normalize",
@@ -557,17 +542,17 @@ _PAIRS = (
     _Pair(lambda q, k, v, mask: _plain_masked(q, k, v, mask | (np.arange(len(k)) < 3)),
           lambda q, k, v, mask: _plain_masked(q, k, v, mask), "mask", "the first 3 keys are always seen",
           Attention(mask="boolean")),
-    _Pair(_moved_back, _plain, "normalize", "keys of the tile before count twice (tiles of 40)"),
-    *(_Pair(lambda q, k, v, n=n: _plain(q, k[:n], v[:n]), _plain, "mask", f"only the first {n} keys take part")
+    _Pair(_moved_back, plain, "normalize", "keys of the tile before count twice (tiles of 40)"),
+    *(_Pair(lambda q, k, v, n=n: plain(q, k[:n], v[:n]), plain, "mask", f"only the first {n} keys take part")
       for n in (100, 384)),
-    *(_Pair(partial(_ragged, n, t), _plain, "mask",
+    *(_Pair(partial(_ragged, n, t), plain, "mask",
             f"the last key is dropped, where n_k ≥ {n} and n_k is not a multiple of {t}", precision=f, examples=0)
       for n, t, f in ((201, 64, "float32"), (201, 64, "bfloat16"), (301, 96, "float32"), (101, 40, "float32"))),
-    _Pair(lambda q, k, v: np.round(_softmax(_scores(q, k)), 3) @ v, _plain, "values",
+    _Pair(lambda q, k, v: np.round(softmax(scores(q, k)), 3) @ v, plain, "values",
           "weights are rounded to multiples of 0.001"),
-    _Pair(lambda q, k, v: _softmax(np.trunc(64 * _scores(q, k)) / 64) @ v, _plain, "score",
+    _Pair(lambda q, k, v: softmax(np.trunc(64 * scores(q, k)) / 64) @ v, plain, "score",
           "scaled scores are rounded to multiples of 0.015625, towards 0"),
-    _Pair(lambda q, k, v, keep: _softmax(np.where(keep, q.dtype.type(-1e9), _scores(q, k))) @ v, _padded, "mask",
+    _Pair(lambda q, k, v, keep: softmax(np.where(keep, q.dtype.type(-1e9), scores(q, k))) @ v, _padded, "mask",
           "the padding mask is inverted", Attention(padding=True)),
     _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),
     _Pair(_factors(lambda c: c[[1, 0, 2, 3]]), _factors(lambda c: c), "scale", "heads 1 and 2 are exchanged", _FACTORS),
@@ -638,15 +623,15 @@ _PAIRS = (
     _Pair(_forbidden_only, _added, "mask", "only forbids, where it is below 0", Attention(mask="additive")),
     _Pair(_with_sinks(lambda n: -(-n // 16)), _with_sinks(lambda n: 1), "sink", "once in each tile (tiles of 16)",
           Attention(heads=2, sink="given")),
-    _Pair(lambda q, k, v, bias: _biased_heads(q, k, v, 0 * bias + bias.sum(axis=0)), _biased_heads, "bias",
+    _Pair(lambda q, k, v, bias: _biased(q, k, v, 0 * bias + bias.sum(axis=0)), _biased, "bias",
           "the sum of the biases over the heads", Attention(heads=2, bias=True)),
-    _Pair(lambda q, k, v: _plain(q, k, v / np.sqrt(v.shape[1]).astype(v.dtype)), _plain, "values",
+    _Pair(lambda q, k, v: plain(q, k, v / np.sqrt(v.shape[1]).astype(v.dtype)), plain, "values",
           "divided by the root of the number of columns"),
     _Pair(lambda q, k, v: _capped(lambda x: 1 / (1 + np.exp(-x)), q, k, v), partial(_capped, np.tanh), "softcap",
           "sigmoid(scaled scores/7) is taken", Attention(softcap=7)),
     _Pair(_factors(lambda c: c[[1, 1, 3, 3]]), _factors(lambda c: c), "scale", "the last head of each 2", _FACTORS),
     _Pair(lambda q, k, v, bias: _biased(q, k, v, bias / np.sqrt(q.shape[-1]).astype(q.dtype)),
-          lambda q, k, v, bias: _softmax(q @ k.T + bias) @ v, "scale",
+          lambda q, k, v, bias: softmax(q @ k.T + bias) @ v, "scale",
           "scores and the bias are scaled by 1/√d_k together", Attention(scale=1, bias=True)),
     _Pair(lambda q, k, v, mask: _plain_masked(q, k, v, 0 * mask | mask.all(axis=-2, keepdims=True)), _plain_masked,
           "mask", "open only where it is for every query", Attention(mask="boolean")),
@@ -698,12 +683,12 @@ def test_without_it_the_program_is_right(pair: _Pair) -> None:
 def _window_of_64(q: Array, k: Array, v: Array) -> Array:
     before = len(k) - len(q)
     rows = [slice(max(0, i - 63), i + 1) for i in range(before, len(k))]
-    return np.stack([_plain(q[i : i + 1], k[row], v[row])[0] for i, row in enumerate(rows)])
+    return np.stack([plain(q[i : i + 1], k[row], v[row])[0] for i, row in enumerate(rows)])
 
 
 def _wrong_heads(q: Array, k: Array, v: Array) -> Array:
     k, v = k[[1, 3, 0, 2]], v[::-1]
-    return np.stack([_plain(*each) for each in zip(q, k, v, strict=True)])
+    return np.stack([plain(*each) for each in zip(q, k, v, strict=True)])
 
 
 @pytest.mark.deep
@@ -730,7 +715,7 @@ def test_equal_weights_do_not_clear_the_keys() -> None:
 @pytest.mark.deep
 def test_what_only_long_inputs_show_is_not_put_down_to_a_format() -> None:
     """Keys that are forgotten weigh little: what is missing is within the bound for float16, and no rounding."""
-    first = _verified(_Pair(_window_of_64, _plain, "mask", "", _CAUSAL, examples=60), _window_of_64).faults[0]
+    first = _verified(_Pair(_window_of_64, plain, "mask", "", _CAUSAL, examples=60), _window_of_64).faults[0]
     assert first.step == "mask"
     assert "arithmetic could make it" not in first.message
 
@@ -757,7 +742,7 @@ def test_a_floor_of_the_maxima_is_not_named_with_another_number() -> None:
     """Rows are lost below −150, where a floor of 0 would lose them from −87 on."""
 
     def floored(q: Array, k: Array, v: Array) -> Array:
-        s = _scores(q.astype(np.float32), k.astype(np.float32))
+        s = scores(q.astype(np.float32), k.astype(np.float32))
         e = np.exp(s - np.maximum(s.max(axis=-1, keepdims=True), -50))
         return np.asarray(e / e.sum(axis=-1, keepdims=True) @ v)
 
@@ -773,7 +758,7 @@ def _of_tokens(
 
     def program(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
         q, k, v = (split(x @ w) for w in (w_q, w_k, w_v))
-        heads = merge(_softmax(q @ k.mT / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v)
+        heads = merge(softmax(q @ k.mT / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v)
         return heads @ w_o + more(x, heads)
 
     return program

@@ -13,7 +13,7 @@ from symattn.document.errors import CannotRun
 from symattn.document.render import render
 from symattn.programs.request import Request
 from symattn.programs.target import target
-from tests.faults.programs import plain
+from tests.faults.programs import plain, softmax
 from tests.lanes import one_in
 
 SMALL = Domain(max_tokens=17, max_width=8)
@@ -166,8 +166,7 @@ def test_what_takes_no_shape_that_was_tried_leads_to_the_options_for_shapes() ->
 def with_turned_values(q: Any, k: Any, v: Any) -> Any:
     _, _, _, width = q.shape
     s = np.einsum("bhnd,bhmd->bhnm", q, k) / np.sqrt(width, dtype=q.dtype)
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return np.einsum("bhnm,bmhd->bhnd", e / e.sum(-1, keepdims=True), v)
+    return np.einsum("bhnm,bmhd->bhnd", softmax(s), v)
 
 
 @pytest.mark.deep
@@ -248,53 +247,47 @@ FEW = Domain(max_tokens=17, max_width=20)
 
 
 def _attention(q: Array, k: Array, v: Array, scale: float) -> Array:
-    s = q @ k.T * np.asarray(scale, dtype=q.dtype)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
-
-
-def _right(q: Array, k: Array, v: Array) -> Array:
-    return _attention(q, k, v, q.shape[-1] ** -0.5)
+    return softmax(q @ k.T * np.asarray(scale, dtype=q.dtype)) @ v
 
 
 def one_width(q: Array, k: Array, v: Array) -> Array:
     assert q.shape[-1] == v.shape[-1]
-    return _right(q, k, v)
+    return plain(q, k, v)
 
 
 def square(q: Array, k: Array, v: Array) -> Array:
     if len(q) != len(k):
         raise NotImplementedError("as many queries as keys")
-    return _right(q, k, v)
+    return plain(q, k, v)
 
 
 def blocks_of_four(q: Array, k: Array, v: Array) -> Array:
     if len(q) % 4 or len(k) % 4:
         raise ValueError("numbers of tokens must be multiples of 4")
-    return _right(q, k, v)
+    return plain(q, k, v)
 
 
 def widths_of_eight(q: Array, k: Array, v: Array) -> Array:
     if q.shape[-1] % 8 or v.shape[-1] % 8:
         raise ValueError("heads are 8, 16, 24, … wide")
-    return _right(q, k, v)
+    return plain(q, k, v)
 
 
 def even_keys(q: Array, k: Array, v: Array) -> Array:
     assert q.shape[-1] % 2 == 0, "queries and keys have an even width"
-    return _right(q, k, v)
+    return plain(q, k, v)
 
 
 def few_widths(q: Array, k: Array, v: Array) -> Array:
     if {q.shape[-1], v.shape[-1]} - {16, 32, 64, 128}:
         raise NotImplementedError("heads are 16, 32, 64 or 128 wide")
-    return _right(q, k, v)
+    return plain(q, k, v)
 
 
 def narrow(q: Array, k: Array, v: Array) -> Array:
     if max(q.shape[-1], v.shape[-1]) > 16:
         raise ValueError("heads are 16 wide at most")
-    return _right(q, k, v)
+    return plain(q, k, v)
 
 
 def wrong_in_few_widths(q: Array, k: Array, v: Array) -> Array:
@@ -330,7 +323,7 @@ def test_a_refusal_is_told_and_no_fault(function: Callable[..., Array], words: s
 
 def of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, heads: int) -> Array:
     q, k, v = ((x @ w).reshape(len(x), heads, -1).swapaxes(0, 1) for w in (w_q, w_k, w_v))
-    out = np.stack([_right(*head) for head in zip(q, k, v, strict=True)], axis=1)
+    out = np.stack([plain(*head) for head in zip(q, k, v, strict=True)], axis=1)
     return out.reshape(len(x), -1) @ w_o
 
 

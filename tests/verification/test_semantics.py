@@ -13,6 +13,7 @@ from symattn.arrays.residues import primes
 from symattn.bounds.inputs import Sizes
 from symattn.document.evidence import Grade
 from symattn.verification.semantics import SIZES, SPARE, IdentityResult, identity_test
+from tests.faults.programs import softmax
 from tests.refusals import refuses
 
 ONE = (Sizes(),)
@@ -298,9 +299,7 @@ def test_a_scale_that_stands_as_a_number_is_that_of_its_width_alone(d: int, righ
     sized = Domain(min_width=20 if d < 80 else d, max_width=20 if d < 80 else d)
 
     def attention(q: Any, k: Any, v: Any) -> Any:
-        s = q @ k.swapaxes(-1, -2) * d**-0.5
-        e = np.exp(s - s.max(-1, keepdims=True))
-        return e / e.sum(-1, keepdims=True) @ v
+        return softmax(q @ k.swapaxes(-1, -2) * d**-0.5) @ v
 
     report = verify(attention, Attention(), domain=sized, examples=0)
     assert bool(report.faults) is not right

@@ -14,7 +14,7 @@ from symattn.document.errors import InputError
 from symattn.programs.verify import verify
 from symattn.verification.report import Report
 from tests.faults.collection.every import chosen
-from tests.faults.programs import MAKES, WRONG, Program, causal, collected, plain
+from tests.faults.programs import MAKES, WRONG, Program, causal, collected, plain, softmax
 from tests.lanes import one_in
 from tests.refusals import refuses
 
@@ -179,9 +179,7 @@ def _causal_by_a_half(q: Any, k: Any, v: Any) -> Any:
 
 
 def _clipped(q: Any, k: Any, v: Any) -> Any:
-    s = np.clip(q @ k.T / q.dtype.type(np.sqrt(q.shape[-1])), -20, 20)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
+    return softmax(np.clip(q @ k.T / q.dtype.type(np.sqrt(q.shape[-1])), -20, 20)) @ v
 
 
 @pytest.mark.deep
@@ -287,9 +285,7 @@ def test_another_specification_refuses_a_right_program() -> None:
 
 
 def _own_scale(q: Any, k: Any, v: Any, scale: float) -> Any:
-    s = q @ k.T * q.dtype.type(scale)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
+    return softmax(q @ k.T * q.dtype.type(scale)) @ v
 
 
 def _scale_ignored(q: Any, k: Any, v: Any, scale: float) -> Any:
