@@ -579,7 +579,7 @@ _PAIRS = (
             f"{words} ({count} parts)")
       for count, words, mass in (
           (4, "merged as if in base 2", lambda m, z: (m + np.log(z)) * np.log(np.float32(2))),
-          (8, "parts are merged by their mean", lambda m, z: 0 * m),
+          (8, "parts are merged by their mean, whatever their sums are", lambda m, z: 0 * m),
           (3, "by their maxima, without their sums", lambda m, z: m))),
     _Pair(_in_groups(_INTO_HALVES, _AS_GIVEN), _in_groups(_AS_GIVEN, _AS_GIVEN), "score",
           "the even heads of queries come first", _GROUPS),
