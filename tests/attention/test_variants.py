@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.arrays.exact import Exact
-from symattn.arrays.modular import modular
-from symattn.arrays.residues import primes
 from symattn.attention.inputs import holds
 from symattn.attention.latent import Latent
 from symattn.attention.positions.position_fields import Rotary
@@ -19,7 +16,6 @@ from symattn.attention.variants import VARIANTS, NamedVariant
 from symattn.derivations.variants import KINDS, Support, shapes_in_letters, support
 from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
-from tests.arrays.residues import agree
 from tests.lanes import groups, one_in
 from tests.refusals import refuses
 
@@ -95,8 +91,6 @@ REFUSED: dict[str, str] = {
     "rotary, true frequencies": "indexed exact",
     "T5 buckets": "indexed", "Shaw": "indexed", "Transformer-XL": "indexed", "DeBERTa": "indexed",
 }  # fmt: skip
-ROOTS = ("cosine", "RMS norm of q and k", "LayerNorm of q and k", "q and k of length 1")  # of data: any function there
-BOTH = [n for n in VARIANTS if n not in ROOTS and not {"exact", "modular"} & set(REFUSED.get(n, "").split())]
 LETTERS = [n for n in VARIANTS if not {"exact", "indexed"} & set(REFUSED.get(n, "").split())]
 
 
@@ -111,12 +105,6 @@ def test_a_variant_runs_on_the_kinds_that_can_hold_it(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n, v in VARIANTS.items() if v.spec.heads > 1])
 def test_a_variant_of_several_heads_runs_on_letters(name: str) -> None:
     assert support(name, VARIANTS[name], ("symbolic",)).found["symbolic"] is None
-
-
-@pytest.mark.parametrize("name", BOTH)
-def test_residues_are_those_of_the_exact_value(name: str) -> None:
-    kind, of = modular(*primes.pairs((2, 3, 5, 7))[1], seed=1), Support(name, VARIANTS[name])
-    assert agree(of.run(kind.literal), of.run(Exact.literal))
 
 
 @pytest.mark.parametrize("names", groups(LETTERS), ids=itemgetter(0))

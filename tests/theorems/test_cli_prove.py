@@ -9,8 +9,6 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.exact import Exact
 from symattn.document.errors import Refused
 from symattn.document.evidence import Grade
-from symattn.proof.statement import Declared
-from symattn.proof.theorem import Identity
 from symattn_cli.main import main
 from tests.docs.pages import ROOT, files
 from tests.theorems.conftest import stated
@@ -301,15 +299,6 @@ def test_a_kind_refuses_what_it_lacks(kind: type):
     with pytest.raises(Refused, match="lacks arccosh"):
         kind.xp.arccosh(kind.lift([2]))
     assert not hasattr(kind.xp, "arccosh")
-
-
-def test_signs_do_not_add():
-    def sides(x, y):
-        sign = x.__array_namespace__().sign
-        return sign(x + y), sign(x) + sign(y)
-
-    found = Identity(Declared({"x": "n", "y": "n"}), sides, lambda x, y: (x, y)).decide()
-    assert found.evidence.grade in (Grade.REFUTED, Grade.UNDECIDED)
 
 
 PAGE = (ROOT / "docs/prove.md").read_text(encoding="utf-8")
