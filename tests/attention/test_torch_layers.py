@@ -146,15 +146,6 @@ def test_the_weights_that_it_returns(dtype: str, average: bool) -> None:
     agree(weights, dtype, {"x": x, "y": y, **attention(module)}, theirs)
 
 
-@pytest.mark.parametrize("cross", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
-def test_multi_head_attention_without_batches(bias: bool, cross: bool) -> None:
-    module = mha("float64", bias=bias)
-    given = {"x": tokens("float64", N)} | ({"y": tokens("float64", M)} if cross else {})
-    keys = given.get("y", given["x"])
-    agree(Attention(heads=H), "float64", given | attention(module), module(*tensors(given["x"], keys, keys))[0])
-
-
 def test_keys_and_values_of_another_width() -> None:
     module = mha("float64", bias=False, batch_first=True, kdim=7, vdim=7)
     x, y = tokens("float64", N, B), np.random.default_rng(6).normal(size=(B, M, 7))
@@ -337,21 +328,6 @@ def test_layers_of_decoders(activation: str, norm_first: bool, dtype: str, bias:
     with torch.no_grad():
         theirs = module(*tensors(x, y), tgt_mask=forbidden(), tgt_is_causal=True)
     agree(block(activation, norm_first, True, True), dtype, {"x": x, "y": y, **layer(module)}, theirs)
-
-
-@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
-def test_activations_given_as_functions(activation: str) -> None:
-    import torch
-
-    function = {
-        "silu": torch.nn.functional.silu,
-        "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-    }
-    module = made(torch.nn.TransformerEncoderLayer, "float64", **fields(function[activation], False))
-    x = tokens("float64", N, B)
-    with torch.no_grad():
-        theirs = module(*tensors(x))
-    agree(block(activation, False), "float64", {"x": x, **layer(module)}, theirs)
 
 
 def test_another_block_does_not_agree() -> None:

@@ -91,11 +91,6 @@ def test_xml_words_and_bytes(picture: Picture) -> None:
         assert ("<style>" in svg) is not fragment
 
 
-def test_the_same_wish_gives_the_same_bytes() -> None:
-    for topic, parameters in CASES[2:5]:
-        assert draw(topic, **parameters).svg() == draw(topic, **parameters).svg()
-
-
 def misplaced(scene: Scene) -> list[str]:
     """Labels that leave the sheet or lie on one another."""
     boxes = [(label.words, label.box) for label in scene.labels]
