@@ -48,9 +48,23 @@ def numbers(name: str, data: object) -> np.ndarray:
     return wide
 
 
+def of_tensor(data: Any, place: str) -> Any:
+    """Return a tensor of PyTorch as an array of NumPy, narrow formats in float64, and anything else as it is.
+
+    Raises InputError for a tensor without numbers, such as one on the device meta.
+    """
+    if type(data).__module__.partition(".")[0] != "torch" or not hasattr(data, "detach"):
+        return data
+    try:
+        data = data.detach().cpu()
+        return (data.double() if data.is_floating_point() and data.itemsize < 4 else data).numpy()
+    except (NotImplementedError, RuntimeError, TypeError) as error:
+        raise InputError(f"{place} is a tensor without numbers to read: {str(error).splitlines()[0]}") from None
+
+
 def real(data: object, place: str) -> np.ndarray:
     """Return ``data`` as a NumPy array. Raises InputError for entries that float64 would truncate, and masked ones."""
-    plain = np.asarray(data)
+    plain = np.asarray(of_tensor(data, place))
     types = map(type, plain.flat) if plain.dtype == object else (plain.dtype.type,)
     beyond = [entry.__name__ for entry in types if issubclass(entry, _BEYOND)]
     for what in (*beyond, *["masked entries"] * np.ma.is_masked(data)):

@@ -14,7 +14,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
-from symattn.arrays.plain import real
+from symattn.arrays.plain import of_tensor, real
 from symattn.arrays.tape import Taped, Ties, pull_back, tape
 from symattn.document.errors import InputError, Refused, Undecided, article
 
@@ -48,6 +48,7 @@ def vjp(
     {'q': array([[-0.5,  0.5]]), 'v': array([[0.5],
            [0.5]])}
     """
+    inputs = of_tensors("inputs", inputs)
     under, names = differentiable(inputs, wrt)
     kind = tape(under, ties)
     arrays = {n: kind(x, moves=n in names) if _numbers(x, under) else x for n, x in inputs.items()}
@@ -77,7 +78,8 @@ def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> An
     >>> jvp(lambda x: x * x, {"x": np.array([1.0, 0.0])}, {"x": np.array([3.0, 5.0])})
     array([6., 0.])
     """
-    under, names = differentiable(inputs, _mapping("tangents", tangents))
+    inputs, tangents = of_tensors("inputs", inputs), of_tensors("tangents", tangents)
+    under, names = differentiable(inputs, tangents)
     directions = {
         n: _shaped(_real(tangents[n], f"the tangent of {n}"), inputs[n], f"the tangent of {n}", n) for n in names
     }
@@ -138,6 +140,11 @@ def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list
     return under, names
 
 
+def of_tensors(what: str, arrays: Inputs) -> Inputs:
+    """Return the arrays by name, with tensors of PyTorch as arrays of NumPy."""
+    return {name: of_tensor(array, name) for name, array in _mapping(what, arrays).items()}
+
+
 def _mapping(what: str, arrays: object) -> Inputs:
     if not isinstance(arrays, Mapping):
         given = article(type(arrays).__name__)
@@ -158,7 +165,11 @@ def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, An
                 raise InputError(f"the function returned {article(type(y).__name__)}; it must return arrays")
             if isinstance(g, str):
                 raise InputError("the cotangent is a str; give an array")
-            g = g if isinstance(g, ArrayBase) else under.asarray(_real(g, "the cotangent"), dtype=y.dtype)
+            g = (
+                g
+                if isinstance(g, ArrayBase)
+                else under.asarray(_real(of_tensor(g, "the cotangent"), "the cotangent"), dtype=y.dtype)
+            )
             pairs.append((y, _shaped(g, y, "the cotangent", f"output {index}" if len(output) > 1 else "the output")))
     return pairs
 

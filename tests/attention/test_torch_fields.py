@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import symattn
 from symattn.arrays import kind
 from symattn.attention import scores, softmax
 from symattn.attention.spec import Attention
@@ -247,3 +248,36 @@ def test_arrays_are_made_on_the_device_of_the_inputs(name: str) -> None:
     with OnOneDevice():
         out = VARIANTS[name].spec(**there)
     assert (out[0] if VARIANTS[name].spec.lse else out).device.type == "meta"
+
+
+@pytest.mark.parametrize("form", ["float32", "bfloat16", "float8_e5m2", "requires_grad"])
+def test_functions_take_tensors_of_every_form(form: str) -> None:
+    """Tensors are arrays, also in formats that NumPy lacks and where they are part of a graph."""
+    torch = pytest.importorskip("torch")
+    e = torch.eye(2)
+    e = e.requires_grad_() if form == "requires_grad" else e.to(getattr(torch, form))
+    given, wanted = {"q": e, "k": e, "v": e}, dict.fromkeys("qkv", np.eye(2))
+    assert symattn.evaluate(Attention(), given).digits.tolist() == symattn.evaluate(Attention(), wanted).digits.tolist()
+    gradients = [symattn.vjp(Attention(), g, of) for g, of in ((e, given), (np.eye(2), wanted))]
+    tangents = [symattn.jvp(Attention(), of, of) for of in (given, wanted)]
+    np.testing.assert_allclose(gradients[0]["k"], gradients[1]["k"], rtol=1e-6)
+    np.testing.assert_allclose(*tangents, rtol=1e-6)
+    found = [symattn.enclose(Attention(), of).centre for of in (given, wanted)]
+    np.testing.assert_array_equal(*found)
+    assert symattn.claim("equal", e, [[1, 0], [0, 1]]).holds
+    assert symattn.walk({"x": e}).text() == symattn.walk({"x": np.eye(2)}).text()
+    assert symattn.bound(Attention(), given, "float16").value == symattn.bound(Attention(), wanted, "float16").value
+
+
+@pytest.mark.parametrize("run", ["evaluate", "vjp", "claim", "walk"])
+def test_a_tensor_without_numbers_is_refused(run: str) -> None:
+    torch = pytest.importorskip("torch")
+    e = torch.eye(2, device="meta")
+    calls = {
+        "evaluate": lambda: symattn.evaluate(Attention(), dict.fromkeys("qkv", e)),
+        "vjp": lambda: symattn.vjp(Attention(), np.eye(2), dict.fromkeys("qkv", e)),
+        "claim": lambda: symattn.claim("equal", e, e),
+        "walk": lambda: symattn.walk({"x": e}),
+    }
+    with pytest.raises(symattn.InputError, match="is a tensor without numbers to read: "):
+        calls[run]()

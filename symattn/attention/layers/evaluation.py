@@ -12,6 +12,7 @@ import numpy as np
 from symattn.arrays import kind
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
+from symattn.arrays.plain import of_tensor
 from symattn.arrays.shown import left_out, table
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.fields import whole
@@ -78,7 +79,8 @@ def evaluate(model: Callable[..., object], inputs: Mapping[str, object], digits:
 def lifted(target: Any, inputs: Mapping[str, object]) -> dict[str, Any]:
     """Return the inputs as arrays of a kind; booleans and integers, such as tokens, stay plain arrays."""
     result = {}
-    for name, data in inputs.items():
+    for name, given in inputs.items():
+        data = of_tensor(given, name)
         own, plain = name.rpartition(".")[2], np.asarray(data)
         known = (ARRAYS | IDS).get(own)
         if plain.dtype == bool or (known is not None and known.holds != "numbers"):

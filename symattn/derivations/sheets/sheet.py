@@ -273,9 +273,6 @@ def _read(value: object, place: str, binary: list[bool]) -> Any:
 
 
 def _array(value: Any, place: str, binary: list[bool]) -> Any:
-    if hasattr(value, "detach"):  # of PyTorch, whose narrow types NumPy has not
-        value = value.detach().cpu()
-        value = value.double() if value.is_floating_point() else value
     array = real(value, place)
     check_size({place.rpartition(": ")[2]: array.shape}, NAME)
     if array.dtype.kind in "OU":
