@@ -11,7 +11,6 @@ import pytest
 
 import symattn
 from symattn.arrays import kind
-from symattn.attention.document import shape
 from symattn.attention.fields import field_types, members, words
 from symattn.attention.latent import Latent
 from symattn.attention.layers.block import Block
@@ -22,10 +21,8 @@ from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention, check_fields
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
-from symattn.document.notation import Name, Product
 from symattn.document.render import render
 from tests.arrays.evaluating import compare
-from tests.attention.scoring_variants import VARIANTS
 from tests.refusals import refuses
 
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
@@ -134,25 +131,6 @@ def test_keys_may_be_wider_than_queries_where_a_matrix_stands_between() -> None:
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", VARIANTS)
-def test_the_document_of_a_variant(name: str) -> None:
-    """It names every input, and its shapes are those of a run."""
-    spec, given = VARIANTS[name].spec, VARIANTS[name].given
-    trace = spec.trace(**given)
-    sizes: dict[str, int] = {}
-    for array in trace:
-        letters = shape(array, spec, trace)
-        for letter, size in zip(letters, trace[array].shape[-len(letters) :], strict=True):
-            if size > 1 and not isinstance(letter, Product):
-                key = letter.base + "".join(s.base for s in letter.sub) if isinstance(letter, Name) else str(letter)
-                assert sizes.setdefault(key, size) == size, (array, key)
-    document = spec.document(trace)
-    text = render(document, "text")
-    assert all(f"  {n} " in text for n in given)
-    assert r"\begin{document}" in render(document, "latex")
-    assert all(type(v) in (bool, int, str, type(None)) for v in document.parameters.values())
-
-
 FORMULAS: dict[str, tuple[dict[str, Any], str]] = {
     "window": ({"causal": True, "window": 4}, "i + n_k − n_q − 3 ≤ j ≤ i + n_k − n_q"),
     "sides": ({"window": (2, 1), "alignment": "top-left"}, "i − 2 ≤ j ≤ i + 1"),

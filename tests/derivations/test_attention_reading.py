@@ -220,6 +220,13 @@ def test_a_formula_longer_than_a_line_has_letters_for_its_parts() -> None:
         (Attention(dropout=0.25), "weights that are kept are divided by 3/4"),
         (Attention(lse=True), "the second result is Lᵢ = log(Σ_ℓ e^(s_iℓ))"),
         (Attention(sink="zero"), "aᵢⱼ = e^(sᵢⱼ)/(1 + Σ_ℓ e^(s_iℓ))"),
+        (Attention(causal=True), "a row in which every key is masked gives zeros"),
+        (
+            Attention(causal=True, fully_masked="nan"),
+            "a row in which every key is masked gives 0/0, which is undefined",
+        ),
+        (Attention(causal=True, fully_masked="error"), "a row in which every key is masked is an error"),
+        (Attention(padding=True), "boolean masks hold True where a query may attend"),
     ],
     ids=str,
 )
@@ -234,6 +241,11 @@ def test_conventions_of_latents_and_packed_projections() -> None:
     assert "with the matrices absorbed, no key and no value is made" in latent
     assert "latents are divided by √mean(c_l²), then multiplied by their gain" in latent
     assert "queries, keys, values, head by head" in told(Attention(packed=True), "x")
+
+
+def test_the_maximum_is_said_to_be_subtracted_where_it_is() -> None:
+    words = "before exponentiating, the row maximum is subtracted: "
+    assert (words in told(Attention()), words in told(Attention(stabilised=False))) == (True, False)
 
 
 def test_long_reasons_stand_under_the_steps() -> None:
