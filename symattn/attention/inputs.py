@@ -11,7 +11,7 @@ from symattn.attention.letters_of_attention import ARRAYS, WIDE, Wanted
 from symattn.attention.positions import checks as position_checks
 from symattn.attention.sizes import AxisLengths, check_batches, check_holds
 from symattn.document.errors import InputError
-from symattn.document.keywords import unknown
+from symattn.document.keywords import FIELDS, unknown
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
@@ -114,7 +114,8 @@ def _shapes(spec: Attention, names: frozenset[str]) -> dict[str, str]:
         if name not in names:
             raise InputError(f"the specification needs input {name!r}")
         if not _CONDITIONS[name](spec):
-            raise InputError(f"the specification has no input {name!r}")
+            hint = f"; hint: Attention({name}=…)" if name in FIELDS else ""
+            raise InputError(f"the specification has no input {name!r}{hint}")
     if spec.documents:
         _check_names_of_documents(spec, names)
     letters = same_letters(spec, names)

@@ -51,7 +51,10 @@ class Fields:
         "factor of the scores; if left out, 1/√d_k for dot products and 1 for other scores; 1 turns scaling off "
         "(as an option also ``none``); ``1/d_k``; ``given`` reads an input ``scale`` with one number for each head",
         (lambda x: isinstance(x, str) or finite(x), "be a finite number"),
-        (lambda x: not isinstance(x, str) or x in ("1/d_k", "given"), "be a finite number, '1/d_k' or 'given'"),
+        (
+            lambda x: not isinstance(x, str) or x in ("1/d_k", "given"),
+            "be a finite number (1: no scaling), '1/d_k' or 'given'",
+        ),
     )
     truncate: int | None = described(
         None, "number of leading columns of queries and keys that the scores use; no token is removed", _COUNT

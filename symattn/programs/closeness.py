@@ -283,6 +283,7 @@ def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype
 def read_array(name: str, array: Tensor, narrow: bool = False, device: object = None) -> tuple[Tensor, str]:
     """Return the numbers of a NumPy array or tensor as float64, or as float32 if ``narrow`` and of 16 bits, and their
     type; on the ``device``, or in NumPy without one. Raises ``InputError`` for anything else."""
+    array = np.asarray(array) if isinstance(array, int | float) else array
     half = narrow and dtype_name(array) in HALF
     if device is not None and is_tensor(array) and not array.is_complex():
         return on_device(array.to(device), half), dtype_name(array)

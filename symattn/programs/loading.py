@@ -65,6 +65,9 @@ def load(target: str) -> Loaded:
             first = [f"{path}:{name}" for name in re.findall(r"^def ([^\W_]\w*)", text, re.MULTILINE)[:3]]
             some = " or ".join(first or [f"{path}:function"])
             raise BadTarget(f"{target}: name one of its functions, such as {some}")
+        if path.is_file():
+            kinds = "no trace (.npz, .safetensors), no graph (.onnx) and no file of Python (.py)"
+            raise BadTarget(f"{target} is {kinds}; give {FORMS}")
         raise BadTarget(f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}")
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
         raise BadTarget(f"{target}: {place} is neither a module nor a .py file; give {FORMS}")
@@ -78,6 +81,8 @@ def load_module(place: str) -> ModuleType:
     choose_backend()
     with _no_bytecode():
         if not place.endswith(".py"):
+            if Path(place).is_file():
+                raise BadTarget(f"{place} is a file, and Python files end with .py; hint: rename it, or name another")
             _first_on_path(Path.cwd())
             return _guarded(place, lambda: importlib.import_module(place))
         path = Path(place)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import symattn
 from symattn.document.errors import CannotRun, InputError, MissingExtra, SymattnError
 from symattn.programs.loading import BadTarget, NoSuchAttribute, NoSuchFile, load
 from symattn.programs.refusing import NotCallable
@@ -88,6 +89,15 @@ def test_words_that_name_no_function(program: Program, target: str) -> None:
 
 def test_traces_are_refused_by_name(program: Program) -> None:
     assert "is a trace" in refusal("run.npz", BadTarget)
+
+
+@pytest.mark.parametrize("name", ["q.npy", "model.pt", "notes.txt"])
+def test_a_file_of_another_kind_is_named(program: Program, name: str) -> None:
+    program("softmax(x + c) = softmax(x)", name)
+    words = f"{name} is no trace (.npz, .safetensors), no graph (.onnx) and no file of Python (.py)"
+    assert words in refusal(name, BadTarget)
+    assert f"{name} is a file, and Python files end with .py" in refusal(f"{name}:f", BadTarget)
+    assert "is a file, and Python files end with .py" in refusals.refusal(symattn.prove, name, kind=BadTarget)
 
 
 def test_a_missing_file_and_its_neighbour(program: Program) -> None:

@@ -162,6 +162,15 @@ def test_too_much_to_judge_is_refused() -> None:
     refuses(assert_close_to_exact, attention(q, k, v), q, k, v, says="a slice of the queries")
 
 
+def test_a_number_for_an_input_is_read_as_one() -> None:
+    q, k, v = arrays()
+    out = attention(q, k, v)
+    for name, given in {"scale": 0.5, "bias": np.zeros((3, 5))}.items():
+        says = f"the specification has no input '{name}'; hint: Attention({name}=…)"
+        refuses(assert_close_to_exact, out, q, k, v, **{name: given}, says=says)
+    refuses(assert_close_to_exact, out, q, 2, v, says="k has shape (); it needs two axes")
+
+
 @pytest.mark.parametrize("at", [0, 1, 3])
 @pytest.mark.parametrize("form", ["meta", "nested", "sparse"])
 def test_a_tensor_without_numbers_to_read_is_refused_in_a_line(form: str, at: int) -> None:
