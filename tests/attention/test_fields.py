@@ -144,10 +144,10 @@ FORMULAS: dict[str, tuple[dict[str, Any], str]] = {
     "relu": ({"normaliser": "relu"}, "max(sᵢⱼ, 0)/n_k"),
     "entmax": ({"normaliser": "entmax"}, "max(sᵢⱼ/2 − τᵢ, 0)²"),
     "dropout": ({"dropout": 0.1}, "A ⊙ D/(9/10)"),
-    "lse": ({"lse": True}, "Lᵢ = log(Σ_ℓ e^(s_iℓ))"),
+    "lse": ({"lse": True, "base": 2}, "Lᵢ = log₂(Σ_ℓ 2^(s_iℓ))"),
     "distance": ({"score": "distance"}, "‖qᵢ − kⱼ‖²/2"),
     "additive": ({"score": "additive"}, "tanh(qᵢ W_s + kⱼ U_s) v_sᵀ"),
-    "1/d_k": ({"scale": "1/d_k"}, "S/d_k"),
+    "1/d_k": ({"scale": "1/d_k", "truncate": 2}, "S/d_k"),
 }  # fmt: skip
 
 
@@ -157,6 +157,7 @@ def test_what_a_document_says_of_a_field(name: str) -> None:
     lines = render(Attention(**fields).document(), "text").split()
     assert "".join(words.split()) in "".join(lines)
     assert "".join(words.split()) not in "".join(render(Attention().document(), "text").split())
+    assert r"\begin{document}" in render(Attention(**fields).document(), "latex")
 
 
 def test_steps_are_named_in_order() -> None:

@@ -219,7 +219,6 @@ def test_a_formula_longer_than_a_line_has_letters_for_its_parts() -> None:
         (Attention(position=Shaw(most=2)), "query i and key j, cut to −2 … 2"),
         (Attention(dropout=0.25), "weights that are kept are divided by 3/4"),
         (Attention(lse=True), "the second result is Lᵢ = log(Σ_ℓ e^(s_iℓ))"),
-        (Attention(sink="zero"), "aᵢⱼ = e^(sᵢⱼ)/(1 + Σ_ℓ e^(s_iℓ))"),
         (Attention(causal=True), "a row in which every key is masked gives zeros"),
         (
             Attention(causal=True, fully_masked="nan"),
