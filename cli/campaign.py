@@ -63,8 +63,10 @@ def command(
     """
     if summary is not None and what:
         raise click.UsageError("--summary verifies nothing, so it goes without targets.")
-    if summary is None and (not what or path is None):
-        raise click.UsageError("Missing targets, or -o DIR for the results.")
+    if summary is None and not what:
+        raise click.UsageError("Missing targets: a matrix.toml, or functions as for verify.")
+    if summary is None and path is None:
+        raise click.UsageError("Missing -o DIR, the folder of the results.")
     output = Output.of(form, path if summary else None, force, ascii=ascii, colour=colour)
     folder = Path(str(summary or path))
     if summary is None:

@@ -11,8 +11,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from symattn.arrays.base import ArrayBase
+from symattn.arrays.indexed import Indexed
 from symattn.document.codec import command
-from symattn.document.errors import CannotRun, InputError, Refused, SymattnError, Undecided, named
+from symattn.document.errors import CannotRun, InputError, Refused, SymattnError, Undecided, named, of_kind
 from symattn.document.model import Document
 from symattn.programs.loading import load_module
 from symattn.programs.refusing import one_line, where
@@ -25,7 +27,8 @@ from symattn.theorems import TOPICS, documents, runner, select
 from symattn.theorems.documents import Decided
 
 _MANY = 8  # theorems; more are shown as a table
-HINT = "state one with the decorator symattn.theorem"
+HINT = "state one with the decorator symattn.theorem, under a name of its own"
+OPERATORS = "arrays are letters here; use operators, and the functions of x.__array_namespace__()"
 
 
 def prove(
@@ -179,7 +182,8 @@ def _read(method: Identity | Certificate, sides: Any) -> None:
     result = run(sides, method.declared, Letters())
     for pair in result if isinstance(result, list) else [result]:
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise InputError(f"it gives {type(pair).__name__}; hint: give (left, right), or a list of such pairs")
+            what = "one array" if isinstance(pair, ArrayBase) else of_kind(pair)
+            raise InputError(f"it returns {what}; hint: return (left, right), or a list of such pairs")
         if isinstance(method, Identity):
             list(equations(*pair))
 
@@ -196,4 +200,5 @@ def _try(theorem: Theorem, place: str, what: str, attempt: Callable[[], None]) -
             return  # the result of the theorem will report that symattn failed
         at = where(error)
         place_of_error = at if at.startswith(f"{Path(place).name}:") else place
-        raise InputError(f"{place_of_error}: the {what} of {theorem.name!r} raises {one_line(error)}") from error
+        hint = f"; hint: {OPERATORS}" if Indexed.__name__ in str(error) else ""
+        raise InputError(f"{place_of_error}: the {what} of {theorem.name!r} raises {one_line(error)}{hint}") from error

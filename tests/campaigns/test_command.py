@@ -109,7 +109,7 @@ def test_a_preset_is_named_in_the_command_of_its_report(monkeypatch: pytest.Monk
     ("words", "told"),
     [
         ([], "Missing targets"),
-        (["attn.py:right"], "Missing targets, or -o DIR"),
+        (["attn.py:right"], "Missing -o DIR"),
         (["attn.py:right", "--summary", "out"], "goes without targets"),
         (["--summary", "nosuch"], "holds no campaign"),
         (["nosuch.toml", "-o", "out"], "cannot be read"),

@@ -94,6 +94,8 @@ def test_a_defect_says_where_and_shows_its_traceback_when_asked(
         (("verify", "a.py:f", "--array", "w_q=x"), "--array is for an ONNX model, and a.py:f is a function"),
         (("verify", "a.py:f", "--no-prove"), "--prove is for an ONNX model, and a.py:f is a function"),
         (("verify", "a.py:f", "--rows", "3"), "--rows is for a trace, and a.py:f is a function"),
+        (("campaign", "a.py:f"), "symattn campaign: Missing -o DIR, the folder of the results"),
+        (("campaign", "-o", "x"), "symattn campaign: Missing targets"),
         (("campaign", "a.py:f", "-o", "x", "--jobs", "0"), "0 is not in the range x>=1"),
         (("campaign", "a.py:f", "-o", "x", "--scheduler", "tcp://h:1"), "it goes with --backend dask"),
     ],

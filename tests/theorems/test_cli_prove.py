@@ -167,7 +167,12 @@ def test_a_statement_that_cannot_be_decided(run):
         (stated().replace("false=", "flase="), "did you mean false? (mine.py:"),
         (stated(body="return s.foo, s"), "mine.py:12: the statement of 'doubling' raises AttributeError: "),
         (stated(false="(s.foo, s)"), "mine.py:10: the false variant of 'doubling' raises AttributeError: "),
-        (stated(body="return 3"), "mine.py: the statement of 'doubling': it gives int; hint: give (left, right)"),
+        (
+            stated(body="return 3"),
+            "mine.py: the statement of 'doubling': it returns an int; hint: return (left, right)",
+        ),
+        (stated(body="return s"), "'doubling': it returns one array; hint: return (left, right)"),
+        (stated(body="return s, s.softmax(-1)"), "has no attribute 'softmax'; hint: arrays are letters here"),
         (stated(body="return s, s[0]").replace("n m", "n+* m"), "mine.py: the statement of 'doubling': '' in a shape"),
         (stated().replace("def statement(s)", "def statement(z)"), "asks for 'z', which it declares neither as"),
         (
