@@ -60,9 +60,18 @@ def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
     if all(type(n) is int for array in inputs.values() for n in getattr(array, "shape", (None,))):
         form = tuple((name, type(array), tuple(array.shape), _sort(array.dtype)) for name, array in inputs.items())
     if form is None or form not in fitted:
+        _check_libraries(inputs)
         _check_arrays(spec, inputs)
         if form is not None and len(fitted) < _FORMS:
             fitted.add(form)
+
+
+def _check_libraries(inputs: dict[str, Any]) -> None:
+    """Raise InputError for tensors of PyTorch beside arrays of NumPy: no operator takes both."""
+    found = {type(array).__module__.partition(".")[0]: name for name, array in inputs.items()}
+    if {"torch", "numpy"} <= found.keys():
+        tensor, array = found["torch"], found["numpy"]
+        raise InputError(f"{tensor} is a tensor of PyTorch, and {array} an array of NumPy; hint: convert one of them")
 
 
 @lru_cache(maxsize=256)

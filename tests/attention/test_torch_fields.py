@@ -281,3 +281,12 @@ def test_a_tensor_without_numbers_is_refused(run: str) -> None:
     }
     with pytest.raises(symattn.InputError, match="is a tensor without numbers to read: "):
         calls[run]()
+
+
+@pytest.mark.parametrize("spec", [Attention(), Attention(mask="additive"), Attention(heads=1, causal=True)])
+def test_tensors_beside_arrays_are_refused(spec: Attention) -> None:
+    torch = pytest.importorskip("torch")
+    more = {"mask": np.zeros((2, 2))} if spec.mask else {}
+    with pytest.raises(InputError, match=r"^k is a tensor of PyTorch, and \w+ an array of NumPy; hint: convert"):
+        spec(np.eye(2), torch.eye(2), np.eye(2), **more)
+    assert spec(*[np.eye(2)] * 3, **more).shape == (2, 2)

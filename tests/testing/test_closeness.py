@@ -118,7 +118,8 @@ def test_shapes_and_types_are_named() -> None:
         ((out, q, k, v), {"precision": "float16"}, "q holds numbers that float16 cannot hold"),
         ((out, q, k, v), {"mask": np.ones((3, 5), bool)}, "no input 'mask'"),
         ((out, q, k, v), {"masks": 3.0}, "no input masks"),
-        ((out, q, k, v), {"sink": 3.0}, "sink is not an array"),
+        ((out, q, k, v), {"sink": 3.0}, r"no input 'sink'; hint: Attention\(sink=…\)"),
+        ((out, q, k, v), {"sink": "given"}, "sink is not an array"),
         ((out, q, k, v), {"causal": True}, r"it is a field: write Attention\(causal=…\)"),
         ((out, q, k, v), {"atol": 0.1}, "no tolerance is picked"),
     ):
