@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
@@ -218,15 +218,19 @@ _FIRSTS, _NEAREST = 6, 2  # mistakes that are paired with others, and how many t
 
 
 def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
-    """Yield groups of pairs: mistakes explaining some cases alone, with those that leave least beside them; those that
-    account for most, and those that leave least with them; at last all others with any, as far as the effort goes: if
-    one changes the input of the other, neither needs to account for much."""
+    """Yield groups of pairs: mistakes explaining one of several outputs, or some cases, alone, with those that leave
+    least beside them; those that account for most, and those that leave least with them; at last all others with any,
+    as far as the effort goes: if one changes the input of the other, neither needs to account for much."""
     finite = [r for r in search.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE]
     few = sorted(finite, key=lambda r: (-sum(p.expected.allowed.size for p in r.parts), r.case.size))[:_PAIRED]
     every = {id(m): m for m in (*search.possible, *search.further())}
+    in_one = [m for m in every.values() if search.explains_an_output(few, m)]
+    for first in islice(search.distinct(in_one, few, every=True), _ALONE):
+        yield _beside(search, first, every, few)[0]
+    search.begin()
     larger, smaller = firsts(search, few, list(every.values()), _FIRSTS)
     # the mistakes that explain some of a few small cases alone, those that explain most first
-    small = search.wrong[:_SMALLEST:_APART]
+    small = search.wrong[: _SMALLEST // search.session.subject.costs or 1 : _APART]
     counts = [(sum(search.screened(r, m) is True for r in small), m) for m in every.values()]
     alone = [m for count, m in sorted(counts, key=lambda x: -x[0]) if count]
     parts = list(search.distinct(alone, few, every=True))
