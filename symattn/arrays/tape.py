@@ -255,7 +255,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
     # Composed functions are the same as elsewhere.
     var, std, min, amin, prod = Reductions.var, Reductions.std, Reductions.min, Reductions.amin, Reductions.prod
     _count, _over, _prod, _to_front = Reductions._count, Reductions._over, Reductions._prod, Reductions._to_front
-    abs, clip = Elementwise.abs, Elementwise.clip
+    abs, sign, clip = Elementwise.abs, Elementwise.sign, Elementwise.clip
 
     def __init__(self, kind: type[Taped]) -> None:
         self.kind: Any = kind

@@ -165,20 +165,17 @@ def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, An
                 raise InputError(f"the function returned {article(type(y).__name__)}; it must return arrays")
             if isinstance(g, str):
                 raise InputError("the cotangent is a str; give an array")
-            g = (
-                g
-                if isinstance(g, ArrayBase)
-                else under.asarray(_real(of_tensor(g, "the cotangent"), "the cotangent"), dtype=y.dtype)
-            )
+            g = g if isinstance(g, ArrayBase) else under.asarray(_real(g, "the cotangent"), dtype=y.dtype)
             pairs.append((y, _shaped(g, y, "the cotangent", f"output {index}" if len(output) > 1 else "the output")))
     return pairs
 
 
 def _real(x: Array, what: str) -> Array:
-    """Return ``x``. Raises InputError for complex numbers."""
-    if not isinstance(x, ArrayBase):
-        real(x, what)
-    return x
+    """Return ``x``, a tensor as an array. Raises InputError for complex numbers."""
+    if isinstance(x, ArrayBase):
+        return x
+    real(array := of_tensor(x, what), what)
+    return array
 
 
 def _namespace(inputs: Mapping[Any, object]) -> Any:
