@@ -120,8 +120,8 @@ class Elementwise(Composed):
         return self.maximum(a, self.negative(a))
 
     def sign(self, a: Any) -> Any:
-        below = self.where(self.less(a, 0), -1, 0)
-        return self.where(self.isnan(a), a, self.where(self.less(0, a), 1, below))
+        apart = self.where(self.less(0, a), 1, -1)
+        return self.where(self.isnan(a), a, self.where(self.equal(a, 0), 0, apart))
 
     def exp2(self, a: object) -> Any:
         """2^a = e^(a log 2)."""

@@ -174,7 +174,8 @@ def _real(x: Array, what: str) -> Array:
     """Return ``x``, a tensor as an array. Raises InputError for complex numbers."""
     if isinstance(x, ArrayBase):
         return x
-    real(array := of_tensor(x, what), what)
+    array: Array = of_tensor(x, what)
+    real(array, what)
     return array
 
 

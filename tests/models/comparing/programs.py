@@ -1,12 +1,15 @@
-"""Attention as people write it, right and wrong, to be compared."""
+"""Attention as people write it, right and wrong, to be compared; a file of its own, which tests also write."""
 
 from typing import Any
 
 import numpy as np
 
-from tests.faults.programs import softmax
-
 Array = Any
+
+
+def softmax(scores: Array) -> Array:
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
 
 
 def plain(q: Array, k: Array, v: Array) -> Array:
