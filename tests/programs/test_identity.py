@@ -85,7 +85,7 @@ def test_a_mistake_shows(case: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [1.7976931348623157e308, 1e300, 1e-300, 2.2250738585072014e-308, 5e-324])
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
+@pytest.mark.parametrize("framework", ["numpy", pytest.param("torch", marks=pytest.mark.torch)])
 def test_numbers_at_the_ends_of_the_range_are_read_as_rough(framework: str, number: float) -> None:
     xp: Any = np if framework == "numpy" else pytest.importorskip("torch")
 

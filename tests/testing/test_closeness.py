@@ -172,6 +172,7 @@ def test_a_number_for_an_input_is_read_as_one() -> None:
     refuses(assert_close_to_exact, out, q, 2, v, says="k has shape (); it needs two axes")
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("at", [0, 1, 3])
 @pytest.mark.parametrize("form", ["meta", "nested", "sparse"])
 def test_a_tensor_without_numbers_to_read_is_refused_in_a_line(form: str, at: int) -> None:

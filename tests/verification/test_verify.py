@@ -256,7 +256,8 @@ def _with_less_for_each_key(q: Any, k: Any, v: Any) -> Any:
     return plain(q, k, v) * q.dtype.type(1 - 0.01 * len(k))
 
 
-@pytest.mark.parametrize("program", [pytest.param(_with_an_epsilon, marks=pytest.mark.deep), _with_less_for_each_key])
+@pytest.mark.deep
+@pytest.mark.parametrize("program", [_with_an_epsilon, _with_less_for_each_key])
 def test_evidence_is_of_the_printed_input_or_names_another_case(program: Callable[..., Any]) -> None:
     (fault,) = _verify(program, Attention()).faults
     assert (fault.step, fault.cause) == ("normalize", None)
