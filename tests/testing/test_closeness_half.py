@@ -253,6 +253,7 @@ def test_another_alignment_that_explains_all_is_told(spec: Attention) -> None:
     assert "alignment" not in words(out, **given)
 
 
+@pytest.mark.deep
 def test_a_twentieth_of_the_limit_of_means_is_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(means, "factor", lambda count, alpha: factor(count, alpha) / 20)
     monkeypatch.setattr(means, "GUARD", np.inf)

@@ -223,6 +223,7 @@ def test_signs_that_are_declared_are_printed() -> None:
     assert found.hypotheses == ((relation(name("a"), ">", 0),),)
 
 
+@pytest.mark.deep
 def test_a_weaker_bound_is_refused_where_the_bound_is_sharp() -> None:
     bound, weaker = call("max", S) + call("log", "n"), call("max", S) + call("log", "n") + 1
     assert grades(stated(relation(call("lse", S), "≤", bound), sharp="attained")) == [Grade.CHECKED]
@@ -287,6 +288,7 @@ def test_an_equation_of_huge_numbers_is_checked_where_they_are_ordinary(c: int) 
     assert bool(wrong(printed(says))) == (c > 400)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("says", ["$max(p) < 1$ for $n > 1$", "$Σ_{j=1}^{n} p_j² < 1$ for $n > 1$"])
 def test_a_condition_on_a_size_sets_none(says: str) -> None:
     assert grades(printed(says)) == [Grade.CHECKED]

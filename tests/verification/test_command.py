@@ -144,6 +144,7 @@ OF_THE_FIRST_ITEM = """
 """
 
 
+@pytest.mark.deep
 def test_batch_items_are_removed_from_masks_as_from_queries(verify) -> None:  # type: ignore[no-untyped-def]
     options = ("--heads", "2", "--padding", "--layout", "bhnd", "-f", "json")
     status, stdout, _ = verify(OF_THE_FIRST_ITEM, *options)

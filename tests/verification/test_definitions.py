@@ -671,6 +671,7 @@ def test_layers_are_tried_with_more_tokens_than_common_tiles_have(keys, verdict)
     assert verify(first_keys(keys), plain, framework="numpy").verdict.value == verdict
 
 
+@pytest.mark.deep
 def test_many_keys_are_tried_for_few_queries_and_the_reverse() -> None:
     tried = set()
 

@@ -169,6 +169,7 @@ def _place(mistake: Mistake, spec: Attention, names: frozenset[str]) -> bool:
     return bool(variant.values != "v" or variant.inputs or not variant.steps or steps & variant.steps.keys())
 
 
+@pytest.mark.deep
 def test_what_is_shared_with_the_right_run_changes_no_bit() -> None:
     """Steps that no mistake reaches, what tiles have in common, and a mistake of many pairs are computed once."""
     spec, rng = Attention(causal=True, softcap=5.0), np.random.default_rng(2)
