@@ -11,7 +11,7 @@ from .groups import Grouped
 from .output import Output, options
 
 # A minus sign and the beginning of an expression: click would take these for short options.
-_NEGATIVE = re.compile(r"^-(?=[\d.(√[]|\w+\(|(?![ofh])[A-Za-z](?![A-Za-z]))")
+_NEGATIVE = re.compile(r"^-(?=[\d.(√[]|\w+\(|[A-Za-z](?![A-Za-z]))")
 _Value = TypeVar("_Value", str, tuple[str, ...])
 
 
@@ -19,7 +19,8 @@ class WithNumbers(Grouped):
     """A command that takes ``-1``, ``-.5``, ``-sqrt(2)`` and ``-x`` as arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [_NEGATIVE.sub("−", word) for word in args])
+        own = {option for parameter in self.get_params(ctx) for option in parameter.opts}
+        return super().parse_args(ctx, [w if w[:2] in own and "(" not in w else _NEGATIVE.sub("−", w) for w in args])
 
 
 def plain(_: click.Context, __: click.Parameter, value: _Value) -> _Value:

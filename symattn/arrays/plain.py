@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,11 @@ def of_tensor(data: Any, place: str) -> Any:
         return (data.double() if data.is_floating_point() and data.itemsize < 4 else data).numpy()
     except (NotImplementedError, RuntimeError, TypeError) as error:
         raise InputError(f"{place} is a tensor without numbers to read: {str(error).splitlines()[0]}") from None
+
+
+def of_tensors(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays by name, each as ``of_tensor`` does."""
+    return {name: of_tensor(array, name) for name, array in arrays.items()}
 
 
 def real(data: object, place: str) -> np.ndarray:

@@ -14,9 +14,9 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
-from symattn.arrays.plain import of_tensor, real
+from symattn.arrays.plain import of_tensor, of_tensors, real
 from symattn.arrays.tape import Taped, Ties, pull_back, tape
-from symattn.document.errors import InputError, Refused, Undecided, article
+from symattn.document.errors import InputError, Refused, Undecided, of_kind
 
 Inputs = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def vjp(
     {'q': array([[-0.5,  0.5]]), 'v': array([[0.5],
            [0.5]])}
     """
-    inputs = of_tensors("inputs", inputs)
+    inputs = of_tensors(_mapping("inputs", inputs))
     under, names = differentiable(inputs, wrt)
     kind = tape(under, ties)
     arrays = {n: kind(x, moves=n in names) if _numbers(x, under) else x for n, x in inputs.items()}
@@ -78,7 +78,8 @@ def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> An
     >>> jvp(lambda x: x * x, {"x": np.array([1.0, 0.0])}, {"x": np.array([3.0, 5.0])})
     array([6., 0.])
     """
-    inputs, tangents = of_tensors("inputs", inputs), of_tensors("tangents", tangents)
+    inputs = of_tensors(_mapping("inputs", inputs))
+    tangents = of_tensors(_mapping("tangents", tangents))
     under, names = differentiable(inputs, tangents)
     directions = {
         n: _shaped(_real(tangents[n], f"the tangent of {n}"), inputs[n], f"the tangent of {n}", n) for n in names
@@ -140,15 +141,9 @@ def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list
     return under, names
 
 
-def of_tensors(what: str, arrays: Inputs) -> Inputs:
-    """Return the arrays by name, with tensors of PyTorch as arrays of NumPy."""
-    return {name: of_tensor(array, name) for name, array in _mapping(what, arrays).items()}
-
-
 def _mapping(what: str, arrays: object) -> Inputs:
     if not isinstance(arrays, Mapping):
-        given = article(type(arrays).__name__)
-        raise InputError(f"{what} must be a mapping of names to arrays, such as {{'q': q}}, got {given}")
+        raise InputError(f"{what} must be a mapping of names to arrays, such as {{'q': q}}, got {of_kind(arrays)}")
     return arrays
 
 
@@ -162,7 +157,7 @@ def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, An
     for index, (y, g) in enumerate(zip(output, cotangent, strict=True)):
         if g is not None:
             if not hasattr(y, "dtype"):
-                raise InputError(f"the function returned {article(type(y).__name__)}; it must return arrays")
+                raise InputError(f"the function returned {of_kind(y)}; it must return arrays")
             if isinstance(g, str):
                 raise InputError("the cotangent is a str; give an array")
             g = g if isinstance(g, ArrayBase) else under.asarray(_real(g, "the cotangent"), dtype=y.dtype)

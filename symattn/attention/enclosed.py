@@ -12,7 +12,7 @@ import numpy as np
 
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosing.exponential import Floats, check_arithmetic
-from symattn.arrays.plain import of_tensor
+from symattn.arrays.plain import of_tensors
 from symattn.attention.enclosing.pattern import Head, checked, front, heads
 from symattn.attention.enclosing.radius import Spread, enclosed, hull, spread
 from symattn.attention.enclosing.sums import QUERIES, Prepared, prepare, sums
@@ -73,7 +73,7 @@ def enclose(spec: Attention, inputs: Mapping[str, object], *, tight: bool = Fals
     ([[1.0], [1.268941]], True)
     """
     check_arithmetic()
-    given = checked(spec, {name: of_tensor(array, name) for name, array in inputs.items()})
+    given = checked(spec, of_tensors(inputs))
     shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
     out = EnclosedOutput(np.empty(shape), np.empty(shape))
     with np.errstate(all="ignore"):  # rows that overflow get the hull
@@ -149,7 +149,7 @@ def enclose_rows(spec: Attention, inputs: Mapping[str, object], rows: Sequence[i
     >>> enclose_rows(Attention(), {"q": x, "k": x, "v": x}, [2]).midpoints().round(3).tolist()
     [[0.264, 0.264, 0.471]]
     """
-    given = checked(spec, {name: of_tensor(array, name) for name, array in inputs.items()})
+    given = checked(spec, of_tensors(inputs))
     n_q = given["q"].shape[-2]
     for row in rows:
         if not 0 <= row < n_q:

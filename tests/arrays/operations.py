@@ -44,6 +44,12 @@ class Case:
 
 
 TABLE: dict[str, list[Case]] = {}
+#: Rows whose results depend on the order of numbers, or on the truth of a comparison.
+OF_ORDER = (
+    *("less", "less_equal", "greater", "greater_equal", "<", "<=", ">", ">=", "sort", "sort descending", "sign"),
+    *("argsort", "argmax", "argmin", "Array.argmax", "Array.argmin", "any", "all"),
+    *("logical_not", "logical_and", "logical_or"),
+)
 
 
 def _deviation(a: Any, **how: Any) -> Any:

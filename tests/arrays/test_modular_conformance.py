@@ -15,34 +15,13 @@ from symattn.arrays.residues.arithmetic import Modulus, ResidueExponential
 from symattn.arrays.residues.field import Field
 from symattn.document.errors import InputError, Refused, Undecided
 from tests.arrays import programs
-from tests.arrays.operations import TABLE, Case
+from tests.arrays.operations import OF_ORDER, TABLE, Case
 from tests.arrays.residues import agree
 
 EXACT = kind("exact")
 
 # What residues cannot do: some programs of the row raise this, with these words, and the others agree.
-LACKS: dict[str, tuple[type[Exception], str]] = {
-    **{
-        name: (Undecided, "modular: residues have no order")
-        for name in (
-            *(
-                "less",
-                "less_equal",
-                "greater",
-                "greater_equal",
-                "<",
-                "<=",
-                ">",
-                ">=",
-                "sort",
-                "sort descending",
-                "sign",
-            ),
-            *("argsort", "argmax", "argmin", "Array.argmax", "Array.argmin", "any", "all"),
-            *("logical_not", "logical_and", "logical_or"),
-        )
-    }
-}
+LACKS = dict.fromkeys(OF_ORDER, (Undecided, "modular: residues have no order"))
 # A maximum is any number: the programs of these rows differ from the true value, unless nothing or −∞ is its result.
 ANY_MAXIMUM = ("max", "min", "amax", "amin", "Array.max", "Array.min", "maximum", "minimum", "clip", "abs", "unary")
 # Functions of data stand for any function; roots of known numbers are exact.

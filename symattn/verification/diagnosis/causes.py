@@ -320,13 +320,14 @@ class Search(ABC, Generic[M]):
 
     def explains_an_output(self, cases: Sequence[CaseResult], mistake: M) -> bool:
         """Return whether a mistake explains one of several outputs in all cases."""
-        answers = [
-            [self._of_part(judged, mistake, part, wrong) for part, wrong in self.meant(judged, outputs)]
-            for judged in cases
-            if (outputs := self.outputs(judged, mistake)) is not None
-        ]
-        by_output = zip(*answers, strict=True)
-        return any(len(each) == len(cases) > 0 and explains_all(each) for each in by_output if len(answers[0]) > 1)
+        answers = []
+        for judged in cases:
+            outputs = self.outputs(judged, mistake)
+            if outputs is None:
+                return False
+            answers.append([self._of_part(judged, mistake, part, a) for part, a in self.meant(judged, outputs)])
+        by_output = [*zip(*answers, strict=True)]
+        return len(by_output) > 1 and any(map(explains_all, by_output))
 
     def _of_part(self, judged: CaseResult, mistake: M, part: Part, wrong: np.ndarray) -> bool | None:
         if part.got is None or part.got.shape != wrong.shape:
@@ -408,7 +409,7 @@ class Search(ABC, Generic[M]):
         """Yield two mistakes at once that explain everything; neither need explain a case alone."""
         self.begin()
         for pairs in likely_pairs(self):
-            result, screening_many = False, self.effort
+            result, of_finding = False, self.effort
             self.begin()  # the effort of finding the many is not charged to the few that are left
             for both in pairs:
                 if self.over:
@@ -419,7 +420,7 @@ class Search(ABC, Generic[M]):
                     yield both
             if result:
                 return
-            self.effort = screening_many
+            self.effort = of_finding
 
     def begin(self) -> None:
         """Restore the runs that one way of the search may take."""
