@@ -1,35 +1,20 @@
-"""The rooms of the house: their size, what they import, and the pages that name them."""
+"""The rooms of the house: what they import, and the pages that name them."""
 
 import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["rooms"]
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("docs/architecture.md", "CONTRIBUTING.md")}
 
 
-def lines(folder: Path) -> int:
-    own = (p for p in folder.rglob("*.py") if "node_modules" not in p.parts)
-    return sum(len(p.read_text(encoding="utf-8").splitlines()) for p in own)
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_keeps_its_budget_of_lines(room: str) -> None:
-    doors = (ROOT / "symattn").glob("*.py")
-    own = sum(len(p.read_text(encoding="utf-8").splitlines()) for p in doors)
-    size = own if room == "symattn" else lines(ROOT / room)
-    assert 0 < size <= ROOMS[room]
-
-
-def test_every_room_has_a_budget_and_a_line_on_both_pages() -> None:
+def test_both_pages_name_every_room() -> None:
     rooms = {p.parent.name for p in (ROOT / "symattn").glob("*/__init__.py")}
-    assert {f"symattn/{room}" for room in rooms} | {"symattn", "cli", "tests"} == set(ROOMS)
+    assert len(rooms) > 10
     for page in PAGES.values():
         assert {room for room in rooms if not re.search(rf"\b{room}/", page)} == set()
 
