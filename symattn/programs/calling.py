@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from inspect import Parameter
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
@@ -126,7 +127,7 @@ class Agreement(Parameters):
             elif what is not None and callable(self.subject.settings[what]):
                 self.derived[p.name] = self.subject.settings[what]
             elif what is not None and self.subject.settings[what] is not None:
-                result.append(Argument(p.name, value=self.subject.settings[what]))
+                result.append(Argument(p.name, value=for_user_code(self.subject.settings[what])))
             elif required:
                 raise unknown(self.label, p.name)
         return tuple(result)
@@ -151,6 +152,20 @@ def open_ended(found: tuple[Parameter, ...]) -> bool:
 def is_place(p: Parameter) -> bool:
     """Return whether a parameter is required and can be passed by position."""
     return p.kind in PLACED and p.default is Parameter.empty
+
+
+def for_user_code(value: object) -> object:
+    """Return an ``int`` or a ``float`` for an exact number of a specification, also within tuples.
+
+    Code of users compares types, and NumPy, torch and JAX take no ``Fraction``. Other values stay.
+    """
+    if isinstance(value, tuple):
+        return tuple(map(for_user_code, value))
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 def unknown(label: str, name: str) -> InputError:
@@ -357,7 +372,7 @@ class _Agreement(Parameters):
         value = setting(what, required, p.default, r)
         if value is None and required:
             raise unknown(self.label, p.name)
-        return value
+        return for_user_code(value)
 
     def _check_masks(self, arguments: tuple[Argument, ...]) -> None:
         placed = {a.input for a in arguments}
@@ -396,7 +411,8 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
     if what == "heads":
         return request.heads if required or request.heads > 1 else None
     if what == "dropout":
-        return 0.0 if required else None
+        # a specification with a rate has an input of the weights that are kept, so that nothing is drawn
+        return request.spec.dropout or (0.0 if required else None)
     if what == "scale":
         return request.scale
     result = dict(request.settings).get(what)

@@ -22,7 +22,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 from symattn.programs import frameworks
-from symattn.programs.calling import Agreement, meanings, open_ended
+from symattn.programs.calling import Agreement, for_user_code, meanings, open_ended
 from symattn.programs.frameworks import Tensor
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import documented, in_words, readings, undocumented
@@ -349,7 +349,7 @@ class Adapted:
             ordered = [a for a in self._arguments if a.positional]
             arrays = {a.input: x for a, x in zip(ordered, places, strict=False)}
             arrays |= {a.input: keywords[a.parameter] for a in self._arguments if a.parameter in keywords}
-            keywords |= {p: value(arrays) for p, value in self._derived.items()}
+            keywords |= {p: for_user_code(value(arrays)) for p, value in self._derived.items()}
         output = self.function(*places, **keywords)
         if isinstance(output, Mapping):
             self._mapped = True

@@ -5,14 +5,18 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
+import sympy
 
-from symattn import Attention
+from symattn import Attention, Block, LayerNorm, Merge, RMSNorm, verify
+from symattn.attention.fields import field_types, members
 from symattn.attention.positions.position_fields import Rotary
 from symattn.bounds.called_target import CAUSAL_MASK
 from symattn.document.errors import InputError
-from symattn.programs.calling import agree
+from symattn.programs.calling import agree, for_user_code
 from symattn.programs.request import Request, keyword
+from symattn.verification.definitions.registry import subjects_of
 from tests import refusals
 
 pytestmark = pytest.mark.smoke
@@ -127,6 +131,80 @@ def test_a_builtin_whose_documentation_has_the_signature() -> None:
 )
 def test_settings(function: Callable[..., Any], request_: dict[str, Any], words: str) -> None:
     assert printed(function, **request_) == words
+
+
+def everything(
+    q: Any, k: Any, v: Any, drop: Any = None,
+    *, scale: Any = None, softcap: Any = None, eps: Any = None, dropout: Any = None, rope_theta: Any = None,
+) -> Any: ...  # fmt: skip
+
+
+#: Every field whose value may be a fraction, and where it reaches code of users by the name of a parameter.
+NUMBERS: dict[str, Any] = {
+    "scale": Attention(scale=Fraction(1, 3)),
+    "softcap": Attention(softcap=Fraction(30)),
+    "eps": Attention(qk_norm="rms", eps=Fraction(1, 10**5)),
+    "dropout": Attention(dropout=Fraction(1, 10)),
+    "base": Attention(position=Rotary(base=Fraction(20001, 2))),
+}
+
+
+def test_exact_numbers_of_a_specification_reach_code_as_floats() -> None:
+    fractions = {name for name, hint in field_types(Attention).items() if Fraction in members(hint)}
+    assert fractions == NUMBERS.keys() - {"base"}
+    for name, spec in NUMBERS.items():
+        parameter = "rope_theta" if name == "base" else name
+        (value,) = (a.value for a in agree(everything, Request.of(spec)).arguments if a.parameter == parameter)
+        assert type(value) is float, name
+        assert value == float(spec.position.base if name == "base" else getattr(spec, name))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Attention(lse=True, softcap=Fraction(30), scale=Fraction(1, 8), window=(3, 0)),
+        LayerNorm(eps=Fraction(1, 10**5)),
+        RMSNorm(eps=Fraction(1, 10**5)),
+        Block(attention=Attention(), eps=Fraction(1, 10**5)),
+        Rotary(base=Fraction(20001, 2), width=4),
+        Merge(base=2),
+    ],
+)
+def test_numbers_of_definitions_reach_code_as_floats(spec: Any) -> None:
+    subject = next(subjects_of(spec))
+    arrays = {i.name: np.zeros([4] * max(len(i.shape.split()), 2)) for i in subject.inputs}
+    for value in subject.settings.values():
+        given = for_user_code(value(arrays) if callable(value) else value)
+        for one in given if isinstance(given, tuple) else (given,):
+            assert type(one) in (int, float, bool, str, type(None)), (spec, value)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("name", "wrong"), [("softcap", False), ("softcap", True), ("dropout", False)])
+def test_code_that_looks_at_the_type_of_its_numbers_is_judged(name: str, wrong: bool) -> None:
+    def attention(q: Any, k: Any, v: Any, drop: Any = None, softcap: Any = None, dropout: Any = None) -> Any:
+        if not all(x is None or isinstance(x, float) for x in (softcap, dropout)):
+            raise TypeError("a float is needed")
+        s = q @ k.mT * q.dtype.type(q.shape[-1] ** -0.5)
+        s = s if softcap is None else softcap * np.tanh(s / softcap)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        p = e / e.sum(-1, keepdims=True)
+        p = p if dropout is None else np.where(drop, p / q.dtype.type(1 - dropout), 0)
+        return p @ v * q.dtype.type(1.01 if wrong else 1)
+
+    report = verify(attention, NUMBERS[name], framework="numpy", examples=0)
+    assert report.verdict.value == ("fault" if wrong else "no fault")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(Fraction(30), 30.0), (sympy.Rational(1, 4), 0.25), (sympy.Integer(3), 3), (np.float32(0.5), 0.5), (True, True),
+     (np.int64(3), 3), ((Fraction(1, 2), None), (0.5, None)), ("given", "given")],
+)  # fmt: skip
+def test_kinds_of_numbers(value: object, expected: object) -> None:
+    outcome = for_user_code(value)
+    assert outcome == expected
+    assert type(outcome) is type(expected)
 
 
 def test_what_partial_has_fixed_is_told_already() -> None:
