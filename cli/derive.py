@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 @click.command("derive", cls=Grouped)
 @click.argument("name", default="scaling")
 @click.option("--list", "wanted", is_flag=True, help="List the derivations and their parameters.")
+@click.option("--all", is_flag=True, help="Print every step and every part of a long derivation, not only the answer.")
+@click.option("--step", type=int, metavar="N", help="Print one step, by its number.")
+@click.option("--part", metavar="NAME", help="Print one part, by its number or by words of its title.")
 @click.option("--dk", type=int, help="d_k, the size of queries and keys.")
 @click.option("--dv", type=int, help="d_v, the size of values.")
 @click.option("--dmodel", type=int, help="d_model, the size of inputs.")
@@ -34,26 +37,33 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, help="Seed of random samples.")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @options
-def command(name: str, wanted: bool, no_cache: bool, output: Output, **parameters: Any) -> int:
+def command(
+    name: str, wanted: bool, all: bool, step: int | None, part: str | None, no_cache: bool, output: Output,
+    **parameters: Any,
+) -> int:  # fmt: skip
     """Derive a fact about attention, step by step, each step with its reason and its grade.
 
     \b
     symattn derive scaling --dk 4
+    symattn derive scaling --dk 4 --all
+    symattn derive scaling --dk 4 --part jacobian
     symattn derive jacobian --tokens 3 -f latex -o jacobian.tex
     symattn derive attention --causal --heads 2
 
     NAME is one of `symattn derive --list`. Default: scaling, why the scores are divided by sqrt(d_k). The fields of an
-    attention (`symattn help fields`) are parameters of `symattn derive attention`.
+    attention (`symattn help fields`) are parameters of `symattn derive attention`. A derivation of more than two
+    results prints its answer in short; --all prints the rest, and JSON always holds everything.
     """
     if wanted:
         return output.emit(_listing())
     config, layer, kind = (parameters.pop(option) for option in ("config", "layer", "kind"))
-    if config is not None:
-        return output.emit(_of_model(name, config, layer, kind, parameters))
     from symattn import derivations
 
+    if config is not None:
+        return output.emit(derivations.chosen(_of_model(name, config, layer, kind, parameters), all, step, part))
     with progress(f"deriving {name}"):
-        document = (derivations.derive if no_cache else derivations.cached)(name, **given(parameters))
+        make = derivations.derive if no_cache else derivations.cached
+        document = make(name, all=all, step=step, part=part, **given(parameters))
     return output.emit(document)
 
 

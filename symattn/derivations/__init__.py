@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from itertools import count
-from typing import cast
+from typing import Any, cast
 
+from symattn.derivations.excerpts import excerpt, with_brief
 from symattn.derivations.parameters import checked
 from symattn.document import stored_results
 from symattn.document.codec import command
 from symattn.document.errors import InputError, named
-from symattn.document.model import Document, Result
+from symattn.document.model import Block, Document, Result
 from symattn.document.stored_results import read, written
 
 
@@ -89,12 +90,16 @@ def suggestion(name: str) -> str:
     return f"did you mean {' or '.join(topics)}?" if topics else f"known: {', '.join(names())}"
 
 
-def derive(name: str = "scaling", **parameters: object) -> Document:
+def derive(
+    name: str = "scaling", *, all: bool = False, step: int | None = None, part: object = None, **parameters: object
+) -> Document:
     """Return a derivation by its name, step by step, with the reason and the grade of each step.
 
-    ``parameters`` are those of the derivation: sizes by their letters (``d_k=4``, ``n=3``), other options and, for
-    ``attention``, the fields of ``Attention``. Raises InputError for an unknown name or parameter, or a value that
-    is out of range.
+    A derivation of more than two results prints its answer in short, and its JSON holds all; with ``all`` every format
+    prints all of it. ``step`` returns one step, by its number, and ``part`` one part, by its number or by words of its
+    title. ``parameters`` are those of the derivation: sizes by their letters (``d_k=4``, ``n=3``), other options and,
+    for ``attention``, the fields of ``Attention``. Raises InputError for an unknown name or parameter, a value that is
+    out of range, and a step or a part that the derivation does not have.
 
     >>> derive("scaling", d_k=4)
     <derivation 'scaling': enclosed; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>
@@ -107,11 +112,18 @@ def derive(name: str = "scaling", **parameters: object) -> Document:
     arguments = checked(name, entries[name].parameters, parameters)
     derivation = _derivation(name)
     document = _numbered(derivation(**arguments))
-    if document.command:
-        return document
-    asked = signature(derivation).bind(**arguments)
-    asked.apply_defaults()
-    return replace(document, command=command("derive", name, options=asked.arguments))
+    if not document.command:
+        asked = signature(derivation).bind(**arguments)
+        asked.apply_defaults()
+        document = replace(document, command=command("derive", name, options=asked.arguments))
+    return chosen(with_brief(document, _answer(document)), all, step, part)
+
+
+def chosen(document: Document, all: bool = False, step: object = None, part: object = None) -> Document:
+    """Return the derivation, all of it in every format, or one step or part of it. Raises InputError."""
+    if all and (step, part) != (None, None):
+        raise InputError("--all prints every step and part; hint: leave out --all, or --step and --part")
+    return document.whole() if all else excerpt(document, step, part)
 
 
 def _derivation(name: str) -> Callable[..., Document]:
@@ -126,6 +138,13 @@ def _derivation(name: str) -> Callable[..., Document]:
     return DERIVATIONS.get(name) or (lambda: DerivationText().document(name))
 
 
+def _answer(document: Document) -> tuple[Block, ...]:
+    """Return what the module of a derivation says in short after its first result; () if it has no such function."""
+    module = f"symattn.derivations.{document.name.replace('-', '_')}"
+    answer = getattr(import_module(module), "answer", None) if find_spec(module) else None
+    return answer(document) if answer else ()
+
+
 def _numbered(document: Document) -> Document:
     """Number the results if there are several."""
     if sum(isinstance(block, Result) for block in document.blocks) < 2:
@@ -138,19 +157,27 @@ def _numbered(document: Document) -> Document:
 _PLAIN = (bool, int, str, Fraction, type(None))
 
 
-def cached(name: str, **parameters: object) -> Document:
+def cached(
+    name: str, *, all: bool = False, step: int | None = None, part: object = None, **parameters: object
+) -> Document:
     """Return ``derive(name, **parameters)``, cached in the user's folder for the same source of symattn."""
-    key = None
-    if all(isinstance(value, _PLAIN) for value in parameters.values()):
-        words = [f"{parameter} {type(value).__name__} {value!r}" for parameter, value in sorted(parameters.items())]
-        with contextlib.suppress(OSError):  # the source cannot be read
-            key = stored_results.digest([stored_results.ground(), name, *words])
+    key = _key_of(name, parameters)
     before = key and stored_results.get("derivations", key)
     if before:
         with contextlib.suppress(ValueError):
-            return read(before, Document)
-    document = derive(name, **parameters)
+            return chosen(read(before, Document), all, step, part)
+    document = derive(name, **cast(dict[str, Any], parameters))
     if key:
         with contextlib.suppress(TypeError, ValueError):  # holds more than documents do, or too long a number
             stored_results.put("derivations", key, written(document))
-    return document
+    return chosen(document, all, step, part)
+
+
+def _key_of(name: str, parameters: Mapping[str, object]) -> str | None:
+    """Return the key of a derivation in the cache, or None if it is not cached."""
+    if not all(isinstance(value, _PLAIN) for value in parameters.values()):
+        return None
+    words = [f"{parameter} {type(value).__name__} {value!r}" for parameter, value in sorted(parameters.items())]
+    with contextlib.suppress(OSError):  # the source cannot be read
+        return stored_results.digest([stored_results.ground(), name, *words])
+    return None

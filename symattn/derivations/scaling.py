@@ -14,12 +14,12 @@ from symattn.derivations.scaling_typical import TYPICAL, typical
 from symattn.derivations.steps import of_all
 from symattn.document.codec import command
 from symattn.document.errors import InputError
-from symattn.document.evidence import Evidence
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.formulas import formula
-from symattn.document.model import Document, Result, Step
-from symattn.document.notation import At, Node, Row, Words, equals
+from symattn.document.model import Block, Document, Result, Step, Steps
+from symattn.document.notation import At, Node, Relation, Row, Words, equals
 
-OTHER_MEANS = "If the means are not zero"
+OTHER_MEANS = "If the means are nonzero"
 """The section that drops A3."""
 _LARGEST_MEAN = 999_999
 _WRITTEN_OUT = 4  # longer sums are not written out
@@ -27,8 +27,8 @@ _TAKEN = frozenset(["q", "k", "s", "p", "d", "n", "e", "E", "i", "j", "c", "X", 
 _BEGINS = """
 Why attention divides by $√d_k$
 subtitle: a complete derivation, specialised to $@at$
-hint: symattn derive scaling --dk @dk --mean mu     the means not zero
-hint: symattn derive jacobian                  how softmax answers its scores
+hint: symattn derive scaling --dk @dk --mean mu     if the means are nonzero
+hint: symattn derive jacobian                  how softmax responds to its scores
 hint: symattn derive scaling --dk @dk -o scaling.tex
 letters uniform: new | s n | index j n
 """
@@ -58,13 +58,14 @@ any- Var(s) = d_k (E[q_1² k_1²] - E[q_1 k_1]²) :: equal terms, $Var(q_1 k_1) 
 any- Var(s) = d_k (E[q_1²] E[k_1²] - E[q_1]² E[k_1]²) :: the factors are independent
 """
 _CENTRED = """
-main- Var(s) = d_k E[q_1²] E[k_1²] :: no means
+main- Var(s) = d_k E[q_1²] E[k_1²] :: zero means
 main- Var(s) = d_k·σ²·σ² = d_k σ⁴ :: $E[q_1²] = σ² + @mu²$ with $@mu = 0$
 """
 _GENERAL = """
 any- Var(s) = d_k ((σ² + @mu²)² - @mu⁴) :: {}
-any- Var(s) = d_k σ² (σ² + 2 @mu²) :: expanded
+any- Var(s) = d_k σ² (σ² + 2 @mu²) :: {}
 """
+_NONZERO = "with nonzero means, expanded"
 _DIVISORS = """
 insert variance
 # What $1/√d_k$ does, and $1/d_k$ does not
@@ -95,6 +96,13 @@ insert difference
 {jacobian.DERIVATIVE}
 {jacobian.PROPERTIES}
 """
+_ANSWER = """
+Divided by $√d_k$, scores vary as much for every $d_k$. Divided by $d_k$, their differences vanish as $d_k$ grows, and
+    softmax averages all keys.
+caveat: The assumptions do not describe a trained network, whose queries and keys depend on each other. No divisor is
+    shown to be best. Without one, gradients vanish in the typical row, but not in the mean over rows.
+"""
+_DIVIDED = tuple(map(formula, ("Var(s/√d_k)", "Var(s/d_k)")))
 _GAP = """
 letters gap: new | top, Δ, d r | sizes n 1+r | index i 1+r, j 1+r, ℓ 1+r, l r | places m 0 | positive Δ | nonnegative d
     | where s = (top, (top − Δ) 𝟏 − d)
@@ -134,21 +142,35 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     )  # fmt: skip
 
 
+def answer(document: Document) -> tuple[Block, ...]:
+    """Return what the answer in short says after Result 1: what dividing does, nonzero means, and the limits."""
+    every = [step for block in document.blocks if isinstance(block, Steps) for step in block.items]
+    return Steps(tuple(filter(_is_of_answer, every))), *DerivationText().blocks(_ANSWER)
+
+
+def _is_of_answer(step: Step) -> bool:
+    """Return whether the answer in short keeps a step of its later parts: what dividing does, or nonzero means."""
+    divided = isinstance(step.formula, Relation) and step.formula.first in _DIVIDED
+    by_numpy = step.evidence is not None and step.evidence.grade is not Grade.PROVED
+    return (divided and not by_numpy) or step.reason == (_NONZERO,)
+
+
 def _typed(setting: ScalingSetting) -> str:
     """Return the text for means that are 0, that have a value, or first 0 and then any."""
     centred = setting.centred
     dropped = f" :: dropped in “{OTHER_MEANS}”" if setting.mean is None else ""
     means = f"# {OTHER_MEANS if centred else 'The mean still grows'}"
-    spread = _GENERAL.format("the moments of the components") + "any- @here = @spread :: at one size" if centred else ""
+    general = _GENERAL.format("the moments of the components", _NONZERO)
+    spread = f"{general}any- @here = @spread :: at one size" if centred else ""
     products = " + ".join(f"q_{i} k_{i}" for i in range(1, setting.d_k + 1))
     written = f"main- s = {products} :: $@at$\n" if 1 < setting.d_k <= _WRITTEN_OUT else ""
     parts = (
         _BEGINS.replace("@dk", str(setting.d_k)), assumed(setting),
         (f"{_ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$") + f" :: for “{TYPICAL}” alone",
-        _SCORE.replace("@written\n", written), "main- E[s] = 0 :: no mean" if centred else "",
-        _VARIANCE, _CENTRED if centred else _GENERAL.format(_SECOND),
+        _SCORE.replace("@written\n", written), "main- E[s] = 0 :: zero mean" if centred else "",
+        _VARIANCE, _CENTRED if centred else _GENERAL.format(_SECOND, "expanded"),
         _DIVISORS, *((means, spread, _MEANS) if setting.mean != 0 else ()),
-        _DIFFERENCES, "end- Var(s_1 - s_2) = 2 d_k σ⁴ :: no means" if centred else "",
+        _DIFFERENCES, "end- Var(s_1 - s_2) = 2 d_k σ⁴ :: zero means" if centred else "",
         _JACOBIAN, _GAP,
     )  # fmt: skip
     return "\n".join(part.strip() for part in parts if part)

@@ -38,11 +38,12 @@ Kind = Literal["derivation", "walk", "proof", "verification", "bound", "claim", 
 @dataclass(frozen=True, slots=True)
 class Heading:
     """The start of a numbered section; sections of level 2 are parts of the last one of level 1. Pages print ``lede``
-    under the title."""
+    under the title. An excerpt keeps the ``number`` of the section in the whole document."""
 
     title: Text
     level: Literal[1, 2] = 1
     lede: Text = ()
+    number: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A group of numbered, aligned steps."""
+    """A group of numbered, aligned steps. An excerpt keeps the ``numbers`` of its steps in the whole document."""
 
     items: tuple[Step, ...]
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,8 @@ Block = Heading | Contents | Paragraph | Assumptions | Steps | Result | Table | 
 class Document(Printable):
     """A complete answer. ``command`` reproduces it; ``hints`` suggest what to try next and go to stderr.
 
-    ``page`` returns the blocks that a page shows instead of ``blocks``, as it has more room.
+    ``brief`` is what every format but JSON prints of a long document, unless ``whole`` is printed; it is empty for
+    others. ``page`` returns the blocks that a page shows instead of ``blocks``, as it has more room.
 
     >>> from symattn import derive
     >>> document = derive("shift")
@@ -231,6 +234,7 @@ class Document(Printable):
     record: Mapping[str, Any] = field(default_factory=dict)
     verdict: Verdict | None = None
     hints: tuple[str, ...] = ()
+    brief: tuple[Block, ...] = ()
     page: Callable[[], tuple[Block, ...]] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -241,6 +245,20 @@ class Document(Printable):
     def document(self) -> Document:
         """Return the document itself."""
         return self
+
+    def whole(self) -> Document:
+        """Return the same document, which prints every block.
+
+        >>> from symattn import derive
+        >>> document = derive("scaling", d_k=4)
+        >>> len(document.text().splitlines()) <= 50 < len(document.whole().text().splitlines())
+        True
+        """
+        return replace(self, brief=(), command=f"{self.command} --all") if self.brief else self
+
+    def printed(self) -> Document:
+        """Return the document of the blocks that print: ``brief`` if there is one."""
+        return replace(self, blocks=self.brief, brief=()) if self.brief else self
 
     def opened_by(self, *blocks: Block) -> Document:
         """Return the same document, with these blocks before its own."""

@@ -268,7 +268,7 @@ def test_means() -> None:
     general = lines(scaling(dk=4, mean="mu"))
     assert "Var(s) = d_k σ²(σ² + 2μ²)" in general
     assert "A3" not in render(scaling(dk=4, mean="mu"), "text")
-    assert "If the means are not zero" not in render(scaling(dk=4, mean=0), "text")
+    assert "If the means are nonzero" not in render(scaling(dk=4, mean=0), "text")
     assert "μ" not in render(scaling(dk=4, mean="m"), "text").replace("at μ = 0", "")
     third = render(scaling(dk=2, mean="1/3"), "text")
     assert "Var(q·k) |_{μ=1/3} = d_k σ²(σ² + 2/9)" in third
@@ -282,8 +282,8 @@ def test_sections_are_named_rightly() -> None:
         titles = [b.title[0] for b in document.blocks if isinstance(b, Heading)]
         printed = " ".join(render(document, "text").split())
         assert f"for “{titles[titles.index('The typical row, and the mean over rows')]}” alone" in printed
-        assert ("dropped in “If the means are not zero”" in printed) is (mean is None)
-        assert "If the means are not zero" in titles or mean is not None
+        assert ("dropped in “If the means are nonzero”" in printed) is (mean is None)
+        assert "If the means are nonzero" in titles or mean is not None
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1, 1), (0, 2), (-2, 7), (-(10**12), 10**12 + 1)])

@@ -29,7 +29,8 @@ def render(document: Document, format: str, **options: object) -> str:
     if format not in FORMATS:
         raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     module = import_module(f"symattn.document.render.{format}")
-    return cast(Callable[..., str], module.render)(document, **options)
+    shown = document if format == "json" else document.printed()
+    return cast(Callable[..., str], module.render)(shown, **options)
 
 
 def format_of(path: str | PurePath) -> Format:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
@@ -31,9 +31,16 @@ def numbered(document: md.Document) -> Iterator[tuple[md.Block, int]]:
     """Yield each block with the number of its first step; steps are numbered through the whole document."""
     number = 1
     for block in document.blocks:
+        if isinstance(block, md.Steps) and block.numbers:
+            number = block.numbers[0]
         yield block, number
         if isinstance(block, md.Steps):
-            number += len(block.items)
+            number = numbers_of(block, number)[-1] + 1
+
+
+def numbers_of(block: md.Steps, first: int) -> Sequence[int]:
+    """Return the numbers of the steps of a group: its own, or those that follow ``first``."""
+    return block.numbers or range(first, first + len(block.items))
 
 
 def headings(document: md.Document) -> list[tuple[str, md.Heading]]:
@@ -42,7 +49,8 @@ def headings(document: md.Document) -> list[tuple[str, md.Heading]]:
     for block in document.blocks:
         if isinstance(block, md.Heading):
             upper, lower = (upper + 1, 0) if block.level == 1 else (upper, lower + 1)
-            result.append((str(upper) if block.level == 1 else f"{upper}.{lower}", block))
+            counted = str(upper) if block.level == 1 else f"{upper}.{lower}"
+            result.append((block.number or counted, block))
     return result
 
 
@@ -54,9 +62,9 @@ def ledger(document: md.Document) -> list[tuple[Evidence, list[int]]]:
     result: dict[Evidence, list[int]] = {}
     for block, number in numbered(document):
         if isinstance(block, md.Steps):
-            for i, step in enumerate(block.items):
+            for step, own in zip(block.items, numbers_of(block, number), strict=True):
                 if step.evidence and (step.evidence.where or step.evidence.epsilon is not None):
-                    result.setdefault(step.evidence, []).append(number + i)
+                    result.setdefault(step.evidence, []).append(own)
     return list(result.items())
 
 

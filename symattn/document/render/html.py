@@ -308,10 +308,10 @@ def _grade(evidence: Evidence | None, of: str = "") -> str:
 def _lines_of(block: md.Steps, number: int) -> str:
     """Return the lines of a derivation, aligned at their signs, each with its reason and grade in the margin."""
     lines, before = "", None
-    for i, step in enumerate(block.items):
+    for step, own in zip(block.items, common.numbers_of(block, number), strict=True):
         why = f'<div class="side why">{prose(step.reason)}{_grade(step.evidence)}</div>'
         source = escape(tex(step.formula), quote=True)
-        head = f'<span class="n">({number + i})</span>'
+        head = f'<span class="n">({own})</span>'
         lines += f'<div class="line" data-tex="{source}">{head}{_sides(step, before)}{why}</div>'
         before = step
     return f'<div class="lines">{lines}</div>'

@@ -12,7 +12,17 @@ from importlib.resources import files
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.evidence import Evidence, Grade, at_least_checked
-from symattn.document.render.common import indexed, ledger, made, numbered, plain_text, runs, sheets, steps_are
+from symattn.document.render.common import (
+    indexed,
+    ledger,
+    made,
+    numbered,
+    numbers_of,
+    plain_text,
+    runs,
+    sheets,
+    steps_are,
+)
 from symattn.document.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
 from symattn.document.tex import COLOURS, escape_text, tex
 
@@ -228,9 +238,9 @@ def steps(writer: LatexWriter, block: md.Steps, number: int) -> str:
     lines = setter(writer)
     rows = []
     before: md.Step | None = None
-    for i, step in enumerate(block.items):
+    for step, own in zip(block.items, numbers_of(block, number), strict=True):
         *upper, last = step_rows(lines, step, before, lines.line - first_sides(block))
-        rows += [*upper, f"{last} {writer.tag(step, number + i)}"]
+        rows += [*upper, f"{last} {writer.tag(step, own)}"]
         before = step
     body = " \\\\\n".join(rows)
     return f"\\begin{{align*}}\n{body}\n\\end{{align*}}"

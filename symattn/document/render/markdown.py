@@ -109,9 +109,9 @@ def _steps(block: md.Steps, number: int) -> str:
     room = _SETTER.line - first_sides(block)
     rows = []
     before: md.Step | None = None
-    for i, step in enumerate(block.items):
+    for step, own in zip(block.items, common.numbers_of(block, number), strict=True):
         first, *upper = step_rows(_SETTER, step, before, room)
-        lines = [rf"\text{{({number + i})}}\quad && {first}", *(f"&& {row}" for row in upper)]
+        lines = [rf"\text{{({own})}}\quad && {first}", *(f"&& {row}" for row in upper)]
         grade = rf"\textit{{{step.evidence.grade.value}}}" if step.evidence else ""
         why = r" \enspace ".join(part for part in (reason_tex(step.reason), grade) if part)
         lines[-1] += rf" && \quad {why}" if why else ""

@@ -150,9 +150,9 @@ def steps(writer: Writer, block: md.Steps, number: int) -> list[str]:
     room = writer.columns - (grades + 2)
     before: md.Step | None = None
     formulas = []
-    for i, step in enumerate(block.items):
+    for step, own in zip(block.items, common.numbers_of(block, number), strict=True):
         first, *others = lines_of(writer, step, before, indent, writer.columns - _NUMBER)
-        formulas.append([pad(f"{number + i:>3}", _NUMBER) + first, *(" " * _NUMBER + line for line in others)])
+        formulas.append([pad(f"{own:>3}", _NUMBER) + first, *(" " * _NUMBER + line for line in others)])
         before = step
     pairs = list(zip(block.items, formulas, strict=True))
     layouts = [

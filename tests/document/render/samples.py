@@ -17,7 +17,7 @@ PROVED = Evidence(Grade.PROVED)
 @cache
 def derivation() -> md.Document:
     """Why attention divides by √d_k."""
-    return derive("scaling", dk=4)
+    return derive("scaling", dk=4).whole()
 
 
 ODD = (
