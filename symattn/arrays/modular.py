@@ -37,9 +37,6 @@ from symattn.document.model import Text
 
 _LARGEST = 1024  # the largest product of numerator and denominator of a fraction whose root a float is read as
 
-#: The maxima of an array by axis, each with the maxima of that result.
-Maxima = dict[int, tuple[State, "Maxima"]]
-
 
 class Holder:
     """The state that an array shares with its views, and a dummy array that shows which of them share memory."""
@@ -64,7 +61,6 @@ class Modular(Planes):
         self._holder = holder
         self._move = move
         self._dummy = holder.dummy if dummy is None else dummy
-        self._maxima: tuple[State, Maxima] | None = None
         self._seen: tuple[State, State] | None = None  # of the holder, and of this view at that time
         self.field.work.spend(self._dummy.size)
 
@@ -225,7 +221,7 @@ class Modular(Planes):
         if s.constant or s.factor is not None or s.forbidden is not None:
             return super()._negative(a)
         value, exponent = (x and Plane.after(lambda z: np.asarray(0.0 - z), x) for x in (s.value, s.exponent))
-        return cls.holding(replace(s, value=value, exponent=exponent, sign=0))
+        return cls.holding(replace(s, value=value, exponent=exponent, sign=0, peaks=None))
 
     @classmethod
     def _maximum(cls, a: Self, b: Self) -> Self:
@@ -247,14 +243,7 @@ class Modular(Planes):
 
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
-        if a._maxima is None or a._maxima[0] is not a._holder.state:
-            a._maxima = (a._holder.state, {})  # cached until the state changes
-        outcome = a._maxima[1]
-        if axis not in outcome:
-            outcome[axis] = (functions.highest(cls.field, a.state, axis), {})
-        result = cls.holding(outcome[axis][0].alias())
-        result._maxima = (result._holder.state, outcome[axis][1])  # the same for maxima over a second axis
-        return result
+        return cls.holding(functions.highest(cls.field, a.state, axis))
 
     @classmethod
     def _less(cls, a: Self, b: Self) -> np.ndarray:

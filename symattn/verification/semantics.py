@@ -2,9 +2,10 @@
 
 The function and the specification run on the same ``modular`` arrays. Some inputs are whole numbers, drawn once (the
 queries, in another run the keys); all others are letters, drawn anew for every pair of primes. A function that differs
-from the specification, for these numbers and some values of the letters, and for any numbers in the place of maxima,
-passes with probability at most ε: ``symattn.arrays.residues.degree`` has the proof. The test does not cover rounding,
-and a difference is no fault until floats show it: 1e-9 in a denominator is truly unequal, and harmless.
+from the specification, for these numbers and some values of the letters, and for any numbers in the place of maxima
+(one number for the maxima of the same numbers), passes with probability at most ε: ``symattn.arrays.residues.degree``
+has the proof. The test does not cover rounding, and a difference is no fault until floats show it: 1e-9 in a
+denominator is truly unequal, and harmless.
 """
 
 from __future__ import annotations

@@ -235,15 +235,43 @@ def test_a_maximum_is_none_of_the_arguments(of: type[Modular]) -> None:
     assert (np.maximum(of.lift(2), 3) == 3).all()  # but of known numbers the true one
 
 
-def test_the_same_array_has_the_same_maxima_until_it_changes(of: type[Modular]) -> None:
+def test_the_same_numbers_have_the_same_maxima(of: type[Modular]) -> None:
     s = of.letters(4, 6)
     first = s.max(axis=-1)
     assert (s.max(axis=-1) == first).all()
-    assert (np.max(s) == np.max(s)).all()
-    first[0] = 0  # not an array of the kind's own
-    assert not (s.max(axis=-1) == first)[0]
+    assert (np.max(s) == np.max(s.copy())).all()
+    assert (s[:, ::-1].max(axis=-1) == first).all()  # in another order
+    assert (np.max(s) == first.max()).all()  # of all rows at once, or row by row
+    tiles = [s[:, at : at + 4] for at in (0, 4)]
+    assert (np.maximum(*(tile.max(axis=-1) for tile in tiles)) == first).all()
+    assert (np.maximum(first, first) == first).all()
     s[0, 0] = 1
-    assert not (s.max(axis=-1) == first).any()
+    assert (s.max(axis=-1) == first).tolist() == [False, True, True, True]
+
+
+def test_maxima_of_other_numbers_differ(of: type[Modular]) -> None:
+    s, top = of.letters(4, 6), lambda x: x.max(axis=-1)
+    whole = top(s)
+    assert not (whole == s.T).any()  # no maximum is one of its arguments
+    assert not (top(s[:, :5]) == whole).any()
+    assert not (top(np.concatenate([s, of.lift(np.zeros((4, 1)))], -1)) == whole).any()
+    assert not (top(-s) == -whole).any()
+    assert not (top(2 * s) == 2 * whole).any()  # a negative factor would make it false
+    assert not (np.maximum(whole, -whole) == whole).any()
+    masked = np.where(np.arange(6) < 5, s, -np.inf)
+    assert (top(masked) == top(s[:, :5])).all()  # −∞ is the largest of nothing alone
+
+
+def test_a_running_maximum_in_a_buffer_is_that_of_the_whole(of: type[Modular]) -> None:
+    s = of.letters(4, 6)
+    m = of.xp.full((4,), -np.inf)
+    for tile in (s[:, :2], s[:, 2:5], s[:, 5:]):
+        m[...] = np.maximum(m, tile.max(axis=-1))
+    assert (m == s.max(axis=-1)).all()
+    rows = of.xp.full((4,), -np.inf)
+    for i in range(4):
+        rows[i] = np.maximum(s[i, :3].max(), s[i, 3:].max())
+    assert (rows == s.max(axis=-1)).all()
 
 
 def test_the_maximum_of_forbidden_scores_is_forbidden(of: type[Modular]) -> None:

@@ -1,6 +1,7 @@
 """How an identity test decides: which pairs count, which are set aside, and what it says of its inputs."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -72,6 +73,34 @@ def test_the_larger_and_the_smaller_of_two_are_those_two(kind: str, right: bool)
     found = found_for(merged, sizes=(Sizes(n_k=2),))
     assert found.agrees is right
     assert found.epsilon is None
+
+
+def in_two_passes(kind: str, q: Any, k: Any, v: Any) -> Any:
+    """Scores and their maximum are computed anew for the sum of the weights."""
+
+    def scores(keys: Any) -> Any:
+        return q @ keys.T / 2
+
+    top = scores(k).max(-1, keepdims=True)
+    again = {
+        "whole": lambda: scores(k).max(-1, keepdims=True),
+        "by tiles": lambda: np.maximum(*(scores(x).max(-1, keepdims=True) for x in (k[:2], k[2:]))),
+        "in another order": lambda: scores(k[::-1]).max(-1, keepdims=True),
+        "without the last key": lambda: scores(k[:-1]).max(-1, keepdims=True),
+        "of other scores": lambda: (2 * scores(k)).max(-1, keepdims=True),
+        "of the first query": lambda: scores(k)[:1].max(-1, keepdims=True),
+    }
+    return np.exp(scores(k) - top) @ v / np.exp(scores(k) - again[kind]()).sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_maximum_of_the_same_scores_may_be_computed_twice(right: bool) -> None:
+    kinds = ("whole", "by tiles", "in another order")
+    others = ("without the last key", "of other scores", "of the first query")
+    for kind in kinds if right else others:
+        found = found_for(partial(in_two_passes, kind))
+        assert found.agrees is right, kind
+        assert (found.epsilon is not None) is right
 
 
 @pytest.mark.parametrize("spec", [Attention(stabilised=False), Attention(causal=True, mask="boolean", padding=True)])

@@ -1,14 +1,15 @@
 """exp, log, roots, maxima and comparisons of residues.
 
 exp is the homomorphism s ↦ g^s. A logarithm stays formal: only exp takes it. A maximum is an arbitrary number, on which
-softmax does not depend: new letters, never one of the arguments, so that a missing rescale is noticed. Other functions
-of data are random functions, equal for equal arguments. They have no bound.
+softmax does not depend: a letter, never one of the arguments, so that a missing rescale is noticed. Maxima of the same
+numbers are the same letter, in one piece or by tiles, as code may compute them twice. Other functions of data are
+random functions, equal for equal arguments. They have no bound.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import isqrt
@@ -134,13 +135,48 @@ def any_function(field: Field, name: str, x: State) -> State:
 
 
 def highest(field: Field, x: State, axis: int) -> State:
-    """Return a maximum over an axis: new letters, −∞ where all elements are."""
-    letters = _letters_like(field, (*x.shape[:axis], *x.shape[axis + 1 :]), x)
-    return _forbidden(letters, None if x.forbidden is None else np.asarray(x.forbidden.all(axis=axis)))
+    """Return a maximum over an axis: a letter for each set of numbers, −∞ where all elements are."""
+    peaks = _peaks_of(field, x).sum(axis=axis, dtype=np.uint64)
+    return _forbidden(_letters_for(field, peaks, x), None if x.forbidden is None else np.all(x.forbidden, axis=axis))
+
+
+def _peaks_of(field: Field, x: State) -> np.ndarray:
+    """Return a number for each element such that sums of them identify sets of elements: 0 for −∞.
+
+    A maximum is a set itself: the one whose largest element it is, so that maxima of tiles add up to that of a row.
+    """
+    if x.peaks is not None:
+        result = x.peaks.value
+    else:
+        result = _identified("peak", field, *((field.q, x.exponent) if x.exponent else (field.p, x.value)))
+        if x.factor is not None:
+            result = result ^ _identified("peak of logarithm", field, field.p, x.factor)
+    return result if x.forbidden is None else np.where(x.forbidden, np.uint64(0), result)
+
+
+def _identified(name: str, field: Field, modulus: Modulus, plane: Plane | None) -> np.ndarray:
+    """Return random numbers of 64 bits that are equal for equal residues; copies along an axis are computed once."""
+    assert plane is not None
+    narrow = plane.value[_without_copies(plane.value.shape, [plane.value])]
+    z = modulus.canonical(np.nan_to_num(narrow)).astype(np.uint64) + np.uint64(1)  # 0 is mixed to 0
+    return np.broadcast_to(_mixed(field, name, z, keep=64), plane.value.shape)
+
+
+def _letters_for(field: Field, peaks: np.ndarray, *of: State) -> State:
+    """Return a letter for each set of numbers, as exponents, times the power of ln 2 that the numbers have."""
+
+    def uniform(m: Modulus) -> Plane:
+        return Plane(m.reduced((_mixed(field, f"maximum {m.m}", peaks) % np.uint64(m.m)).astype(np.float64)))
+
+    letters = field.letters(peaks.shape)
+    power = next((x.form.power for x in of if x.form and x.form.size), 0)
+    form = letters.form and replace(letters.form, power=power)
+    value, exponent = _on_both(field, uniform)
+    return replace(letters, value=value, exponent=exponent, form=form, peaks=Plane(peaks))
 
 
 def higher(field: Field, x: State, y: State) -> State:
-    """Return the larger of two: new letters, −∞ where both are; the true maximum of known numbers, and of −∞."""
+    """Return the larger of two: a letter for both, −∞ where both are; the true maximum of known numbers, and of −∞."""
     shape = np.broadcast_shapes(x.shape, y.shape)
     if x.all_forbidden or y.all_forbidden:
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if x.all_forbidden else x])
@@ -153,26 +189,20 @@ def higher(field: Field, x: State, y: State) -> State:
     if field.rough and (_lowest(x) or _lowest(y)):
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if _lowest(x) else x])
     field.free = True
-    letters = _letters_like(field, _varying(shape, x, y), x, y)
+    planes = [np.broadcast_to(_peaks_of(field, s), shape) for s in (x, y)]
+    one, other = (plane[_without_copies(shape, planes)] for plane in planes)
+    with np.errstate(over="ignore"):
+        both = np.where(one == other, one, one + other)  # the larger of a number and itself
+    letters = _letters_for(field, both, x, y)
     letters = moved(lambda plane: np.broadcast_to(plane, shape), shape, [letters])
     forbidden = None if x.forbidden is None or y.forbidden is None else x.forbidden & y.forbidden
     return _forbidden(letters, forbidden)
 
 
-def _letters_like(field: Field, shape: tuple[int, ...], *of: State) -> State:
-    """Return new letters for maxima ``of`` these: as exponents, times the same power of ln 2."""
-    letters = field.letters(shape)
-    power = next((x.form.power for x in of if x.form and x.form.size), 0)
-    return replace(letters, form=letters.form and replace(letters.form, power=power))
-
-
-def _varying(shape: tuple[int, ...], *states: State) -> tuple[int, ...]:
-    """Return the shape with 1 for axes along which elements are copies of one, as in the lanes of a kernel."""
-    if any(s.value is None for s in states):
-        return shape
-    planes = [s.value.value for s in states if s.value] + [s.forbidden for s in states if s.forbidden is not None]
+def _without_copies(shape: tuple[int, ...], planes: Sequence[np.ndarray]) -> tuple[slice, ...]:
+    """Return the index that keeps one element along axes of copies, as in the lanes of a kernel."""
     wide = [np.broadcast_to(plane, shape) for plane in planes]
-    return tuple(n if any(plane.strides[k] for plane in wide) else 1 for k, n in enumerate(shape))
+    return tuple(slice(None if any(plane.strides[k] for plane in wide) else 1) for k in range(len(shape)))
 
 
 def _lowest(x: State) -> bool:
@@ -259,10 +289,11 @@ def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
     return np.asarray((d != 0) & ((2 * d > field.p.m) ^ flipped))
 
 
-def _mixed(field: Field, name: str, z: np.ndarray) -> np.ndarray:
-    """Return random numbers that are equal for equal ``z``."""
+def _mixed(field: Field, name: str, z: np.ndarray, keep: int = 44) -> np.ndarray:
+    """Return random numbers of ``keep`` bits that are equal for equal ``z``."""
     salt = hashlib.blake2b(name.encode(), key=field.salt, digest_size=16).digest()
-    for factor in np.frombuffer(salt, np.uint64):
-        z = z * (factor | np.uint64(1))
-        z = z ^ (z >> np.uint64(29))
-    return z >> np.uint64(20)
+    with np.errstate(over="ignore"):  # NumPy warns of a product mod 2⁶⁴ of scalars
+        for factor in np.frombuffer(salt, np.uint64):
+            z = z * (factor | np.uint64(1))
+            z = z ^ (z >> np.uint64(29))
+    return z >> np.uint64(64 - keep)

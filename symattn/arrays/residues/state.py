@@ -12,6 +12,7 @@ number     the value, if all elements are one known rational number
 multiple   c, if all elements are c (ln 2)^power with power ≠ 0
 sign       2 if all elements are known to be positive, 1 if nonnegative, else 0
 defined    whether no element can be 0/0, which is stored as NaN
+peaks      of maxima: what identifies the numbers that each is the largest of, see ``functions.highest``
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ class State:
     defined: bool = True
     multiple: Fraction | None = None
     power: int = 0
+    peaks: Plane | None = None
 
     def alias(self) -> State:
         """Return the same elements for another array: changes of one do not affect the other."""
-        planes = {name: getattr(self, name) for name in ("value", "exponent", "factor")}
+        planes = {name: getattr(self, name) for name in ("value", "exponent", "factor", "peaks")}
         return replace(self, **{name: plane and plane.alias() for name, plane in planes.items()})
 
     @property
@@ -134,6 +136,7 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
         all(s.defined for s in states),
         multiple,
         states[0].power if multiple else power_of(states),
+        _plane(run, [s.peaks for s in states]),
     )
 
 
@@ -201,7 +204,13 @@ def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]
         min(old.sign, new.sign),
         old.defined and new.defined,
         power=power_of((old, new)),
+        peaks=_overwritten(_peaks_to_write_to(old), new.peaks, place),
     )
+
+
+def _peaks_to_write_to(state: State) -> Plane | None:
+    """Return the peaks of maxima, and zeros where every element is −∞, which is the largest of no numbers."""
+    return Plane(np.zeros(state.shape, np.uint64)) if state.all_forbidden else state.peaks
 
 
 def _overwritten(old: Plane | None, new: Plane | None, place: Callable[[np.ndarray, Any], None]) -> Plane | None:
