@@ -268,8 +268,15 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
         ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
         return [ExactOutput(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result]
 
+    def in_other_forms() -> list[Expected]:
+        """Return the first way's outputs, with the bound on forms that are not among the ways."""
+        right = expected(subject, inputs, precision, subject.ways[:1])
+        bounds = subject.other_forms.bound(inputs, precision) if subject.other_forms else None
+        return right if bounds is None else [e.widened(b) for e, b in zip(right, bounds, strict=True)]
+
+    ways = [partial(expected, subject, inputs, precision, [way]) for way in subject.ways]
     return Legal(
-        [partial(expected, subject, inputs, precision, [way]) for way in subject.ways],
+        [*ways, in_other_forms] if subject.other_forms else ways,
         any_numbers,
         [k for k, name in enumerate(subject.outputs) if name in subject.loose],
         subject.changes,

@@ -79,6 +79,14 @@ class CountedKeys(NamedTuple):
     run: Callable[[Callable[[int, int], Array]], Compute]
 
 
+class OtherForms(NamedTuple):
+    """Forms that are not among a definition's ways, in words, and a bound on all of them: how far each entry of every
+    output may be off, or None if these inputs have none."""
+
+    words: str
+    bound: Callable[[Inputs, Precision], Sequence[Array] | None]
+
+
 @dataclass(frozen=True)
 class Definition(Subject):
     """A definition in terms of its arrays, ready to be verified.
@@ -110,6 +118,7 @@ class Definition(Subject):
     as_run    the run of an attention with this output, by which an array beyond a format's range is named
     counted   how keys are counted, if weights can be read off
     recorded  ways in which single operations are replaced, if not ``ways``
+    other_forms  the bound on forms in which code may compute it besides ``ways``
     costs     how many runs of attention one call counts as, such as several for a forward and a backward pass
     """
 
@@ -138,6 +147,7 @@ class Definition(Subject):
     as_run: Callable[[Inputs], Run] | None = None
     counted: CountedKeys | None = None
     recorded: tuple[Compute, ...] = ()
+    other_forms: OtherForms | None = None
     costs: int = 1
     enough = 12
     climbed = 200
@@ -433,6 +443,11 @@ class Definition(Subject):
         words = [way.words for way in self.ways if isinstance(way, DefinitionForm)]
         if words:
             yield f"Any implementation is one in one of these forms, each with its own bound: {'; '.join(words)}."
+        if self.other_forms is not None:
+            yield (
+                "An error is compared with the bound of the form token by token; what exceeds it is compared with a "
+                f"wider bound, of every form {self.other_forms.words}."
+            )
 
 
 def known(factor: str, sizes: Mapping[str, int]) -> int:

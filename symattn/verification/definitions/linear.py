@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -12,18 +12,21 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
+from symattn.arrays.precision import Precision
 from symattn.attention import linear
 from symattn.attention.constants import number
 from symattn.attention.fields import brief, check
 from symattn.attention.layers.steps import gelu, identity, sigmoid, silu, tanh
 from symattn.attention.softmax import powers, softmax
-from symattn.bounds.called_target import Layout
+from symattn.bounds import linear_forms
+from symattn.bounds.called_target import Inputs, Layout
+from symattn.bounds.reference import float64_inputs
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import check_layout, in_front, in_order, ordered, placed, tokens_axis
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered, reading
-from symattn.verification.definitions.definition_subject import FAMILIES, CountedKeys, Definition, Input
+from symattn.verification.definitions.definition_subject import FAMILIES, CountedKeys, Definition, Input, OtherForms
 from symattn.verification.rules.tiling import WIDTHS
 
 FEATURES: dict[str, Callable[[Array], Array]] = {
@@ -122,7 +125,47 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         means={"m": ("n_k", 1)},
         numbered=tuple(_numbered(spec, laid)),
         counted=None if spec.gate or spec.delta else _counted(spec, layout, laid),
+        other_forms=_other_forms(spec, laid) if spec.gate or spec.delta else None,
     )
+
+
+def _other_forms(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> OtherForms:
+    """Return the bound on forms that are not among ``_ways``: triangular systems, inverses, gates split in two."""
+
+    def run(inputs: Inputs, precision: Precision) -> Sequence[np.ndarray] | None:
+        found = laid(partial(_bound_of_forms, spec, precision))(**float64_inputs(inputs))
+        return None if found is None else [found]
+
+    return OtherForms(_OTHER_FORMS[spec.delta], run)
+
+
+_OTHER_FORMS = {
+    True: "by chunks, with a triangular system that is solved by substitution, by LU factors or by its inverse",
+    False: "by chunks, with e^G on queries and e^(−G) on keys",
+}
+#: What is added to |φ| where φ may be computed as a sum that cancels: (e^x − 1) + 1.
+_CANCELLING = {"elu": 2.0}
+
+
+def _bound_of_forms(
+    spec: LinearAttention, precision: Precision, q: Any, k: Any, v: Any, g: Any = None, beta: Any = None
+) -> Any:
+    """Return how far any usual form may be off, (…, n, d_v); None if there is no bound."""
+    phi, more = FEATURES[spec.feature], _CANCELLING.get(spec.feature, 0.0)
+    scale = float(q.shape[-1]) ** -0.5 if spec.scale else 1.0
+    terms = linear_forms.LinearTerms(scale * phi(q), phi(k), v, beta, linear.gate_sums(g), more)
+    result = linear_forms.allowed(terms, precision)
+    if result is None or not spec.normalised:
+        return result
+    ones = np.ones_like(v[..., :1])
+    below = linear_forms.allowed(replace(terms, v=ones), precision)
+    scores = linear.decayed_scores(terms.q, terms.k, terms.sums)
+    top, divisor = np.abs(scores @ v), np.abs(scores @ ones)
+    # |N'/D' − N/D| ≤ (|N' − N| + |N/D| |D' − D|) / (|D| − |D' − D|)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moved = (result + top / divisor * below) / (divisor - below)
+        moved = moved + 4 * float(precision.roughest.u) * (top / divisor + moved)
+    return np.where(below < divisor, moved, np.inf)
 
 
 def _numbered(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> Iterator[Numbered]:

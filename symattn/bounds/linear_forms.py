@@ -1,0 +1,132 @@
+"""How far any usual form of linear attention with gates, or of the delta rule, may be from its exact value.
+
+The forms differ in where they associate: token by token; a triangular system solved by substitution, row by row, by
+doubling, or by its inverse; LU factors with partial pivoting; chunks with a state between them; e^{G_i} on queries with
+e^{−G_j} on keys, or differences of gates. Each has rounding errors of its own, so the bound of one form must not refuse
+another. With A_ij = β_i Σ_f |k_if k_jf| e^{G_if − G_jf} for j < i, C_ij the same of |q| and |k| for j ≤ i,
+
+    M = C (I − A)⁻¹ diag(β) |V|
+
+is the sum of the absolute values of all products that the output is the sum of, in every one of these forms: each is a
+sum of the same products, one for every path i ≥ j₁ > j₂ > …, and nothing but the signs cancels.
+
+B1  Forms of sums and products. A path with l edges passes at most h roundings for each edge and for its ends: a sum
+    over at most n tokens, one over d_k features, the products, and exponentials of gates. So it is computed within
+    (1 + r)^(l + 2) − 1 of its value, r = g(h), and the error is at most D = M(r) − M, in which every edge of M(r) is
+    multiplied by 1 + r:
+
+        Y = (I − A)⁻¹ diag(β)|V|,   (I − (1 + r)A) X = r (diag(β)|V| + A Y),   D = (1 + r) C X + r C Y.
+
+B2  LU factors with partial pivoting, T = I + L of entries |L| ≤ A: (T + E) y = b with |E| ≤ g(3n) |L̂||Û| (Higham,
+    theorem 9.4), so that y is off by |T⁻¹| E |y|, and |T⁻¹| ≤ (I − A)⁻¹. The largest entry w of |L̂||Û| is computed in
+    float64 and doubled, for ties between pivots and rounding. An inverse that meets the right sides afterwards has the
+    same bound (§14.3), with (I − A)⁻¹ |b| in the place of |y|.
+
+Underflow adds η for each operation, carried on by the same edges. Where e^{−G_j} may overflow, forms of differences
+alone are legal, and those have bounds of their own.
+
+Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3.1, §8.1, theorem 9.4, §14.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.arrays.rounding.bounds import UP, growth
+
+Array = np.ndarray
+_PRODUCTS = 24  # roundings of an edge that no sum makes: products, differences, features, and what is stored
+_HALF_RANGE = 0.5  # part of the logarithm of the largest number that |G| may have, so that e^{−G} times a key is finite
+_LU_ROUNDINGS = 3  # a term of |L̂||Û| for each token: elimination, and two substitutions
+_TIES = 2.0  # factor on the largest entry of |L̂||Û|, which other pivots of equal size may change
+
+
+@dataclass(frozen=True)
+class LinearTerms:
+    """What a form reads, in float64: features q, k (…, n, f), v (…, n, d_v), β (…, n, 1) or None, sums of gates G
+    (…, n, f), (…, n, 1) or None. ``more`` is added to the features' absolute values, if they are sums that cancel."""
+
+    q: Array
+    k: Array
+    v: Array
+    beta: Array | None
+    sums: Array | None
+    more: float = 0.0
+
+
+def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
+    """Return the largest error of all forms, (…, n, d_v); None if e^G on queries and e^−G on keys may overflow."""
+    n, width = terms.q.shape[-2:]
+    rate, gates = float(precision.roughest.u), 0.0
+    if terms.sums is not None:
+        spread = float(np.abs(terms.sums).max(initial=0.0))
+        if spread > _HALF_RANGE * np.log(float(precision.score.largest)):
+            return None
+        # e^{G + δ} with |δ| ≤ n u |G|, once for the later and once for the earlier token
+        gates = 2 * float(np.expm1((n + 2) * rate * spread)) + 8 * precision.exp_ulps * rate
+    steps = n + width + _PRODUCTS
+    r = float(growth(precision.roughest, steps)) + gates
+
+    q, k = np.abs(terms.q) + terms.more, np.abs(terms.k) + terms.more
+    right = np.abs(terms.v) if terms.beta is None else np.abs(terms.beta * terms.v)
+    ends, edges = _pairs(q, k, terms.sums, 0), np.zeros((*k.shape[:-1], n))
+    if terms.beta is not None:
+        edges = np.abs(terms.beta) * _pairs(k, k, terms.sums, -1)
+    largest = [1 + float(a.max(initial=0.0)) for a in (q, k, right, edges)]
+    lost = float(precision.score.eta) * steps * float(np.prod(largest))
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = _solved(edges, right)
+        moved = _solved(edges * (1 + r), r * (right + edges @ values) + lost)
+        if terms.beta is not None:
+            below = terms.beta * _pairs(terms.k, terms.k, terms.sums, -1)
+            moved = moved + _by_factors(below, edges, values, precision)
+        error = (1 + r) * (ends @ moved) + r * (ends @ values) + lost
+    return np.where(np.isnan(error), np.inf, error * UP)
+
+
+def _pairs(q: Array, k: Array, sums: Array | None, diagonal: int) -> Array:
+    """Σ_f q_if k_jf e^{G_if − G_jf} for j up to a diagonal, 0 elsewhere. Shape: (…, n, n)."""
+    if sums is None:
+        return np.tril(q @ k.swapaxes(-1, -2), diagonal)
+    seen = np.tri(q.shape[-2], dtype=bool)[:, :, None]
+    between = np.where(seen, sums[..., :, None, :] - sums[..., None, :, :], -np.inf)
+    products = q[..., :, None, :] * k[..., None, :, :] * np.exp(between)
+    return np.tril(products.sum(axis=-1), diagonal)
+
+
+def _solved(edges: Array, right: Array) -> Array:
+    """(I − A)⁻¹ B by substitution, for A ≥ 0 strictly below the diagonal: sums of terms that are not negative."""
+    result = np.array(right, dtype=np.float64)
+    for i in range(1, result.shape[-2]):
+        result[..., i, :] += (edges[..., i : i + 1, :i] @ result[..., :i, :])[..., 0, :]
+    return result
+
+
+def _by_factors(below: Array, edges: Array, values: Array, precision: Precision) -> Array:
+    """(I − A)⁻¹ E Y, |E| ≤ g(3n) w: how far LU factors with partial pivoting may move the corrections of all tokens."""
+    n = edges.shape[-1]
+    reach = _solved(edges, np.ones((*edges.shape[:-1], 1)))
+    every = values.sum(axis=-2, keepdims=True)
+    size = _TIES * _largest_product(below)[..., None, None]
+    return growth(precision.roughest, _LU_ROUNDINGS * n) * size * reach * every
+
+
+def _largest_product(below: Array) -> Array:
+    """The largest entry of |L̂||Û| of I + L with rows exchanged, for each matrix L of a batch. Shape: (…,)."""
+    n = below.shape[-1]
+    result = np.ones(below.shape[:-2])
+    for at in np.ndindex(*below.shape[:-2]):
+        upper, lower = np.eye(n) + below[at], np.eye(n)
+        for i in range(n - 1):
+            pivot = i + int(np.abs(upper[i:, i]).argmax())
+            upper[[i, pivot]] = upper[[pivot, i]]
+            lower[[i, pivot], :i] = lower[[pivot, i], :i]
+            factors = upper[i + 1 :, i] / upper[i, i]
+            lower[i + 1 :, i] = factors
+            upper[i + 1 :, i:] -= np.outer(factors, upper[i, i:])
+        result[at] = (np.abs(lower) @ np.abs(np.triu(upper))).max()
+    return result
