@@ -232,6 +232,8 @@ class Modular(Planes):
         number = a.state.number
         if cls.field.rough and name == "log" and number is not None and number > 0:  # code takes logarithms of sizes
             return cls.holding(cls._numbers(np.full(a.plain_shape, log(number))))
+        if name == "tanh" and cls.field.capped:
+            return cls.holding(functions.capping(cls.field, a.state))
         own = {"exp": functions.exponential, "log": functions.logarithm, "sqrt": functions.square_root}
         if name in own:
             return cls.holding(own[name](cls.field, a.state))

@@ -112,7 +112,8 @@ def _by_factors(below: Array, edges: Array, values: Array, precision: Precision)
     reach = _solved(edges, np.ones((*edges.shape[:-1], 1)))
     every = values.sum(axis=-2, keepdims=True)
     size = _TIES * _largest_product(below)[..., None, None]
-    return growth(precision.roughest, _LU_ROUNDINGS * n) * size * reach * every
+    relative = growth(precision.roughest, _LU_ROUNDINGS * n)
+    return np.asarray(relative * size * reach * every)
 
 
 def _largest_product(below: Array) -> Array:

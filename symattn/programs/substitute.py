@@ -26,6 +26,8 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, Size
 from symattn.programs.frameworks import Tensor
+from symattn.programs.graphs import linear_systems
+from symattn.programs.graphs.values import Context
 from symattn.programs.names import Function, without_partial
 from symattn.programs.refusing import LIBRARY, installed
 
@@ -109,7 +111,7 @@ class _LogAddExp:
 
 
 class _LinearAlgebra(_Library):
-    """np.linalg, with the length of vectors."""
+    """np.linalg, with the length of vectors, and with systems of equations."""
 
     module = "numpy.linalg"
 
@@ -117,6 +119,14 @@ class _LinearAlgebra(_Library):
         if ord not in (None, 2):
             return self._kind.offer("norm")
         return self._kind.xp.sqrt(self._kind.xp.sum(self._kind.of(x) ** 2, axis=axis, keepdims=keepdims))
+
+    def solve(self, a: object, b: object) -> Tensor:
+        a, b = self._kind.of(a), self._kind.of(b)
+        return linear_systems.solve(Context(a), a, b)
+
+    def inv(self, a: object) -> Tensor:
+        a = self._kind.of(a)
+        return linear_systems.invert(Context(a), a)
 
 
 class _Special(_Library):

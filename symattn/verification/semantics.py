@@ -36,6 +36,8 @@ from symattn.document.evidence import Evidence, Grade
 EPSILON = 1e-12
 SPARE = 2  # pairs that may be set aside because a divisor happened to be 0 in them
 SAMPLED = 3  # pairs if there is no bound
+UNBOUNDED = "no bound on the error"  # before the reason, in the evidence of runs that agree
+_TOO_LARGE = "its expressions have too large a degree for these primes"
 _WORK = 100_000  # ``Work`` of one test
 OUTSIDE = "out of bounds"  # in the note on a kernel that reads or writes there
 LARGEST = 2  # largest of the whole numbers that are drawn
@@ -167,9 +169,9 @@ def settle(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> Iden
         seen = _witnesses(runs, prepare) if last.difference and not nearly else ()
         return IdentityResult(agrees, evidence, None, pairs, last.difference, words, tuple(notes), nearly, seen)
     if any(r.epsilon is None for r in runs):
-        return IdentityResult(
-            True, Evidence(Grade.SAMPLED, f"{where}; no bound on the error"), None, pairs, notes=tuple(notes)
-        )
+        why = "; ".join(dict.fromkeys(words for r in runs for words in r.unbounded)) or _TOO_LARGE
+        evidence = Evidence(Grade.SAMPLED, f"{where}; {UNBOUNDED}: {why}")
+        return IdentityResult(True, evidence, None, pairs, notes=tuple(notes))
     total = sum(r.epsilon or 0.0 for r in runs)
     return IdentityResult(True, Evidence(Grade.TESTED, where, total), total, pairs, notes=tuple(notes))
 
@@ -313,10 +315,11 @@ class ResidueRun:
         self.made, self.angles = made or {}, KnownAngles(random, _NEAR) if tables else None
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
-        self.rough = self.ordered = self.free = self.nested = False  # see ``Field``
+        self.rough = self.ordered = self.free = self.nested = self.capped = False  # see ``Field``
         self.roots: tuple[int, ...] = ()  # the primes must have these roots of unity
         self.difference: Difference | None = None
         self.reason = ""
+        self.unbounded: dict[str, None] = {}  # why there is no bound, if there is none
 
     def __str__(self) -> str:
         return f"{', '.join(self.numbers)} whole numbers; {self.sizes}" if self.numbers else str(self.sizes)
@@ -332,7 +335,8 @@ class ResidueRun:
 
     def settle(self, prepare: Prepare, epsilon: float) -> None:
         """Draw pairs of primes until enough agree or two differ; then also with maxima that are one of their arguments,
-        as max + log(1 + e^−|x − y|) requires."""
+        as max + log(1 + e^−|x − y|) requires, and with powers that have exponents of their own, as tanh written by
+        exponentials requires in a softmax."""
         self._settle_roots(prepare, epsilon)
         if self.difference is not None and self.free and not (self.rough or self.ordered):
             again = copy(self)
@@ -342,6 +346,12 @@ class ResidueRun:
                 vars(self).update(vars(again))
         if self.difference is not None and self.nested:
             self.difference, self.reason = None, NOT_LINEAR
+        if self.reason.endswith(NOT_LINEAR) and not self.capped:
+            again = copy(self)
+            again.reason, again.capped, again.nested = "", True, True
+            again.settle(prepare, epsilon)
+            if not again.reason:
+                vars(self).update(vars(again))
 
     def _settle_roots(self, prepare: Prepare, epsilon: float) -> None:
         roots: set[int] = set()
@@ -381,7 +391,7 @@ class ResidueRun:
 
     def _kind(self, p: int, q: int) -> type[Modular]:
         kind: Any = modular(p, q, self.random.getrandbits(63), self.rough)
-        kind.field.meant, kind.field.ordered = True, self.ordered
+        kind.field.meant, kind.field.ordered, kind.field.capped = True, self.ordered, self.capped
         if self.angles is not None:
             kind.tables = lambda name, angles, of=self.angles.of: kind.lift(of(name, angles))
         return kind  # type: ignore[no-any-return]
@@ -412,6 +422,7 @@ class _Point:
             run.reason = str(error) if isinstance(error, SymattnError) else f"{type(error).__name__}: {error}"
         run.free |= kind.field.free
         run.nested |= kind.field.nested
+        run.unbounded = {**run.unbounded, **kind.field.unbounded}
         decisions = kind.field.decisions
         self.decided, self.answers = decisions.count, tuple(sorted(decisions.answers.items()))
         self.chance = decisions.chance.either(self._compared)

@@ -45,12 +45,14 @@ class Field:
         self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
         self._ln2 = {self.p: int(self.random.integers(1, p)), self.q: log2}
         self.decisions = Decisions()
+        self.unbounded: dict[str, None] = {}  # why the chance of a wrong yes has no bound, each reason once
         self.work = Work()
         self.scalars: dict[float, State] = {}  # a cache of plain numbers
         self.meant = False  # whether code is read as intended: short decimals, comparisons with numbers
         self.ordered = False  # whether a maximum is one of its arguments, in an arbitrary order, not a new letter
         self.free = False  # whether new letters were used for the larger of two
         self.nested = False  # whether an exponential stands for any function, with which e^(s − m)/e^(−m) is not e^s
+        self.capped = False  # whether e^x has an exponent of its own, see ``functions.capping``
         self.rough = False  # whether numbers that are nearly equal as floats count as equal, see ``modular``
 
     def letters(self, shape: Shape) -> State:

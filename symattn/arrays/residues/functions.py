@@ -32,7 +32,8 @@ TINY, LARGE = 1e-5, 10**4  # numbers that are negligible next to floats of ordin
 def exponential(field: Field, x: State) -> State:
     """Return e^x = g^s Z for the exponent s and the factor Z; 0 where x is −∞.
 
-    Without an exponent it is any function of x, where code is read as intended.
+    Without an exponent it is any function of x, where code is read as intended. In a ``field.capped`` it has an
+    exponent of its own, so that tanh written by exponentials can be inside an exponent.
     """
     if x.exponent is None:
         if not field.meant or x.value is None or x.forbidden is not None:
@@ -55,13 +56,36 @@ def exponential(field: Field, x: State) -> State:
     return State(
         x.shape,
         Plane.after(run, x.exponent, *factor),
-        None,
+        _power_within(field, x.value) if field.capped and x.value is not None and forbidden is None else None,
         ratio,
         None,
         divisors=x.divisors if factor else None,
         sign=2 if forbidden is None else 1,
         defined=x.defined,
     )
+
+
+def _power_within(field: Field, x: Plane) -> Plane:
+    """Return E(x) mod q, any function with E(−x) = 1/E(x), which stands for e^x inside an exponent."""
+
+    def run(v: Floats) -> Floats:
+        z = field.p.canonical(np.nan_to_num(v))
+        mixed = _mixed(field, "exp inside an exponent", np.minimum(z, field.p.m - z).astype(np.uint64).reshape(-1))
+        power = field.q.reduced((mixed % np.uint64(field.q.m - 1) + np.uint64(1)).astype(np.float64)).reshape(v.shape)
+        power = np.where(2 * z > field.p.m, field.q.inverse(power), power)
+        return np.where(np.isnan(v), np.nan, np.where(z == 0, 1.0, power))
+
+    return Plane.after(run, x)
+
+
+def capping(field: Field, x: State) -> State:
+    """Return tanh x = (e^{2x} − 1)/(e^{2x} + 1), by the power e^{2x} that code has which writes it so."""
+    one, minus_one = (field.constant(Fraction(n), 0) for n in (1, -1))
+    words = "tanh stands for any odd function of its argument"
+    note(words)
+    field.unbounded[words] = None
+    power = exponential(field, field.multiply(x, field.constant(Fraction(2), 0)))
+    return field.divide(field.add(power, minus_one), field.add(power, one))
 
 
 def logarithm(field: Field, x: State) -> State:
@@ -107,6 +131,7 @@ def square_root(field: Field, x: State) -> State:
     exact = Fraction(isqrt(numerator), isqrt(denominator))
     sign = 2 if x.number else 1
     if exact * exact != x.number:  # the weights do not cover irrational numbers
+        field.unbounded[f"√{x.number} is irrational"] = None
         return State(x.shape, value, exponent, None, None, sign=sign)
     top, c = exact.numerator, exact.denominator
     ratio = ResidueRatio(ONE.terms(top), number=c)
@@ -121,7 +146,9 @@ def any_function(field: Field, name: str, x: State) -> State:
     """Return a random function with equal values for equal arguments, for which no error probability is known."""
     if x.value is None or x.forbidden is not None:
         raise Refused(f"modular: {name} of {'a logarithm' if x.value is None else '-inf'}")
-    note(f"{name} stands for any function of its argument")
+    words = f"{name} stands for any function of its argument"
+    note(words)
+    field.unbounded[words] = None
 
     def run(v: Floats, m: Modulus) -> Floats:
         z = field.p.canonical(np.nan_to_num(v)).astype(np.uint64).reshape(-1)
@@ -278,7 +305,9 @@ def _is_ordered(field: Field, x: State, y: State) -> bool:
 def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
     """Return where x < y in a random order, in which one of two opposite differences is positive, and one of two
     opposite numbers. Its answers are not decisions."""
-    note("a comparison stands for any order")
+    words = "a comparison stands for any order"
+    note(words)
+    field.unbounded[words] = None
     field.decisions.chance = UNKNOWN
     assert x.value is not None
     assert y.value is not None

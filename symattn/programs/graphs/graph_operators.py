@@ -346,6 +346,14 @@ def reduce(name: str) -> Rule:
     return run
 
 
+def cumulative(c: Context, x: Value, axis: Value) -> Value:
+    """Return the sums of the elements up to each place along an axis."""
+    k = place(axis, x.ndim)
+    if are_whole(x):
+        return np.cumsum(x, axis=k)
+    return c.xp.cumulative_sum(c.lifted(x), axis=k)
+
+
 def _namespace(c: Context, x: Value) -> Value:
     return np if is_plain(x) else c.xp
 

@@ -14,6 +14,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.document.errors import InputError
 from symattn.programs.graphs import graph_operators as op
+from symattn.programs.graphs import linear_systems
 from symattn.programs.graphs.running import MOST_NODES, Dialect, Graph, GraphNode, Ref, run
 from symattn.programs.graphs.values import (
     Context,
@@ -211,6 +212,20 @@ def _reverse(c: Context, x: Value, dimensions: Sequence[int]) -> Value:
     return op.parts(c, x, [-n for n in every], [None for _ in every], [-n for n in every], dimensions)
 
 
+def _cumulative(c: Context, x: Value, axis: int, reverse: bool = False) -> Value:
+    """Return the sums of the elements up to each place, or from each place on, along an axis."""
+    if not reverse:
+        return op.cumulative(c, x, axis)
+    return _reverse(c, op.cumulative(c, _reverse(c, x, [axis]), axis), [axis])
+
+
+def _triangular_solve(
+    c: Context, a: Value, b: Value, *, left_side: bool, lower: bool, transpose_a: bool, unit_diagonal: bool, **_: object
+) -> Value:
+    a, upper = (op.swap(c, c.lifted(a), -2, -1), lower) if transpose_a else (a, not lower)
+    return linear_systems.solve_triangle(c, a, b, upper=upper, left=left_side, unitriangular=unit_diagonal)
+
+
 def _tile(c: Context, x: Value, reps: Sequence[int]) -> Value:
     for axis, count in enumerate(reps):
         x = op.concat(c, [x] * count, axis) if count != 1 else x
@@ -306,6 +321,8 @@ RULES: Mapping[str, Rule] = {
     "reduce_max": lambda c, x, axes: op.reduce("max")(c, x, axes, False),
     "reduce_and": _of_truth("all"),
     "reduce_or": _of_truth("any"),
+    "cumsum": _cumulative,
+    "triangular_solve": _triangular_solve,
     "iota": _iota,
     "broadcast_in_dim": _broadcast_in_dim,
     "reshape": _reshape,

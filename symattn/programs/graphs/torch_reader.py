@@ -59,6 +59,7 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
             result = called(*places, **keywords)
             if hasattr(kind, "field") and any(n.operator == _DOCUMENTED for g in graphs.values() for n in g.nodes):
                 kind.field.decisions.chance = UNKNOWN
+                kind.field.unbounded["torch's own attention is taken as documented"] = None
             return result
 
         return without_bound
@@ -142,7 +143,8 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
     """
     program = _decomposed(program, name)
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-    inputs, weights, constants, nodes = [], [], {}, []
+    inputs, weights, nodes = [], [], []
+    constants: dict[str, Value] = {}
     outputs: tuple[str, ...] = ()
     for node in program.graph.nodes:
         if node.op == "placeholder":
@@ -152,6 +154,8 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
                 weights.append(GraphArray(node.name, _shape(node.meta["val"].shape), label=spec.target))
             elif result in ("BUFFER", "CONSTANT_TENSOR"):
                 constants[node.name] = _values(program, spec.target)
+            elif result == "TOKEN":  # it orders checks, which compute nothing
+                constants[node.name] = None
             elif result == "USER_INPUT":
                 value = node.meta.get("val")
                 if hasattr(value, "shape"):

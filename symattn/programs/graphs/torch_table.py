@@ -15,6 +15,7 @@ from symattn.arrays.notes import note
 from symattn.attention.norms import layer_norm
 from symattn.document.errors import InputError
 from symattn.programs.graphs import graph_operators as op
+from symattn.programs.graphs import linear_systems
 from symattn.programs.graphs.running import Dialect
 from symattn.programs.graphs.values import Context, Rule, Value, bits, cast, cast_like, decimal, length
 
@@ -49,8 +50,29 @@ def _add(rule: Rule) -> Rule:
     return run
 
 
+def _flipped(c: Context, x: Value, axes: Value) -> Value:
+    """Reverse some axes; an empty array stays as it is."""
+    return x if 0 in x.shape else c.xp.flip(c.lifted(x), axis=tuple(axes))
+
+
+def _checked(c: Context, token: object, check: object, *_: object, **__: object) -> Value:
+    """Return the token of a check that computes nothing."""
+    if "check" not in str(check):
+        raise InputError(f"the operator {check} has effects, and is not read")
+    return (token,)
+
+
 def _full(c: Context, shape: object, value: Value, dtype: str | None = None, **_: object) -> Value:
     return op.full(c, shape, value if dtype is None else cast(c, value, dtype))
+
+
+def _new(value: int, c: Context, x: Value, shape: Value, *_: object, dtype: str | None = None, **__: object) -> Value:
+    """Return an array of one number, of the type of ``x`` if no other is given."""
+    return cast_like(c, op.full(c, shape, value), x) if dtype is None else _full(c, shape, value, dtype)
+
+
+def _like(value: int, c: Context, x: Value, *_: object, dtype: str | None = None, **__: object) -> Value:
+    return _new(value, c, x, x.shape, dtype=dtype)
 
 
 def _softmax(c: Context, x: Value, dim: int, dtype: Value = None) -> Value:
@@ -176,12 +198,35 @@ RULES: Mapping[str, Rule] = {
     "aten.div": op.divide,
     "aten.pow": op.power,
     **dict.fromkeys(("aten.clamp", "aten.clamp_min"), _clamped),
-    "aten.flip": lambda c, x, axes: c.xp.flip(c.lifted(x), axis=tuple(axes)),
+    "aten.flip": _flipped,
+    "aten.cumsum": lambda c, x, dim, dtype=None, **_: op.cumulative(c, x if dtype is None else cast(c, x, dtype), dim),
+    "aten.stack": op.stack,
+    "aten.eye": lambda c, n, m=None, *_, dtype="float", **__: _full(c, (), 1, dtype) * np.eye(n, m),
+    **dict.fromkeys(("aten.linalg_solve_triangular",), linear_systems.solve_triangle),
+    "aten.triangular_solve": lambda c, b, a, upper=True, turned=False, unitriangular=False: (
+        linear_systems.solve_triangle(
+            c, op.swap(c, a, -2, -1) if turned else a, b, upper=upper is not turned, unitriangular=unitriangular
+        ),
+        a,
+    ),
+    "aten.linalg_solve": linear_systems.solve,
+    "aten._linalg_solve_ex": lambda c, a, b, *_, left=True, **__: (
+        linear_systems.solve(c, a, b, left=left),
+        None,
+        None,
+        None,
+    ),
+    **dict.fromkeys(("aten.linalg_inv", "aten.inverse"), linear_systems.invert),
+    "aten.linalg_inv_ex": lambda c, a, *_, **__: (linear_systems.invert(c, a), None),
+    "with_effects": _checked,
     "aten.bitwise_not.bits": bits(np.bitwise_not),
     "aten.bitwise_and.bits": bits(np.bitwise_and),
     "aten.bitwise_or.bits": bits(np.bitwise_or),
     "aten.where": op.where,
     "aten.masked_fill": lambda c, x, mask, value: op.where(c, mask, value, x),
+    **{f"aten.new_{name}": partial(_new, value) for name, value in {"zeros": 0, "ones": 1}.items()},
+    **{f"aten.{name}_like": partial(_like, value) for name, value in {"zeros": 0, "ones": 1}.items()},
+    "aten.new_full": lambda c, x, shape, value, *_, dtype=None, **__: _full(c, shape, value, dtype),
     "aten.ones": lambda c, shape, *_, dtype="float", **__: _full(c, shape, 1, dtype),
     "aten.zeros": lambda c, shape, *_, dtype="float", **__: _full(c, shape, 0, dtype),
     "aten.full": _full,

@@ -151,9 +151,10 @@ def _bound_of_forms(
     spec: LinearAttention, precision: Precision, q: Any, k: Any, v: Any, g: Any = None, beta: Any = None
 ) -> Any:
     """Return how far any usual form may be off, (…, n, d_v); None if there is no bound."""
-    phi, more = FEATURES[spec.feature], _CANCELLING.get(spec.feature, 0.0)
+    phi: Callable[[Any], Any] = FEATURES[spec.feature]
     scale = float(q.shape[-1]) ** -0.5 if spec.scale else 1.0
-    terms = linear_forms.LinearTerms(scale * phi(q), phi(k), v, beta, linear.gate_sums(g), more)
+    sums: Any = linear.gate_sums(g)
+    terms = linear_forms.LinearTerms(scale * phi(q), phi(k), v, beta, sums, _CANCELLING.get(spec.feature, 0.0))
     result = linear_forms.allowed(terms, precision)
     if result is None or not spec.normalised:
         return result

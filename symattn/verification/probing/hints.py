@@ -13,11 +13,11 @@ import numpy as np
 
 from symattn.bounds.case_result import Case
 from symattn.bounds.inputs import Maker
-from symattn.document.evidence import Evidence, Grade
+from symattn.document.evidence import Evidence
 from symattn.verification import report
 from symattn.verification.probing import probes
 from symattn.verification.probing.probes import small
-from symattn.verification.semantics import OUTSIDE
+from symattn.verification.semantics import OUTSIDE, UNBOUNDED
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -90,7 +90,8 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
     if faults:
         yield from (f"On residues: {note}." for note in (*found.notes, found.reason) if OUTSIDE in note)
     elif found.agrees:
-        without = "" if found.evidence.grade is Grade.TESTED else ", with no bound on the probability of a mistake"
+        why = found.evidence.where.partition(f"{UNBOUNDED}: ")[2]
+        without = f", with no bound on the probability of a mistake: {why}" if why else ""
         of_inputs, _, sizes = found.evidence.where.partition(", at ")
         tried = ", ".join(f"{n_q} × {n_k} ({d_k})" for n_q, n_k, d_k in _SIZES.findall(sizes))
         at = f"n_q × n_k (d_k) {tried}" if tried else f"at {sizes}"

@@ -1,0 +1,91 @@
+"""Systems of linear equations on any kind of array: by substitution if they are triangular, else by elimination.
+
+The solution is the same number whatever the pivots, so that no rows are exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from symattn.arrays.array import Array
+from symattn.document.errors import Refused
+from symattn.programs.graphs.graph_operators import concat, swap, triangle
+from symattn.programs.graphs.values import Context, Value, whole
+
+
+def solve_triangle(
+    c: Context, a: Value, b: Value, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Value:
+    """Return A⁻¹ B, or B A⁻¹ if not ``left``, reading one triangle of A; if ``unitriangular``, with ones on its
+    diagonal. Shapes: A (…, n, n), B (…, n, m) or (…, m, n)."""
+    a, b = c.lifted(a), c.lifted(b)
+    if not left:
+        turned = solve_triangle(c, swap(c, a, -2, -1), swap(c, b, -2, -1), upper=not upper, unitriangular=unitriangular)
+        return swap(c, turned, -2, -1)
+    n = _order(a)
+    return _substituted(c, a, b, range(n)[::-1] if upper else range(n), unitriangular or _ones_on_diagonal(c, a))
+
+
+def solve(c: Context, a: Value, b: Value, *_: object, left: bool = True, **__: object) -> Value:
+    """Return A⁻¹ B, or B A⁻¹ if not ``left``. Shapes: A (…, n, n), B (…, n, m), or (…, n) for vectors."""
+    a, b = c.lifted(a), c.lifted(b)
+    if b.ndim == 1 or tuple(b.shape) == tuple(a.shape[:-1]):
+        return solve(c, a, b[..., None])[..., 0] if left else solve(c, swap(c, a, -2, -1), b[..., None])[..., 0]
+    if not left:
+        return swap(c, solve(c, swap(c, a, -2, -1), swap(c, b, -2, -1)), -2, -1)
+    n, zero = _order(a), _known_zeros(a)
+    unit = _ones_on_diagonal(c, a)
+    if zero[..., *np.triu_indices(n, 1)].all():
+        return _substituted(c, a, b, range(n), unit)
+    if zero[..., *np.tril_indices(n, -1)].all():
+        return _substituted(c, a, b, range(n)[::-1], unit)
+    for i in range(n - 1):
+        below = a[..., i + 1 :, i : i + 1] / a[..., i : i + 1, i : i + 1]
+        a = concat(c, [a[..., : i + 1, :], a[..., i + 1 :, :] - below * a[..., i : i + 1, :]], -2)
+        b = concat(c, [b[..., : i + 1, :], b[..., i + 1 :, :] - below * b[..., i : i + 1, :]], -2)
+    return _substituted(c, triangle(c, a), b, range(n)[::-1], False)
+
+
+def invert(c: Context, a: Value, *_: object, **__: object) -> Value:
+    """Return A⁻¹ (…, n, n)."""
+    a = c.lifted(a)
+    return solve(c, a, c.xp.broadcast_to(c.lifted(np.eye(_order(a), dtype=np.int64)), tuple(a.shape)))
+
+
+def _order(a: Array) -> int:
+    return whole(a.shape[-1], "the order of a matrix that is inverted")
+
+
+def _substituted(c: Context, a: Value, b: Value, order: Iterable[int], unit: bool) -> Value:
+    """Solve for the rows of X in this order: x_i = (b_i − Σ a_ij x_j)/a_ii, the sum over rows that are known."""
+    rows: dict[int, Value] = {}
+    for i in order:
+        row = b[..., i : i + 1, :]
+        if rows:
+            first, last = min(rows), max(rows) + 1
+            known = concat(c, [rows[j] for j in range(first, last)], -2)
+            row = row - a[..., i : i + 1, first:last] @ known
+        rows[i] = row if unit else row / a[..., i : i + 1, i : i + 1]
+    return concat(c, [rows[i] for i in range(len(rows))], -2)
+
+
+def _known_zeros(a: Value) -> np.ndarray:
+    """Return which elements are 0. A residue of 0 is one: the solution mod p is then the same."""
+    state = getattr(a, "state", None)
+    if state is None:
+        try:
+            return np.asarray(a == 0, dtype=bool)
+        except Refused:
+            return np.zeros(tuple(map(int, a.shape)), dtype=bool)
+    if state.value is None or state.forbidden is not None:
+        raise Refused("a system of equations with a logarithm or with −∞ is not read")
+    exponent = True if state.exponent is None else state.exponent.value == 0
+    return np.asarray((state.value.value == 0) & exponent)
+
+
+def _ones_on_diagonal(c: Context, a: Value) -> bool:
+    n = _order(a)
+    ones = _known_zeros(a - c.lifted(np.eye(n, dtype=np.int64)))
+    return bool(ones[..., np.arange(n), np.arange(n)].all())
