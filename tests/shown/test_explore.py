@@ -93,6 +93,24 @@ def compare(seeds: range) -> None:
     assert [wrong for one, state in zip(found, states, strict=True) for wrong in unequal(one["exact"], state)] == []
 
 
+LARGE = ("0", "1/3", "999", "9999", "1000000", "-1000000", "999999999999", "-0.0000000001", "1/999983")
+
+
+def edited(entry: str) -> dict[str, Any]:
+    """The first page with another number in its first cell."""
+    first = symattn.explore("eight-step").state
+    arrays = {name: [row.split(",") for row in first[name].split(";")] for name in ("x", "w_q", "w_k", "w_v")}
+    arrays["x"][0][0] = entry
+    return arrays | {"scale": "none", "causal": False, "temperature": "1", "heads": 1, "format": "float32"}
+
+
+def test_numbers_with_a_million_digits_are_never_written_out() -> None:
+    states = [edited(entry) for entry in LARGE] + [edited("999") | {"scale": "root"}]
+    found = node.run("exact.mjs", lines=states)
+    assert [wrong for one, state in zip(found, states, strict=True) for wrong in unequal(one["exact"], state)] == []
+    assert found[2]["exact"]["weights"][0][0][1][1] == "1.79196011e-432125"
+
+
 def test_another_state_is_told_apart() -> None:
     (found,) = node.run("exact.mjs", lines=[drawn(0)])
     assert unequal(found["exact"], drawn(0)) == []

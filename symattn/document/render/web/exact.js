@@ -20,9 +20,10 @@ class Fraction {
     this.n = (sign * n) / g;
     this.d = (sign * d) / g;
   }
-  // n/d with d > 0, not in lowest terms: for the ends of enclosures, where that would be much work for nothing.
-  static raw(n, d) {
-    return Object.assign(Object.create(Fraction.prototype), { n, d });
+  // n/d · 2^e with d > 0, not in lowest terms: for the ends of enclosures, where that would be much work for nothing. A
+  // large power of 2 is never written out: e^(10⁶) has more than a million binary digits.
+  static raw(n, d, e = 0n) {
+    return Object.assign(Object.create(Fraction.prototype), { n, d, e });
   }
   static of(text) {
     const found = /^\s*([-−+]?)(\d+)(?:\s*\/\s*(\d+)|\.(\d+))?\s*$/.exec(text);
@@ -74,68 +75,83 @@ const content = sum =>
     sum.reduce((m, t) => (m / gcd(m, t.c.d)) * t.c.d, 1n),
   );
 
-// Whether two polynomials have no common factor modulo a prime that divides neither highest coefficient; then they
-// have none.
-const PRIME = 33554393;
-function coprime(p, q) {
-  const at = f => f.map(c => Number(c % BigInt(PRIME)));
-  const inverse = x => {
-    let found = 1;
-    for (let e = PRIME - 2, y = x; e; e = Math.floor(e / 2), y = (y * y) % PRIME)
-      if (e % 2) found = (found * y) % PRIME;
-    return found;
-  };
-  const trim = f => {
-    while (f.length && !f.at(-1)) f.pop();
-    return f;
-  };
+// -- common factors of polynomials with whole coefficients, lowest power first: modulo primes, then tried over ℤ
+const FIRST_PRIME = 33554393; // below 2²⁵, so that products of residues are exact doubles
+function primeBelow(n) {
+  for (let p = n - 1; ; p--) {
+    let m = 2;
+    while (m * m <= p && p % m) m++;
+    if (m * m > p) return p;
+  }
+}
+const trimmed = f => {
+  while (f.length && !f.at(-1)) f.pop();
+  return f;
+};
+function inverse(x, prime) {
+  let found = 1;
+  for (let e = prime - 2, y = x; e; e = Math.floor(e / 2), y = (y * y) % prime) if (e % 2) found = (found * y) % prime;
+  return found;
+}
+// The common factor modulo a prime that divides neither highest coefficient, with highest coefficient 1.
+function commonModulo(p, q, prime) {
+  const at = f => f.map(c => Number(((c % BigInt(prime)) + BigInt(prime)) % BigInt(prime)));
   let [a, b] = [at(p), at(q)];
-  if (!a.at(-1) || !b.at(-1)) return false;
   while (b.length) {
-    for (const by = inverse(b.at(-1)); a.length >= b.length;) {
-      const c = (a.at(-1) * by) % PRIME,
+    for (const by = inverse(b.at(-1), prime); a.length >= b.length;) {
+      const c = (a.at(-1) * by) % prime,
         low = a.length - b.length;
-      b.forEach((y, i) => {
-        a[low + i] = (a[low + i] - c * y) % PRIME;
-      });
+      for (let i = 0; i < b.length; i++) a[low + i] = (a[low + i] + (prime - c) * b[i]) % prime;
       a.pop();
-      trim(a);
+      trimmed(a);
     }
     [a, b] = [b, a];
   }
-  return a.length === 1;
+  const by = inverse(a.at(-1), prime);
+  return a.map(c => (c * by) % prime);
 }
-// A common factor of two polynomials with whole coefficients, lowest power first.
+const primitive = f => {
+  const g = f.reduce(gcd, 0n) || 1n;
+  return f.map(c => c / g);
+};
+// The greatest common factor: from residues modulo as many primes as its coefficients need.
 function common(p, q) {
-  const trim = f => {
-    while (f.length && !f.at(-1)) f.pop();
-    const g = f.reduce(gcd, 0n) || 1n;
-    return f.map(c => c / g);
-  };
-  for (p = trim([...p]), q = trim([...q]); q.length;) {
-    let rest = [...p];
-    while (rest.length >= q.length) {
-      const [a, b] = [rest.at(-1), q.at(-1)],
-        at = rest.length - q.length;
-      rest = rest.map((c, i) => c * b - (i >= at ? a * q[i - at] : 0n));
-      rest.pop();
+  const lead = gcd(p.at(-1), q.at(-1));
+  let found = null,
+    modulus = 1n;
+  for (let prime = FIRST_PRIME; ; prime = primeBelow(prime)) {
+    const m = BigInt(prime);
+    if (!(p.at(-1) % m) || !(q.at(-1) % m)) continue;
+    const residues = commonModulo(p, q, prime).map(c => (BigInt(c) * lead) % m);
+    if (residues.length === 1) return [1n];
+    if (found && residues.length > found.length) continue; // an unlucky prime
+    if (!found || residues.length < found.length) [found, modulus] = [residues, m];
+    else {
+      const by = BigInt(inverse(Number(modulus % m), prime));
+      found = found.map((c, i) => c + modulus * (((((residues[i] - c) % m) + m) * by) % m));
+      modulus *= m;
     }
-    [p, q] = [q, trim(rest)];
+    const centred = found.map(c => (2n * c > modulus ? c - modulus : c)),
+      factor = primitive(centred);
+    if (divided(p, factor) && divided(q, factor)) return factor;
   }
-  return p;
 }
+// p/g, or null if g does not divide it.
 function divided(p, g) {
   const rest = [...p],
     found = Array(p.length - g.length + 1).fill(0n);
   for (let i = found.length - 1; i >= 0; i--) {
+    if (rest[i + g.length - 1] % g.at(-1)) return null;
     found[i] = rest[i + g.length - 1] / g.at(-1);
+    if (!found[i]) continue;
     g.forEach((c, j) => {
       rest[i + j] -= found[i] * c;
     });
   }
-  return found;
+  return rest.some(c => c) ? null : found;
 }
-const LONGEST = 512n;
+// Sums whose exponents span more steps for each term are not searched for common factors, here and in symattn.
+const MAX_STEPS_PER_TERM = 64n;
 function cancelled(n, d) {
   if (n.length < 2 || d.length < 2) return [n, d];
   const lows = [n[0].k, d[0].k],
@@ -147,7 +163,7 @@ function cancelled(n, d) {
     below,
   );
   const spans = gaps.map(ks => ks.at(-1).over(step).n);
-  if (spans.some(s => s > LONGEST)) return [n, d];
+  if (spans.some(s => s > MAX_STEPS_PER_TERM * BigInt(n.length + d.length))) return [n, d];
   const whole = [n, d].map((f, i) => {
     const by = content(f),
       p = Array(Number(spans[i]) + 1).fill(0n);
@@ -156,7 +172,6 @@ function cancelled(n, d) {
     });
     return { by, p };
   });
-  if (coprime(whole[0].p, whole[1].p)) return [n, d];
   const g = common(whole[0].p, whole[1].p);
   if (g.length < 2) return [n, d];
   return whole.map(({ by, p }, i) =>
@@ -201,7 +216,7 @@ class Quotient {
   }
   interval(p) {
     const [a, b] = [this.numerator, this.denominator].map(f => sumInterval(f, this.root, p));
-    return [over(a, b, -1), over(a, b, 1)].map(x => Fraction.raw(x.n * this.ratio.n, x.d * this.ratio.d));
+    return [over(a, b, -1), over(a, b, 1)].map(x => Fraction.raw(x.n * this.ratio.n, x.d * this.ratio.d, x.e));
   }
 }
 // c√D, a score that was divided by √d_k.
@@ -263,29 +278,36 @@ function exponential(k, root, p) {
     if (term === -1n) break;
   }
   const error = 2n * (2n + (64n * (abs(j) + 1n)) / 64n) + 4n * count + 8n;
-  return { lo: sum - error, hi: sum + error, e: Number(j - w) };
+  return { lo: sum - error, hi: sum + error, e: j - w };
 }
-const rounded = (n, by) => (by <= 0n ? [n << -by, n << -by] : [n >> by, (n >> by) + 1n]);
+// n·2^−by, rounded down and up.
+function rounded(n, by) {
+  if (by <= 0n) return [n << -by, n << -by];
+  const low = by > BigInt(bits(n)) ? (n < 0n ? -1n : 0n) : n >> by;
+  return [low, low + 1n];
+}
 function sumInterval(sum, root, p) {
   const terms = sum.map(({ k, c }) => {
-    const { lo, hi, e } = k.n ? exponential(k, root, p) : { lo: 1n, hi: 1n, e: 0 };
+    const { lo, hi, e } = k.n ? exponential(k, root, p) : { lo: 1n, hi: 1n, e: 0n };
     return c.n < 0n ? { lo: c.n * hi, hi: c.n * lo, e } : { lo: c.n * lo, hi: c.n * hi, e };
   });
-  const e = Math.max(...terms.map(t => t.e + bits(t.hi))) - p - 8;
+  const tops = terms.map(t => t.e + BigInt(Math.max(bits(t.lo), bits(t.hi))));
+  const e = tops.reduce((a, b) => (a > b ? a : b)) - BigInt(p + 8);
   const total = [0n, 0n];
   for (const t of terms) {
-    total[0] += rounded(t.lo, BigInt(e - t.e))[0];
-    total[1] += rounded(t.hi, BigInt(e - t.e))[1];
+    total[0] += rounded(t.lo, e - t.e)[0];
+    total[1] += rounded(t.hi, e - t.e)[1];
   }
   return { lo: total[0], hi: total[1], e };
 }
 // The quotient's lower (−1) or upper (1) end; the denominator is positive.
 function over(a, b, side) {
   const top = side < 0 ? a.lo : a.hi,
-    below = top < 0n === side < 0 ? b.lo : b.hi,
-    e = BigInt(a.e - b.e);
-  return below <= 0n ? null : Fraction.raw(e > 0n ? top << e : top, e < 0n ? below << -e : below);
+    below = top < 0n === side < 0 ? b.lo : b.hi;
+  return below <= 0n ? null : Fraction.raw(top, below, a.e - b.e);
 }
+// The same number without its power of 2.
+const expanded = ({ n, d, e = 0n }) => (e > 0n ? Fraction.raw(n << e, d) : Fraction.raw(n, d << -e));
 const PATIENCE = 1 << 14;
 // What a function gives at both ends of ever smaller enclosures, once it gives the same.
 function decided(x, function_) {
@@ -311,7 +333,66 @@ for (const kind of [Quotient, Root]) {
 
 // -- decimals ---------------------------------------------------------------------------------------------------------
 const TEN = 10n;
+const MAX_EXPANDED = 4096n; // a larger power of 2 is not written out
+// log 10 · 2^w, at most 200 too small or too large: 3 log 2 + 2 artanh(1/9).
+const log10 = w => 3n * log2(w) + ((2n * artanhAt(9n, w + 16n)) >> 16n);
+// 10^n for n ≥ 0 as [lo, hi]·2^e, cut to w bits after each product.
+function powerOfTen(n, w) {
+  let found = { lo: 1n, hi: 1n, e: 0n },
+    square = { lo: TEN, hi: TEN, e: 0n };
+  const times_ = (a, b) => {
+    const by = BigInt(Math.max(0, bits(a.hi * b.hi) - w));
+    return { lo: rounded(a.lo * b.lo, by)[0], hi: rounded(a.hi * b.hi, by)[1], e: a.e + b.e + by };
+  };
+  for (; n; n >>= 1n) {
+    if (n & 1n) found = times_(found, square);
+    square = times_(square, square);
+  }
+  return found;
+}
+// The digits of size/d · 2^e for an e that is too large to be written out: from enclosures of the power of ten, until
+// both ends give the same digits.
+function scientificOfPower({ n, d, e }, digits) {
+  const size = abs(n),
+    total = e + BigInt(bits(size) - bits(d)),
+    more = bits(total) + 32;
+  const ten = TEN ** BigInt(digits);
+  for (let w = 128 + more; w <= PATIENCE; w *= 2) {
+    let place = floored(total * log2(BigInt(more + 64)), log10(BigInt(more + 64)));
+    for (let tries = 0; tries < 4; tries++) {
+      const by = place - BigInt(digits - 1),
+        power = powerOfTen(abs(by), w);
+      const ends = ['hi', 'lo'].map((end, i) => {
+        const other = by < 0n ? (end === 'hi' ? power.lo : power.hi) : power[end];
+        const shift = by < 0n ? e + power.e : e - power.e;
+        const [above, below] = by < 0n ? [size * other, d] : [size, d * other];
+        if (shift > 2n ** 20n || shift < -(2n ** 20n)) return shift > 0n ? 100n * ten : 0n;
+        return nearest(shift < 0n ? Fraction.raw(above, below << -shift) : Fraction.raw(above << shift, below));
+      });
+      if (ends[1] < ten / TEN) place -= 1n;
+      else if (ends[0] > ten) place += 1n;
+      else if (ends[0] !== ends[1]) break;
+      else {
+        const whole = ends[0] === ten ? ten / TEN : ends[0];
+        return digitsOf(n < 0n, whole, ends[0] === ten ? place + 1n : place, false);
+      }
+    }
+  }
+  throw new Error('undecided');
+}
+const digitsOf = (negative, whole, e, exact) => ({
+  negative,
+  whole,
+  e,
+  exact,
+  toString() {
+    return `${negative}${whole}e${e}`;
+  },
+});
 function scientific(x, digits) {
+  const power = x.e ?? 0n;
+  if (abs(power) > MAX_EXPANDED) return scientificOfPower(x, digits);
+  if (power) return scientific(expanded(x), digits);
   const size = abs(x.n),
     a = size.toString().length - x.d.toString().length,
     ten = e => TEN ** BigInt(Math.abs(e));
@@ -321,15 +402,7 @@ function scientific(x, digits) {
   let whole = nearest(shown);
   const exact = shown.n % shown.d === 0n;
   if (whole === ten(digits)) [whole, e] = [whole / TEN, e + 1];
-  return {
-    negative: x.n < 0n,
-    whole,
-    e,
-    exact,
-    toString() {
-      return `${this.negative}${whole}e${e}`;
-    },
-  };
+  return digitsOf(x.n < 0n, whole, e, exact);
 }
 function nearest(x) {
   const low = floored(x.n, x.d),
@@ -337,10 +410,10 @@ function nearest(x) {
   return twice > x.d || (twice === x.d && low & 1n) ? low + 1n : low;
 }
 function written({ negative, whole, e }, digits, exact) {
-  let s = `${whole}`.padEnd(e < digits ? e + 1 : 1, '0'),
+  let s = `${whole}`.padEnd(e < digits ? Number(e) + 1 : 1, '0'),
     tail = '';
   if (e >= -4 && e < digits) s = e >= 0 ? `${s.slice(0, e + 1)}.${s.slice(e + 1)}` : `0.${'0'.repeat(-e - 1)}${s}`;
-  else [s, tail] = [`${s[0]}.${s.slice(1)}`, `e${e < 0 ? '-' : '+'}${String(Math.abs(e)).padStart(2, '0')}`];
+  else [s, tail] = [`${s[0]}.${s.slice(1)}`, `e${e < 0 ? '-' : '+'}${`${e}`.replace('-', '').padStart(2, '0')}`];
   if (exact) s = s.replace(/0+$/, '');
   return (negative ? '-' : '') + s.replace(/\.$/, '') + tail;
 }
@@ -526,6 +599,12 @@ class Format {
   // The number of the format that is nearest to a fraction.
   round(x) {
     if (!isNumber(x) || !x.n) return x;
+    if (x.e) {
+      const high = x.e + BigInt(bits(x.n) - bits(x.d)); // the number is between 2^(high − 1) and 2^(high + 1)
+      if (high > this.highest + 1) return x.n < 0n ? -INF : INF;
+      if (high < this.lowest - 2) return ZERO;
+      return this.round(expanded(x));
+    }
     const size = abs(x.n),
       half = bits(size) - bits(x.d);
     const e = (half < 0 ? size << BigInt(-half) < x.d : size < x.d << BigInt(half)) ? half - 1 : half;
