@@ -422,7 +422,7 @@ def anchored(facts: Facts) -> Iterator[str]:
 
 
 _STYLE = "</style>"
-_OVER = ".main :is(h2,p,aside){display:none}.symattn.symattn :is(.side,.main){grid-area:1/1}"
+_OVER = ".sa-main :is(h2,p,aside){display:none}.symattn.symattn :is(.sa-side,.sa-main){grid-area:1/1}"
 
 
 def _point(number: int, check: Check, *spoiled: str | Change, pages: str = "walk", dark: bool = False) -> Point:
@@ -449,7 +449,7 @@ STANDARD: tuple[Point, ...] = (
     _point(4, roles, "{--sa-key:#C75B00}", pages=_EVERY, dark=True),
     _point(5, letters, ".heat mn{color:var(--sa-query)}", pages=f"{_EVERY} pictures"),
     _point(6, sparing, "p{color:var(--sa-score)}", "figure{border:1px solid}", pages=_EVERY, dark=True),
-    _point(7, grid, "{padding:3rem}", ".side{width:20rem}", ".main{width:80rem}", pages=_EVERY),
+    _point(7, grid, "{padding:3rem}", ".sa-side{width:20rem}", ".sa-main{width:80rem}", pages=_EVERY),
     _point(8, steps, ".steps a[aria-current]{border-color:red}", ".lede{display:none}", _walk("now + 1", "now")),
     _point(9, matrices, "mtd{padding:0}", ".large math{font-size:1rem}"),
     _point(10, forms, ".forms label{color:var(--sa-ink)}", _walk("choose(formOf(key))", "0"), dark=True),

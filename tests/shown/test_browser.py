@@ -45,7 +45,7 @@ def faults(seen: Mapping[str, Any]) -> list[str]:
     """What is wrong with any page: errors, what it loads, how wide it is."""
     found = list(seen["wrong"])
     path = Path(seen["path"].partition("#")[0])
-    asked = [other for other in seen["asked"] if not other.startswith("data:")]
+    asked = [other for other in seen["asked"] if not other.startswith(("data:", "blob:"))]  # the page itself
     found += [f"it loads {other}" for other in asked if not other.partition("#")[0].endswith(path.name)]
     return found + (["it is wider than the screen"] if seen["wide"] > 0 else [])
 
@@ -150,6 +150,12 @@ def test_the_page_to_explore(tmp_path: Path, browser: str) -> None:
         assert misled(seen["opened"], "1") == []
         for after in ("typed", "kept", "linked"):
             assert misled(seen[after], "3/2") == []
+        for entry, after in seen["large"].items():
+            assert misled(after, entry) == []
+        beside = seen["beside"]
+        assert beside["seen"]
+        assert beside["changed"]
+        assert beside["apart"] < 600
         assert seen["message"].startswith("3/2/ is not a number")
 
 

@@ -31,6 +31,7 @@ _MARKS = {
     Grade.SAMPLED: "≈", Grade.REFUTED: "✗", Grade.UNDECIDED: "?",
 }  # fmt: skip
 _FORMS = {"printed": "as printed"}
+_SCRIPTS = {"explore": ("exact", "steps", "explore"), "scaling": ("exact", "scaling")}
 _WITH_MARGIN = ("walk", "derivation", "proof")
 
 
@@ -55,7 +56,7 @@ def render(
     inner = f'<{tag} class="{" ".join(written.classes())}"{result}>\n{written.body()}\n</{tag}>\n'
     if fragment:
         return f"{mark}\n<style>{STYLE}</style>\n{inner}"
-    scripts = ("exact.js", f"{script}.js", "page.js") if script else ("page.js",)
+    scripts = (*_SCRIPTS[script], "page") if script else ("page",)
     return _page(document.command, document.title or (document.name,), inner, scripts)
 
 
@@ -65,7 +66,7 @@ def _page(command: str, title: md.Text, inside: str, scripts: Collection[str]) -
     formulas = MATHEMATICS if "<math" in inside or len(scripts) > 1 else ""  # scripts that compute write formulas
     style = f"<style>{STYLE}\n{WHOLE}{formulas}</style>"
     top = f'<html lang="en"><head>{view}<title>{escape(common.plain_text(title))}</title>{style}</head>'
-    run = "".join(f"<script>{read(name)}</script>" for name in scripts)
+    run = "".join(f'<script data-part="{name}">{read(f"{name}.js")}</script>' for name in scripts)
     made_by = f"{common.comment(common.made(command))}\n<!doctype html>"
     return f'{made_by}\n{top}\n<body class="symattn-page">\n{inside}{run}\n</body></html>\n'
 
@@ -138,8 +139,8 @@ class _Writer:
 
         def flush() -> None:
             side.extend(_grade(evidence, ": " + ", ".join(dict.fromkeys(of))) for evidence, of in grades.items())
-            result.extend([f'<div class="main">{_in_rows(main)}</div>'] if main or side else [])
-            result.extend([f'<div class="side">{"".join(side)}</div>'] if side else [])
+            result.extend([f'<div class="sa-main">{_in_rows(main)}</div>'] if main or side else [])
+            result.extend([f'<div class="sa-side">{"".join(side)}</div>'] if side else [])
             for part in (main, side, grades):
                 part.clear()
 
@@ -309,7 +310,7 @@ def _lines_of(block: md.Steps, number: int) -> str:
     """Return the lines of a derivation, aligned at their signs, each with its reason and grade in the margin."""
     lines, before = "", None
     for step, own in zip(block.items, common.numbers_of(block, number), strict=True):
-        why = f'<div class="side why">{prose(step.reason)}{_grade(step.evidence)}</div>'
+        why = f'<div class="sa-side why">{prose(step.reason)}{_grade(step.evidence)}</div>'
         source = escape(tex(step.formula), quote=True)
         head = f'<span class="n">({own})</span>'
         lines += f'<div class="line" data-tex="{source}">{head}{_sides(step, before)}{why}</div>'

@@ -116,8 +116,15 @@ async function screens(page, path, device) {
 const numbers = page => page.evaluate(() => Object.fromEntries(
   [...document.querySelectorAll('.step [data-t]')].map(at => [at.dataset.c, [at.dataset.t, at.dataset.d ?? '']])));
 
+// Numbers whose weights have up to 10¹² digits before their first nonzero one.
+const LARGE = ['0', '999', '9999', '1000000', '-1000000', '1/3'];
+
+// Until the worker has answered the last edit.
+const settled = page => page.waitForSelector('.symattn[aria-busy=false]');
+
 // What it opens with, after a number has been typed, and in a page that opens the link.
 async function explored(page) {
+  await settled(page);
   const found = { opened: await numbers(page) };
   for (let i = 0; i < 60; i++) {
     await page.keyboard.press('Tab');
@@ -125,13 +132,29 @@ async function explored(page) {
   }
   await page.evaluate(() => document.activeElement.select());
   await page.keyboard.type('3/2');
+  await settled(page);
   found.typed = await numbers(page);
+  found.beside = await page.$eval('.now', at => {
+    const [box, edit] = [at, document.activeElement].map(x => x.getBoundingClientRect());
+    return { seen: box.top < innerHeight && box.bottom > 0, apart: Math.abs(box.top - edit.top), changed: at.querySelectorAll('.new').length };
+  });
+  found.large = {};
+  for (const entry of LARGE) {
+    await page.evaluate(() => document.activeElement.select());
+    await page.keyboard.type(entry);
+    await settled(page);
+    found.large[entry] = await numbers(page);
+  }
+  await page.evaluate(() => document.activeElement.select());
+  await page.keyboard.type('3/2');
+  await settled(page);
   await page.keyboard.type('/');
   found.message = await page.$eval('.wrong', at => at.textContent);
   found.kept = await numbers(page);
   const other = await page.browser().newPage();
   other.setDefaultTimeout(0);
   await other.goto(page.url());
+  await settled(other);
   found.linked = await numbers(other);
   await other.close();
   return found;

@@ -53,7 +53,7 @@ export function facts() {
     framed: framed.map(at => at.className || at.tagName), decorated: decorated.map(at => at.className || at.tagName),
     icons: all('img,i[class],canvas').length, titles: all('h2').map(words), ledes: all('.lede').map(words),
     steps: all('.step[id^=step]').map(at => ({ id: at.id, box: box(at), scroll: parseFloat(look(at).scrollMarginTop) / rem })),
-    main: all('.main').map(box), side: all('.side:not(.why)').map(box), gap: all('.step').map(at => parseFloat(look(at).columnGap) / rem)[0] ?? 0,
+    main: all('.sa-main').map(box), side: all('.sa-side:not(.why)').map(box), gap: all('.step').map(at => parseFloat(look(at).columnGap) / rem)[0] ?? 0,
     nav: all('.steps a').map(at => ({ text: at.innerText.replace(/\s+/g, ' ').trim(), line: parseFloat(look(at).borderBottomWidth), colour: colour(look(at).color),
       under: colour(look(at).borderBottomColor), current: at.ariaCurrent === 'step', box: box(at) })),
     header: box(document.querySelector('header') ?? page), ends: all('.ends button').map(words),

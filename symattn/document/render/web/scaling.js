@@ -4,12 +4,11 @@
 {
   const { Fraction, Quotient, decimal } = globalThis.exactly;
   const page = document.querySelector('.symattn'),
-    [scores, weights] = [...page.querySelectorAll('.step>.main')].map(main =>
+    [scores, weights] = [...page.querySelectorAll('.step>.sa-main')].map(main =>
       main.appendChild(document.createElement('div')),
     );
   const KEYS = 12,
     WIDE = 480,
-    HIGH = 190,
     FOOT = 150,
     MOST = 1024;
   const ONE = new Fraction(1n);
@@ -41,31 +40,38 @@
   const text = (x, y, words, more = '') =>
     `<text x="${x}" y="${y}" font-size="13" fill="var(--sa-mute)"${more}>${words}</text>`;
   const ROOT = 'q·k/√d<tspan dy="3" font-size="72%">k</tspan>';
-  // A bar for each value of a distribution between ±far.
-  function histogram(points, far, title, said, role) {
+  // Bars for the values of both distributions on one axis from −FAR to FAR: above it unscaled, below it scaled. The
+  // highest bar of each has the same height.
+  const FAR = 100,
+    BAR = 120;
+  const place = x => (WIDE / 2) * (1 + x / FAR);
+  function bars(points, role, up) {
     const most = Math.max(...points.map(([, p]) => p)),
-      place = x => (WIDE / 2) * (1 + x / far);
-    const wide = Math.min(24, Math.max(0.8, (points.length > 1 ? place(points[0][0]) - place(points[1][0]) : 24) - 1));
-    const drawn = points
-      .filter(([x, p]) => Math.abs(x) <= far && p > most / 1000)
-      .map(
-        ([x, p]) =>
-          `<rect x="${(place(x) - wide / 2).toFixed(2)}" y="${(FOOT - (120 * p) / most).toFixed(2)}" width="${wide.toFixed(2)}" ` +
-          `height="${((120 * p) / most).toFixed(2)}" fill="var(--sa-${role})"/>`,
-      )
+      apart = points.length > 1 ? place(points[0][0]) - place(points[1][0]) : 24,
+      wide = Math.min(24, Math.max(0.8, apart - 1));
+    return points
+      .filter(([x, p]) => Math.abs(x) <= FAR && p > most / 1000)
+      .map(([x, p]) => {
+        const high = (BAR * p) / most;
+        return (
+          `<rect x="${(place(x) - wide / 2).toFixed(2)}" y="${(up ? FOOT - high : FOOT).toFixed(2)}" ` +
+          `width="${wide.toFixed(2)}" height="${high.toFixed(2)}" fill="var(--sa-${role})"/>`
+        );
+      })
       .join('');
-    const ticks = [
-      [0, -far],
-      [WIDE / 2, 0],
-      [WIDE, far],
-    ]
-      .map(([x, v], i) =>
-        text(x, FOOT + 18, `${v}`.replace('-', '−'), ` text-anchor="${['start', 'middle', 'end'][i]}"`),
+  }
+  function histograms(points, scaled) {
+    const ticks = [-FAR, 0, FAR]
+      .map((v, i) =>
+        text(place(v), FOOT + 18, `${v}`.replace('-', '−'), ` text-anchor="${['start', 'middle', 'end'][i]}"`),
       )
+      .filter((_, i) => i !== 1)
       .join('');
+    const high = 2 * FOOT;
     return (
-      `<svg viewBox="0 0 ${WIDE} ${HIGH}" role="img" aria-label="${said}"><path d="M0 ${FOOT}H${WIDE}" stroke="var(--sa-rule)"/>` +
-      `${drawn}${ticks}${text(0, 16, title)}</svg>`
+      `<svg viewBox="0 0 ${WIDE} ${high}" role="img" aria-label="Distributions of q·k and q·k/√d_k on one axis">` +
+      `${bars(points, 'ink', true)}${bars(scaled, 'score', false)}<path d="M0 ${FOOT}H${WIDE}" stroke="var(--sa-rule)"/>` +
+      `${ticks}${text(0, 16, 'q·k')}${text(0, high - 8, ROOT)}</svg>`
     );
   }
   const HIGHS = '⁰¹²³⁴⁵⁶⁷⁸⁹';
@@ -97,15 +103,8 @@
       integers = Array.from({ length: KEYS }, (_, j) => BigInt(score(d, j)));
     out.textContent = `${d}`;
     facts.innerHTML = `Var(q·k) = <b>${d}</b>, Var(q·k/√d<sub>k</sub>) = <b>1</b>: exactly, for entries ±1, each as likely.`;
-    pictures[0].innerHTML =
-      histogram(points, 100, 'q·k', 'Distribution of q·k', 'ink') +
-      histogram(
-        points.map(([x, p]) => [x / size, p]),
-        4,
-        ROOT,
-        'Distribution of q·k/√d_k',
-        'score',
-      );
+    const scaled = points.map(([x, p]) => [x / size, p]);
+    pictures[0].innerHTML = histograms(points, scaled);
     pictures[1].innerHTML =
       row(
         integers.map(s => new Fraction(s)),
