@@ -52,11 +52,11 @@ def identity(
 
     Code that cannot run on residues (``float()`` of an element, a comparison of data) is not judged:
     ``IdentityResult.agrees`` is None and ``reason`` says why. Functions in layouts with axes for a batch and for heads
-    are called with several items and heads; sizes keep the promises of the ``domain``, except its largest sizes.
+    are called with several items and heads; sizes keep every promise of the ``domain``.
     """
     how = program.convention
     names = tuple(dict.fromkeys(how.inputs))
-    maker = Maker(spec, how, Precision.of("float64"), _roomy(domain or Domain()))
+    maker = Maker(spec, how, Precision.of("float64"), domain or Domain())
     batch = (2, 3)[: maker.batches]  # several items on each batch axis of the layout
     given = []
     for s in sizes:
@@ -71,17 +71,7 @@ def identity(
         return labels | maker.masks(s.n_q, s.n_k, rng, labels, s.batch)
 
     tables = isinstance(spec.position, Rotary | Alibi)
-    return identity_test(program.on, spec, names, given, epsilon, seed, masks, tables)
-
-
-def _roomy(domain: Domain) -> Domain:
-    """Return the domain extended to the default lengths: a difference beyond the domain is at most a note, no fault.
-
-    A single width, as that of a module with weights, stays.
-    """
-    usual = Domain()
-    wide = domain.max_width if domain.min_width == domain.max_width else max(domain.max_width, usual.max_width)
-    return replace(domain, max_tokens=max(domain.max_tokens, usual.max_tokens), max_width=wide)
+    return identity_test(program.on, spec, names, tuple(dict.fromkeys(given)), epsilon, seed, masks, tables)
 
 
 def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain | None = None) -> IdentityResult:
@@ -98,7 +88,7 @@ def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain
     for wanted, names in product(sizes, definition.whole):
         letters = {x: getattr(wanted, definition.meaning(x)[0], n) for x, n in definition.shapes[1].items()}
         letters |= {x: definition.shapes[1][x] for x in definition.kept & letters.keys()}
-        fitted = definition.within(letters, _roomy(domain or Domain()))
+        fitted = definition.within(letters, domain or Domain())
         shapes = {i.name: definition.shape(i.name, fitted) for i in inputs if i.made is None}
         rng = np.random.default_rng(random.getrandbits(32))
         drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}

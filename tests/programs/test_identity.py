@@ -4,14 +4,14 @@ import os
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, Domain
 from symattn.arrays import kind
 from symattn.arrays.modular import modular
 from symattn.bounds.called_target import Convention
@@ -366,3 +366,39 @@ def test_batches_are_compared_as_well() -> None:
         return programs.stable_softmax(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])) @ v
 
     assert identity(attention, Attention(), sizes=[replace(s, batch=(2,)) for s in SMALL]).agrees
+
+
+#: Each promise of a domain, with others that it needs to mean something.
+PROMISES: dict[str, dict[str, Any]] = {
+    "max_tokens": {"max_tokens": 1}, "max_width": {"max_width": 3}, "square": {"square": True},
+    "same_width": {"same_width": True}, "multiple_of": {"multiple_of": 8}, "min_tokens": {"min_tokens": 6},
+    "width_multiple_of": {"width_multiple_of": 3}, "min_width": {"min_width": 5},
+    "powers_of_two": {"powers_of_two": True},
+    "width_powers_of_two": {"width_powers_of_two": True}, "decoding": {"decoding": True},
+    "square_weights": {"square_weights": True}, "contiguous": {"contiguous": True, "max_tokens": 7},
+}  # fmt: skip
+#: Promises about numbers, which residues don't have, and about further inputs.
+_OF_NUMBERS = {"max_abs_score", "fully_masked_rows", "nonfinite_forbidden", "batch"}
+
+
+def test_every_stage_on_residues_keeps_every_promise() -> None:
+    assert {f.name for f in fields(Domain)} == PROMISES.keys() | _OF_NUMBERS
+    for promised in PROMISES.values():
+        domain = Domain(**promised)
+
+        def attention(q: Any, k: Any, v: Any, domain: Domain = domain) -> Any:
+            sizes = {"n_q": len(q), "n_k": len(k), "d_k": q.shape[1], "d_v": v.shape[1]}
+            assert domain.admits(sizes), sizes
+            return programs.cast_first(q, k, v)
+
+        runner = Target(attention, agree(attention, Request.of(Attention())))
+        found = runner.semantics(Attention(), 60.0, domain)
+        assert found.agrees, (promised, found.reason)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_promise_makes_right_what_relies_on_it(right: bool) -> None:
+    """Of one key the output is its value; of two it is not."""
+    one_key = lambda q, k, v: v[:1] + 0 * (q[:, :1] @ v[:1])  # noqa: E731
+    found = identity(one_key, Attention(), domain=Domain(max_tokens=1 if right else 2))
+    assert found.agrees is right
