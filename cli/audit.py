@@ -13,7 +13,7 @@ from .arguments import line
 from .choices import Choice, Whole
 from .errors import say
 from .groups import Grouped, under
-from .output import Output, options
+from .output import Output, concise, options
 
 _ROWS = 32
 _JUDGED = under("How calls are judged")
@@ -31,6 +31,7 @@ _JUDGED = under("How calls are judged")
 @_JUDGED("--all-rows", is_flag=True, help="Judge every query.")
 @_JUDGED("--gradients", is_flag=True, help="Also judge backward passes: dQ, dK and dV of every call.")
 @_JUDGED("--layers", is_flag=True, help="Also judge whole layers: norms, rotations, feed-forward layers.")
+@concise
 @options
 def command(
     script: str,

@@ -10,7 +10,7 @@ from .arguments import line
 from .choices import Choice, Whole, Wholes
 from .fields import fields, given
 from .groups import Grouped
-from .output import Output, options
+from .output import Output, concise, options
 from .progress import progress
 from .variants import specified, variants
 
@@ -46,7 +46,7 @@ def path(context: click.Context, parameter: click.Parameter, text: str | None) -
 @click.option(
     "--inputs", "--input", callback=path, metavar="FILE", help="An npz file with q, k, v, ...: bound each element."
 )
-@click.option("--compare/--no-compare", default=None, help="Show what common tolerances accept and refuse.")
+@click.option("--compare/--no-compare", default=None, help="Also show what common tolerances accept and refuse.")
 @click.option("--seed", type=Whole(0), help="Seed of the inputs of --compare.")
 @click.option(
     "--alpha",
@@ -57,6 +57,7 @@ def path(context: click.Context, parameter: click.Parameter, text: str | None) -
 )
 @fields
 @variants
+@concise
 @options
 def command(output: Output, **wishes: object) -> int:
     """Print the tolerance that a test of correct attention needs, the step it comes from, and why it holds.

@@ -15,7 +15,7 @@ from .calling import DTYPES
 from .choices import Choice, Whole
 from .errors import say
 from .groups import Grouped, under
-from .output import FORMATS, Output
+from .output import FORMATS, Output, concise
 
 if TYPE_CHECKING:
     from symattn.campaigns.backends import Backend
@@ -42,6 +42,7 @@ _SUMMARY = under("Summary")
 @_SUMMARY("--force", is_flag=True, help="Replace the summary's file even if symattn did not write it.")
 @_SUMMARY("--ascii/--unicode", "ascii", default=None, help="Print ASCII only. Default: where stdout needs it.")
 @_SUMMARY("--color", "colour", type=Choice(("auto", "always", "never")), default="auto", help="Colour.")
+@concise
 def command(
     what: tuple[str, ...],
     path: str | None,
@@ -50,6 +51,8 @@ def command(
     force: bool,
     ascii: bool | None,
     colour: stream.Colour,
+    verbose: bool,
+    quiet: bool,
     **plan_options: Any,
 ) -> int:
     """Verify every target with every specification and dtype, and keep the results in a folder.
@@ -67,7 +70,7 @@ def command(
         raise click.UsageError("Missing targets: a matrix.toml, or functions as for verify.")
     if summary is None and path is None:
         raise click.UsageError("Missing -o DIR, the folder of the results.")
-    output = Output.of(form, path if summary else None, force, ascii=ascii, colour=colour)
+    output = Output.of(form, path if summary else None, force, ascii=ascii, colour=colour, verbose=verbose, quiet=quiet)
     folder = Path(str(summary or path))
     if summary is None:
         _run(what, folder, **plan_options)

@@ -7,7 +7,7 @@ import click
 from .calling import judging
 from .fields import fields, given
 from .groups import Grouped
-from .output import Output, options
+from .output import Output, concise, options
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
@@ -24,6 +24,7 @@ from .variants import specified, variants
 )
 @click.option("--second-call", multiple=True, metavar="NAME=VALUE", help="Pass this keyword to SECOND.")
 @promises
+@concise
 @options
 def command(
     first: str,

@@ -12,7 +12,7 @@ import click
 from .arguments import line
 from .choices import Choice, Whole, Wholes
 from .groups import Grouped, under
-from .output import Output, options
+from .output import Output, concise, options
 from .progress import progress
 
 _MODEL, _TRIED = under("The model"), under("Inputs and ways to generate")
@@ -34,6 +34,7 @@ _MODEL, _TRIED = under("The model"), under("Inputs and ways to generate")
     "--cache", "caches", multiple=True, metavar="FILE.py:FUNCTION", help="Also try your own cache: f(config, length)."
 )
 @_TRIED("--seed", type=Whole(0), help="Seed of random tokens and weights.")
+@concise
 @options
 def command(target: str, output: Output, **wishes: Any) -> int:
     """Check that TARGET gives the same logits in every way: prefill, token by token, caches, padding, batches, drafts.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 COQ = "coq"  # no document: see ``prove``
 FORMATS = ("text", "latex", "markdown", "html", "json")
 _DOCUMENT = under("Output", "output")
+Detail = Literal["quiet", "usual", "verbose"]
 _SHARED = ("form", "path", "force", "fragment", "check", "ascii", "colour")
+_CONCISE = ("verbose", "quiet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Output:
     check: Path | None = None
     ascii: bool = False
     colour: stream.Colour = "auto"
+    detail: Detail = "usual"
 
     @classmethod
     def of(
@@ -48,6 +51,8 @@ class Output:
         check: str | None = None,
         ascii: bool | None = None,
         colour: stream.Colour = "auto",
+        verbose: bool = False,
+        quiet: bool = False,
     ) -> Output:
         """Return the options, checked. Raises UsageError, or InputError if the file must not be written."""
         target = Path(path) if path and path != "-" else None
@@ -61,11 +66,17 @@ class Output:
         chosen = form or _by_suffix(target or compared_file)
         if fragment and chosen not in ("latex", "html"):
             raise click.UsageError(f"--fragment belongs to latex and html, and the form is {chosen}.")
+        if verbose and quiet:
+            raise click.UsageError("-v prints more and -q prints less: give one of them.")
+        if quiet and chosen != "text" and not target:
+            raise click.UsageError(f"-q prints the answer alone, and not as {chosen}; hint: add -o FILE.")
+        detail: Detail = "verbose" if verbose else "quiet" if quiet else "usual"
         plain = ascii if ascii is not None else not (target or compared_file or stream.speaks_utf8())
-        return cls(chosen, target, force, fragment, compared_file, plain, colour)
+        return cls(chosen, target, force, fragment, compared_file, plain, colour, detail)
 
     def emit(self, document: Document) -> Status:
         """Print, write or compare the document, and return the exit code."""
+        document = document.whole() if self.detail == "verbose" else document
         text = self._rendered(document)
         if self.check:
             return compared(self.check, text)
@@ -73,7 +84,9 @@ class Output:
             from symattn.document import files
 
             files.write(self.path, text, self.force)
-        else:
+        if self.detail == "quiet":
+            stream.write(answer_of(document) + "\n")
+        elif not (self.path or self.check):
             stream.write(text)
             for number, hint in enumerate(document.hints if self.format == "text" else ()):
                 stream.tell(f"{'Next' if number == 0 else '':8}{hint}")
@@ -93,6 +106,13 @@ class Output:
         elif self.fragment:
             options = {"fragment": True}
         return render(document, self.format, **options)
+
+
+def answer_of(document: Document) -> str:
+    """Return the answer alone: the verdict in capitals, else the title."""
+    from symattn.document.text import plain_text
+
+    return document.verdict.value.upper() if document.verdict else plain_text(document.title)
 
 
 def status(document: Document) -> Status:
@@ -150,9 +170,17 @@ def options(command: Callable[..., int]) -> Callable[..., int]:
     @wraps(command)
     def with_output(*arguments: Any, **wishes: Any) -> int:
         shared = {name: wishes.pop(name) for name in _SHARED}
+        shared |= {name: wishes.pop(name) for name in _CONCISE if name in wishes}
         return command(*arguments, output=Output.of(**shared), **wishes)
 
     return with_output
+
+
+def concise(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command whose documents have details the options ``-v`` and ``-q``; it stands above ``options``."""
+    more = _DOCUMENT("-v", "--verbose", is_flag=True, help="Print all details: how the answer was reached.")
+    less = _DOCUMENT("-q", "--quiet", is_flag=True, help="Print the answer alone.")
+    return more(less(command))
 
 
 def _by_suffix(path: Path | None) -> str:

@@ -10,7 +10,7 @@ from .calling import SEARCH, calling, judging
 from .choices import Whole
 from .fields import fields, given
 from .groups import Grouped
-from .output import Output, options
+from .output import Output, concise, options
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
@@ -38,6 +38,7 @@ from .variants import specified, variants
 @click.option("--baseline", metavar="FILE", help="Accept the faults in FILE; report those gone.")
 @click.option("--write-baseline", metavar="FILE", help="Write the faults to FILE, as accepted.")
 @click.option("--reason", metavar="TEXT", help="Why the faults are accepted.")
+@concise
 @options
 def command(
     target: str,

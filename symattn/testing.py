@@ -124,19 +124,18 @@ def _name(fn: Callable[..., object]) -> str:
 def _words(report: Report) -> str:
     """Return the first fault in a line, then the report of it as on the command line, and other faults in a line each.
 
-    Notes are left out if there is a fault: the command line prints them.
+    Notes are printed only if there is no fault, since they may say why nothing was decided.
     """
     from dataclasses import replace
 
     from symattn.bounds.called_target import IN_PROCESS
-    from symattn.document.model import Heading, Note, Paragraph
+    from symattn.document.model import Note
     from symattn.document.render import render
 
-    document = (replace(report, faults=report.faults[:1], notes=()) if report.faults else report).document()
-    start = next((i for i, b in enumerate(document.blocks) if isinstance(b, Heading)), len(document.blocks))
-    notes = [b for b in document.blocks[:start] if isinstance(b, Paragraph | Note)]
-    blocks = [b for b in (*notes, *document.blocks[start:]) if b != Note((IN_PROCESS,))]
-    lines = render(replace(document, blocks=tuple(blocks), verdict=None), "text").splitlines()
+    document = replace(report, faults=report.faults[:1]).document()
+    notes = () if report.faults else tuple(Note((note,)) for note in report.notes if note != IN_PROCESS)
+    whole = replace(document, blocks=(*document.blocks, *notes), verdict=None)
+    lines = render(whole, "text").splitlines()
     rules = [i for i, line in enumerate(lines) if line and not line.strip("─")]
     body = "\n".join(lines[rules[0] + 1 : rules[-1]]).strip("\n")
     others = "".join(f"\nAlso: {fault.message}" for fault in report.faults[1:])

@@ -21,8 +21,8 @@ def summary(folder: Path, command: str = "") -> Document:
     jobs, results = store.plan(), store.results()
     result = [results[job["key"]] | {name: job[name] for name in _NAMES} for job in jobs if job["key"] in results]
     left = len(jobs) - len(result)
-    blocks: list[Block] = [Paragraph((_counts(result, left),)), *_verdicts(jobs, result), *_faults(result)]
-    blocks += [*_errors(result), *_took(result), *_notes(result)]
+    blocks: list[Block] = [*_verdicts(jobs, result), *_faults(result), *_errors(result)]
+    details = (*_took(result), *_notes(result))
     if left:
         are = "is" if left == 1 else "are"
         blocks.append(Note((f"{left} of {len(jobs)} verifications {are} not made yet; the same command goes on.",)))
@@ -31,7 +31,8 @@ def summary(folder: Path, command: str = "") -> Document:
         many = "a result of another plan, which is" if others == 1 else f"{others} results of other plans, which are"
         blocks.append(Note((f"The folder holds {many} not counted.",)))
     return Document(
-        "verification", "campaign", ("Campaign of verifications",), tuple(blocks),
+        "verification", "campaign", ("Campaign of verifications",),
+        (*blocks, *details), brief=tuple(blocks) if details else (), option="-v",
         subtitle=(f"{len(result)} of {len(jobs)} made",),
         command=command,
         record={
@@ -39,6 +40,8 @@ def summary(folder: Path, command: str = "") -> Document:
             "results": [{k: v for k, v in record.items() if k != "checks"} for record in result],
         },
         verdict=_verdict(result, left),
+        reason=(_counts(result, left),),
+        hints=("-v prints the cases and times of each verification, and notes",) if details else (),
     )  # fmt: skip
 
 
@@ -53,7 +56,7 @@ def _counts(results: Sequence[Record], left: int) -> str:
     counts = Counter(record["verdict"] for record in results)
     parts = [f"{counts[v]} {_PLURALS.get(v, v) if counts[v] != 1 else v}" for v in _WORST if counts[v]]
     cases = sum(record.get("cases", 0) for record in results)
-    return f"{', '.join(parts) or 'Nothing verified'}; {cases} cases" + (f"; {left} are left." if left else ".")
+    return f"{', '.join(parts) or 'Nothing verified'}; {cases} cases" + (f"; {left} are left" if left else "")
 
 
 _PLURALS = {"fault": "with faults", "error": "errors"}

@@ -213,8 +213,9 @@ Block = Heading | Contents | Paragraph | Assumptions | Steps | Result | Table | 
 class Document(Printable):
     """A complete answer. ``command`` reproduces it; ``hints`` suggest what to try next and go to stderr.
 
-    ``brief`` is what every format but JSON prints of a long document, unless ``whole`` is printed; it is empty for
-    others. ``page`` returns the blocks that a page shows instead of ``blocks``, as it has more room.
+    ``reason`` follows the verdict, on the first line below the title. ``brief`` is what every format but JSON prints of
+    a long document, unless ``whole`` is printed, as the command does with ``option``; it is empty for others.
+    ``page`` returns the blocks that a page shows instead of ``blocks``, as it has more room.
 
     >>> from symattn import derive
     >>> document = derive("shift")
@@ -236,6 +237,8 @@ class Document(Printable):
     hints: tuple[str, ...] = ()
     brief: tuple[Block, ...] = ()
     page: Callable[[], tuple[Block, ...]] | None = field(default=None, compare=False)
+    reason: Text = ()
+    option: str = "--all"
 
     def __repr__(self) -> str:
         graded = self.verdict is not None or "verdict" in self.record or any(self.evidence())
@@ -254,7 +257,11 @@ class Document(Printable):
         >>> len(document.text().splitlines()) <= 50 < len(document.whole().text().splitlines())
         True
         """
-        return replace(self, brief=(), command=f"{self.command} --all") if self.brief else self
+        if not self.brief:
+            return self
+        command = f"{self.command} {self.option}" if self.command else ""
+        hints = tuple(hint for hint in self.hints if not hint.startswith(f"{self.option} "))
+        return replace(self, brief=(), command=command, hints=hints)
 
     def printed(self) -> Document:
         """Return the document of the blocks that print: ``brief`` if there is one."""

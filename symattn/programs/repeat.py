@@ -122,7 +122,7 @@ def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "fl
     faults = tuple(fault for fault in report.faults if fault.case == word)
     verdict = Verdict.FAULT if faults else report.verdict if not report.faults else Verdict.NO_FAULT
     note = f"The inputs of {word} are too many for a word, so that every case was run again."
-    return replace(report, faults=faults, verdict=verdict, notes=(*report.notes, note))
+    return replace(report, faults=faults, verdict=verdict).with_reservations(note)
 
 
 # -- a fault as a file for pytest --------------------------------------------------------------------------------------

@@ -237,7 +237,12 @@ class OfAttention(Subject):
         return power.powers(right, mutations, drawn, session.tried, lambda m: bits.smallest(m.variant) if bits else inf)
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
-        """Yield notes on windows longer than any input, leading axes, behaviour, and residues."""
+        """Yield notes on behaviour and residues."""
+        yield from behaviour.notes(session)
+        yield from hints.notes(session.identity, faults)
+
+    def reservations(self, session: Session) -> Iterator[str]:
+        """Yield that windows are longer than any input, and that leading axes give wrong values."""
         reach = max((n for n in self.spec.sides if n is not None), default=0)
         if reach >= session.domain.max_tokens:
             yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."
@@ -246,8 +251,6 @@ class OfAttention(Subject):
                 f"Leading batch axes are accepted, but give wrong values: {session.in_front.case.name}; "
                 "Domain(batch=True) makes that a fault."
             )
-        yield from behaviour.notes(session)
-        yield from hints.notes(session.identity, faults)
 
 
 #: Tried while no fault is known.

@@ -86,10 +86,10 @@ def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Repor
     left = unlisted(report, target, mine).faults
     met = [entry for entry in mine if any(entry.covers(fault) for fault in report.faults)]
     gone = [entry for entry in mine if entry not in met] if report.verdict is not Verdict.UNDECIDED else []
-    notes = [f"Accepted: {_named(entry)} ({entry.reason})." for entry in met]
-    notes += [f"Accepted fault, {_named(entry)}, is gone: remove the line." for entry in gone]
+    said = [f"Accepted: {_named(entry)} ({entry.reason})." for entry in met]
+    said += [f"Accepted fault, {_named(entry)}, is gone: remove the line." for entry in gone]
     verdict = Verdict.FAULT if left or gone else Verdict.NO_FAULT if met else report.verdict
-    return replace(report, faults=left, verdict=verdict, notes=(*notes, *report.notes))
+    return replace(report, faults=left, verdict=verdict).with_reservations(*said)
 
 
 def unlisted(report: Report, target: str, accepted: Iterable[Accepted]) -> Report:

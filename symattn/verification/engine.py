@@ -264,7 +264,8 @@ def verify(
                     progress=progress, power=power)  # fmt: skip
     _collect(session)
     if (narrow := refusals.only_width(session)) is not None:
-        return _with_note(again(narrow), _OF_ONE.format(narrow.max_width, " --square-weights" * narrow.square_weights))
+        promise = _OF_ONE.format(narrow.max_width, " --square-weights" * narrow.square_weights)
+        return again(narrow).with_reservations(promise)
     _check_usable(session)
     _check_runtime(session)
     session.explaining = session.effort_of(inf)
@@ -274,7 +275,7 @@ def verify(
 
         faults = diagnosis.faults(session)
     if faults and all(f.cause is None for f in faults) and refusals.only_same_widths(session):
-        return _with_note(again(replace(session.promised, same_width=True)), _OF_WIDTHS)
+        return again(replace(session.promised, same_width=True)).with_reservations(_OF_WIDTHS)
     by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
     return _report(session, faults or at_random)
@@ -347,10 +348,6 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
         probes.climb(change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst)
 
 
-def _with_note(report: Report, note: str) -> Report:
-    return replace(report, notes=(note, *report.notes))
-
-
 _OF_ONE = (
     "It takes heads of width {0} alone, and raises for all others that were tried; these were left out. "
     "--min-width {0} --max-width {0}{1} promises that they do not occur."
@@ -403,7 +400,8 @@ def _check_runtime(session: Session) -> None:
 
 def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     subject = session.subject
-    notes = tuple(dict.fromkeys((*_notes(session), *subject.notes(session, bool(results)))))
+    reservations = tuple(_reservations(session))
+    notes = tuple(dict.fromkeys((*_notes(session), *subject.notes(session, bool(results)), *reservations)))
     seen: tuple[StepPower, ...] = () if results or session.wrong_platform else subject.power(session)
     missing: tuple[str, ...] = ()
     if session.wrong_platform:
@@ -420,7 +418,7 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
         power.verdict(results, missing), session.runner.describe(), session.precision.words, subject.words(session),
         session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
         power=seen, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
-        sought=session.sought,
+        sought=session.sought, reservations=reservations,
     )  # fmt: skip
 
 
@@ -458,18 +456,12 @@ def checks(session: Session) -> Iterator[Check]:
     yield from hints.check(session.identity)
 
 
-def _notes(session: Session) -> Iterator[str]:
-    yield from session.runner.notes
-    yield from session.runner.convention.notes
+def _reservations(session: Session) -> Iterator[str]:
+    """Yield the notes that limit the verdict: inputs that were refused, undecided, late, wrong or not tried."""
     yield from refusals.notes(session)
-    yield from _returned(session)
-    warned = {w for r in session.records for w in r.outcome.warnings}
-    if warned:
-        yield f"It warns: {sorted(warned)[0]}" + (f" (and {len(warned) - 1} more)" if len(warned) > 1 else "")
+    yield from session.subject.reservations(session)
     if undecided := sum(r.undecided for r in session.records):
         yield f"For {undecided} inputs a comparison depends on rounding: there no numbers were judged."
-    if session.stdout:
-        yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
     if session.late:
         smallest = min(session.late, key=lambda r: r.case.size)
         sizes = equal_sizes(session.subject.own_sizes(smallest))
@@ -477,6 +469,17 @@ def _notes(session: Session) -> Iterator[str]:
         left = "; inputs that are as large were left out" * (count >= _LATE)
         yield f"Calls without a result to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."
     yield from spent(session.finding, session.explaining, session.budget, session.untried)
+
+
+def _notes(session: Session) -> Iterator[str]:
+    yield from session.runner.notes
+    yield from session.runner.convention.notes
+    yield from _returned(session)
+    warned = {w for r in session.records for w in r.outcome.warnings}
+    if warned:
+        yield f"It warns: {sorted(warned)[0]}" + (f" (and {len(warned) - 1} more)" if len(warned) > 1 else "")
+    if session.stdout:
+        yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
 
 
 def _returned(session: Session) -> Iterator[str]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from symattn.bounds.judgement import Measured
 
 LEAST = 3  # cases of each group that has so many
+ONE_PERCENT = "1 % too large"  # in words, a mistake of that size
 _CASES = 12  # cases in which the smallest share of a mistake is sought
 _NOTHING = 2.0**-40  # the largest change of the output that counts as none, relative to its largest entry
 #: The outputs of a definition, with or without a mistake, as a function of its inputs in float64.
@@ -169,7 +170,7 @@ def _times(factor: float) -> Callable[[Step, Values], Any]:
 _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
     {"left out": _left_out},
     {"heads in another order": _heads},
-    {"1 % too large": _times(1.01), "twice as large": _times(2), "all 0": _times(0)},
+    {ONE_PERCENT: _times(1.01), "twice as large": _times(2), "all 0": _times(0)},
 )
 
 

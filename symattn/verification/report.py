@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from symattn.document.evidence import Evidence, Grade, Verdict
@@ -144,7 +144,8 @@ class Report(WithVerdict):
 
     ``fields`` are the fields of the specification that differ from the defaults, in words. ``power`` gives for each
     step the mistake that would have been noticed, and ``missing`` what a verdict still needs; both are empty if a
-    fault was found. ``arithmetic`` is what a function in half precision stores, and ``sought`` the outcome for
+    fault was found. ``reservations`` are the notes that limit the verdict, and stand below it.
+    ``arithmetic`` is what a function in half precision stores, and ``sought`` the outcome for
     mistakes of the requested sizes. The report prints as text, and has the formats of a document.
 
     >>> from symattn import verify
@@ -168,8 +169,13 @@ class Report(WithVerdict):
     missing: tuple[str, ...] = ()
     arithmetic: Arithmetic | None = None
     sought: tuple[Sought, ...] = ()
+    reservations: tuple[str, ...] = ()
 
-    RECORD = "faults, checks, notes, power, missing, arithmetic, sought, domain, fields"
+    RECORD = "faults, checks, notes, power, missing, arithmetic, sought, domain, fields, reservations"
+
+    def with_reservations(self, *words: str) -> Report:
+        """Return the same report with further reservations, in front."""
+        return replace(self, notes=(*words, *self.notes), reservations=(*words, *self.reservations))
 
     @property
     def cases(self) -> int:

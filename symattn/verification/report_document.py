@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from decimal import ROUND_CEILING, Decimal
 
 from symattn.document import model as md
 from symattn.document.codec import record
+from symattn.document.evidence import Evidence
 from symattn.document.notation import Node, Root, name
+from symattn.document.text import equal_sizes
+from symattn.verification.power import ONE_PERCENT
 from symattn.verification.report import Arithmetic, Counterexample, Fault, Report
 
 _SIZE = re.compile(r"(1/)?(√)?([nd])_(q|k|v|model)\b")
@@ -45,37 +49,110 @@ _ABOUT = {
 
 
 def document(report: Report, show_output: bool = False) -> md.Document:
-    """Return a report as a document."""
-    blocks: list[md.Block] = [_checks(report)]
-    for number, fault in enumerate(report.faults, 1):
-        blocks += _fault(fault, number if len(report.faults) > 1 else 0)
-        if fault.case and report.command and "--case" not in report.command:
-            again = md.Listing(f"{report.command} --case {fault.case}")  # on one line, to be copied
-            blocks += [md.Paragraph(("Reproduce:",)), again]
-    blocks += [_power(report)] if report.power else []
-    blocks += [_arithmetic(report.arithmetic)] if report.arithmetic else []
-    blocks += [
-        md.Paragraph((f"{one.words[:1].upper()}{one.words[1:]} would be detected {one.how}.",))
-        for one in report.sought
-        if one.seen
-    ]
-    blocks += [md.Note((f"Undecided. {words[:1].upper()}{words[1:]}.",)) for words in report.missing]
-    blocks.append(_ground(report))
-    blocks += [md.Note((note,)) for note in report.notes]
-    if show_output and report.stdout:
-        blocks += [md.Heading(("What it printed",)), md.Listing(report.stdout.rstrip())]
+    """Return a report as a document: the verdict, the evidence, and as details how it was reached."""
+    printed = report.stdout.rstrip() if show_output else ""
+    blocks = [*(md.Note((words,)) for words in report.reservations), *_faults(report), *_missing(report)]
+    blocks += [*_requested(report), _ground(report)]
+    blocks += [md.Heading(("What it printed",)), md.Listing(printed)] if printed else []
     return md.Document(
         "verification",
         "verification",
         ("Verification of ", md.Code(report.target)),
-        tuple(blocks),
+        (*blocks, *_details(report)),
         subtitle=(report.precision.partition(",")[0], f" · seed {report.seed}"),
         command=report.command,
         parameters={"target": report.target, "precision": report.precision, "seed": report.seed},
         record=record(report),
         verdict=report.verdict,
-        hints=("symattn derive scaling",) * any(f.step == "scale" for f in report.faults),
+        hints=_hints(report),
+        reason=typeset(_reason(report)),
+        brief=tuple(blocks),
+        option="-v",
     )
+
+
+def _reason(report: Report) -> str:
+    """Return why the verdict is what it is: the first fault, what is missing, or what would have been detected."""
+    if report.faults:
+        first, others = report.faults[0], len(report.faults) - 1
+        sizes = equal_sizes(first.counterexample.sizes) if first.counterexample else ""
+        where = f" ({sizes})" if sizes else ""
+        return f"{first.message}{where}" + (f", and {others} more" if others else "")
+    if report.missing:
+        return report.missing[0][:1].lower() + report.missing[0][1:]
+    return f"{_count_cases(report)}, {_graded(report)}{_detectable_error(report)}"
+
+
+def _detectable_error(report: Report) -> str:
+    """Return the relative error that the cases would have shown in any legal arithmetic, in words; "" if unknown."""
+    graded = [power for power in report.power if power.mistake == ONE_PERCENT and power.seen]
+    if not graded:
+        return ""
+    # Exact outputs show their share of the mistake; rounded ones show twice that share (``StepPower``).
+    best = min(graded, key=lambda power: power.share)
+    percent = round_up_to_one_digit(2 * best.share)
+    return f"; {best.step} {percent:g} % too large would have been detected"
+
+
+def round_up_to_one_digit(x: float) -> float:
+    """Return the smallest number of one significant digit that is at least ``x`` > 0."""
+    unit = Decimal(1).scaleb(Decimal(x).adjusted())
+    return float((Decimal(x) / unit).to_integral_value(ROUND_CEILING) * unit)
+
+
+def _graded(report: Report) -> str:
+    return str(Evidence(report.grade.grade, "", report.grade.epsilon))
+
+
+def _faults(report: Report) -> Iterator[md.Block]:
+    """Yield the evidence of each fault, and the command that shows it again."""
+    several = len(report.faults) > 1
+    for number, fault in enumerate(report.faults, 1):
+        if several:
+            yield md.Heading((f"Fault {number}: ", fault.step))
+            yield md.Paragraph(typeset(sentence(fault.message)))
+        yield from _fault(fault)
+        if fault.case and report.command and "--case" not in report.command:
+            yield md.Paragraph(("Reproduce:",))
+            yield md.Listing(f"{report.command} --case {fault.case}")  # on one line, to be copied
+
+
+def _missing(report: Report) -> Iterator[md.Block]:
+    """Yield what a verdict lacks, apart from the first, which is the reason of the verdict."""
+    for words in report.missing[1:]:
+        yield md.Note((sentence(words),))
+
+
+def _requested(report: Report) -> Iterator[md.Block]:
+    """Yield the arithmetic of a function in half precision, and whether mistakes of the requested sizes would show."""
+    if report.arithmetic:
+        yield _arithmetic(report.arithmetic)
+    for one in report.sought:
+        if one.seen:
+            yield md.Paragraph((f"{one.words[:1].upper()}{one.words[1:]} would be detected {one.how}.",))
+
+
+def _details(report: Report) -> Iterator[md.Block]:
+    """Yield how the verdict was reached: groups of inputs, sensitivity, and notes."""
+    yield _checks(report)
+    if report.power:
+        yield _power(report)
+    for note in _notes(report):
+        yield md.Note((note,))
+
+
+def _notes(report: Report) -> list[str]:
+    """Return the notes that do not limit the verdict."""
+    return [note for note in report.notes if note not in report.reservations]
+
+
+def _hints(report: Report) -> tuple[str, ...]:
+    """Return what to try next."""
+    notes = len(_notes(report))
+    counted = f" and {notes} note{'s' * (notes != 1)}" if notes else ""
+    details = f"-v prints the groups of inputs, the sensitivity of each step{counted}"
+    why = ("symattn derive scaling",) if any(f.step == "scale" for f in report.faults) else ()
+    return (*why, details)
 
 
 def _checks(report: Report) -> md.Table:
@@ -93,7 +170,7 @@ def _power(report: Report) -> md.Table:
     for p in report.power:
         share = f"{100 * p.share:.2g} %" if p.share > 1e-6 else "< 0.0001 %"
         rows.append(((p.step,), typeset(p.mistake), (share if p.seen else "not seen",)))
-    return md.Table(md.headers("step", "mistake in it", ">smallest size detected"), tuple(rows))
+    return md.Table(md.headers("step", "mistake in it", ">smallest part of it detected"), tuple(rows))
 
 
 def _arithmetic(arithmetic: Arithmetic) -> md.Paragraph:
@@ -102,9 +179,7 @@ def _arithmetic(arithmetic: Arithmetic) -> md.Paragraph:
     return md.Paragraph((f"Arithmetic: {words}.",))
 
 
-def _fault(fault: Fault, number: int) -> Iterator[md.Block]:
-    yield md.Heading((f"Fault {number}: " if number else "Fault: ", fault.step))
-    yield md.Paragraph(typeset(sentence(fault.message)))
+def _fault(fault: Fault) -> Iterator[md.Block]:
     if fault.counterexample is not None:
         yield from _shown(fault.counterexample)
     elif fault.ground:
@@ -181,9 +256,13 @@ def _ground(report: Report) -> md.Paragraph:
     fields = ", ".join(f"{name}={value}" for name, value in report.fields.items())
     what = f"Attention({fields}). " if fields else ""
     known = "An error counts as a fault if no implementation in this arithmetic can make it"
-    # the number of judged calls; if there are none, that of pairs of primes on which semantics was tested
-    pairs = sum(check.cases for check in report.checks if check.epsilon is not None)
-    cases = f"{report.cases} case{'s' * (report.cases != 1)}"
-    cases = f"{pairs} pairs of primes" if pairs and not report.cases else cases
-    tried = f"Tried: {report.domain}; {cases}. Grade: {report.grade}."
+    tried = f"Tried: {report.domain}; {_count_cases(report)}. Grade: {report.grade}."
     return md.Paragraph((f"{what}{known}: {report.precision}. {tried}",))
+
+
+def _count_cases(report: Report) -> str:
+    """Return the number of judged calls; if there are none, that of pairs of primes on which semantics was tested."""
+    pairs = sum(check.cases for check in report.checks if check.epsilon is not None)
+    if pairs and not report.cases:
+        return f"{pairs} pairs of primes"
+    return f"{report.cases} call{'s' * (report.cases != 1)}"

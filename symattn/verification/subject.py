@@ -201,6 +201,10 @@ class Subject(ABC):
     def power(self, session: Session) -> tuple[StepPower, ...]:
         """Return the power of the judged cases for each step."""
 
+    def reservations(self, session: Session) -> Iterator[str]:
+        """Yield what limits the verdict, such as inputs that are wrong and outside of the domain."""
+        yield from ()
+
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield further notes for a reader."""
         yield from ()

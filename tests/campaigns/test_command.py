@@ -298,11 +298,11 @@ def test_the_summary_tells_verdicts_faults_and_errors(tmp_path: Path, form: str)
     store.append({**made(JOBS[0]), "key": "another plan"})
     document = summary(tmp_path, "symattn campaign --summary out")
     assert document.verdict is Verdict.FAULT
-    text = " ".join(render(document, form).split())
+    text = " ".join(render(document.whole(), form).split())
     for words in ("a.py", "scores are scaled by", "cannot be imported", "a result of another plan"):
         assert words in text, words
     if form == "text":
-        assert "4 with faults, 2 errors, 2 no fault; 42 cases." in text
+        assert "FAULT: 4 with faults, 2 errors, 2 no fault; 42 cases." in text
         assert "symattn x --case abc" in text
         assert "! It warns. (6 verifications)" in text
         assert "! a.py:g: It prints." in text

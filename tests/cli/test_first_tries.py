@@ -295,7 +295,7 @@ def test_a_public_name_that_there_is_not() -> None:
 
 def test_what_a_bound_is_for_has_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def told(*words: str) -> dict[str, Any]:
-        assert main(["bound", *words, "--no-compare", "-f", "json"]) == 0
+        assert main(["bound", *words, "-f", "json"]) == 0
         return {**json.loads(capsys.readouterr().out), "command": ""}
 
     def made(**asked: Any) -> dict[str, Any]:

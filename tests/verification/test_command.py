@@ -1,6 +1,7 @@
 """``symattn verify`` from the command line: exit codes, what is printed, and that nothing else is."""
 
 import json
+import re
 from pathlib import Path
 from textwrap import dedent
 
@@ -22,6 +23,8 @@ OFF_BY_ONE = RIGHT.replace(
     "        open_ = np.tri(*s.shape, s.shape[1] - s.shape[0] + 1, dtype=bool)\n"
     "        s = np.where(open_, s, np.float32(-np.inf))\n        e = ",
 )
+#: So many lines a reader sees at once.
+LINES_OF_A_PASS, LINES_OF_A_FAULT = 20, 45
 WRONG_SCALE = RIGHT.replace("np.sqrt(q.shape[-1])", "q.shape[-1]")
 
 
@@ -41,10 +44,35 @@ def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 @pytest.mark.smoke
 def test_no_fault(verify, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     status, stdout, stderr = verify(RIGHT)
-    assert (status, stderr) == (0, "")
-    assert "NO FAULT" in stdout
-    assert "sampled" in stdout
+    assert (status, stderr.split()[:2]) == (0, ["Next", "-v"])
+    lines = stdout.splitlines()
+    assert lines[0].startswith("Verification of attn.py:attention(q, k, v)")
+    assert re.match(r"NO FAULT: \d+ calls, (tested ε ≤ \S+|sampled); \w+ 0\.\d+ % too large would have", lines[2])
+    assert len(lines) <= LINES_OF_A_PASS
     assert sorted(p.name for p in tmp_path.iterdir()) == ["attn.py"]
+
+
+@pytest.mark.smoke
+def test_a_fault_is_said_first_and_shown_below(verify) -> None:  # type: ignore[no-untyped-def]
+    status, stdout, _ = verify(WRONG_SCALE)
+    lines = stdout.splitlines()
+    assert (status, lines[2].partition(" (")[0]) == (1, "FAULT: scores are scaled by 1/d_k")
+    assert len(lines) <= LINES_OF_A_FAULT
+    assert "    q = [[" in stdout
+    assert "--case" in stdout
+
+
+@pytest.mark.deep
+def test_all_details_or_the_verdict_alone(verify) -> None:  # type: ignore[no-untyped-def]
+    assert verify(RIGHT, "-q")[1] == "NO FAULT\n"
+    assert verify(WRONG_SCALE, "-q")[:2] == (1, "FAULT\n")
+    usual, verbose = verify(RIGHT)[1], verify(RIGHT, "-v")[1]
+    assert "smallest part of it detected" not in usual
+    assert "smallest part of it detected" in verbose
+    assert max(map(len, verbose.splitlines())) <= 80
+    for wrong in (["-q", "-v"], ["-q", "-f", "json"]):
+        status, stdout, stderr = verify(RIGHT, *wrong)
+        assert (status, stdout, stderr.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.smoke
@@ -93,7 +121,7 @@ def test_sometimes_raising_is_a_fault(verify) -> None:  # type: ignore[no-untype
 @pytest.mark.deep
 def test_prints_are_captured_and_shown_on_request(verify) -> None:  # type: ignore[no-untyped-def]
     loud = RIGHT.replace("        s = ", "        print('hello')\n        s = ")
-    status, stdout, stderr = verify(loud)
+    status, stdout, stderr = verify(loud, "-v")
     assert (status, stderr) == (0, "")
     assert "hello" not in stdout
     assert "It prints" in stdout

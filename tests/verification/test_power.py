@@ -131,10 +131,11 @@ def test_a_report_says_what_would_have_been_seen() -> None:
         power=(StepPower("weights", "left out", 0.5), StepPower("q", "none", np.inf)),
         missing=("Nothing",),
     )  # fmt: skip
-    text = render(report.document(), "text")
+    text = render(report.document().whole(), "text")
     assert "50 %" in text
     assert "not seen" in text
-    assert "Undecided. Nothing." in text
+    assert text.splitlines()[2] == "UNDECIDED: nothing."
+    assert "50 %" not in render(report.document(), "text")
     record = json.loads(render(report.document(), "json"))
     assert record["power"][1] == {"step": "q", "mistake": "none", "share": "inf"}
     assert record["missing"] == ["Nothing"]

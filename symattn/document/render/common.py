@@ -43,6 +43,14 @@ def numbers_of(block: md.Steps, first: int) -> Sequence[int]:
     return block.numbers or range(first, first + len(block.items))
 
 
+def verdict(document: md.Document) -> md.Text:
+    """Return the verdict in capitals with its reason; nothing if the document has no verdict."""
+    if document.verdict is None:
+        return ()
+    word = document.verdict.value.upper()
+    return (f"{word}: ", *document.reason, ".") if document.reason else (word,)
+
+
 def headings(document: md.Document) -> list[tuple[str, md.Heading]]:
     """Return the headings with their numbers: 1, 1.1, 1.2, 2."""
     result, upper, lower = [], 0, 0

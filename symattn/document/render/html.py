@@ -93,7 +93,7 @@ class _Writer:
         return ["symattn", *([] if self.bar else ["alone"]), *(["one"] if stepwise else [])]
 
     def body(self) -> str:
-        result = [self.head()]
+        result = [self.head(), self.verdict()]
         for blocks in self.sections():
             inside = self.section(blocks)
             first = blocks[0][0]
@@ -101,6 +101,11 @@ class _Writer:
             tag, name = ("section", f' id="{self.place(first)}"') if titled else ("div", "")
             result.append(f'<{tag} class="step"{name}>{inside}</{tag}>')
         return "\n".join(part for part in (*result, self.foot()) if part)
+
+    def verdict(self) -> str:
+        """Return the line of the verdict and its reason; "" if the document has no verdict."""
+        words = common.verdict(self.document)
+        return f'<p class="verdict">{prose(words)}</p>' if words else ""
 
     def sections(self) -> list[list[tuple[md.Block, int]]]:
         """Return the blocks with their numbers, split before each heading of level 1; on pages that show one step at a
@@ -172,8 +177,6 @@ class _Writer:
         result = [
             f"<p>{common.steps_are(numbers)} {escape(str(e))}.</p>" for e, numbers in common.ledger(self.document)
         ]
-        if self.document.verdict is not None:
-            result.append(f'<p class="verdict">{escape(self.document.verdict.value)}</p>')
         if self.document.command:
             result.append(f"<p>Made with symattn: <code>{escape(self.document.command)}</code></p>")
         return f"<footer>{''.join(result)}</footer>" if result else ""

@@ -29,6 +29,7 @@ def render(document: md.Document) -> str:
         "title": plain_text(document.title),
         "command": document.command,
         "verdict": document.verdict_word,
+        **({"reason": plain_text(document.reason)} if document.reason else {}),
         "parameters": document.parameters,
         **result,
         **document.record,

@@ -141,8 +141,15 @@ class LatexWriter:
             lines.append(f"\\vspace{{9pt}}{{\\small\\color{{SAg}}{code(document.command)}\\par}}")
         return "\\begin{center}\n" + "\n".join(lines) + "\n\\end{center}"
 
+    def verdict(self, document: md.Document) -> str:
+        """Return the paragraph of the verdict and its reason; "" if the document has no verdict."""
+        if document.verdict is None:
+            return ""
+        word = f"\\noindent\\textbf{{{document.verdict.value.upper()}}}"
+        return (f"{word}: {self.prose(document.reason)}." if document.reason else word) + "\n\n"
+
     def body(self, document: md.Document) -> str:
-        out = ""
+        out = self.verdict(document)
         last: md.Block | None = None
         self.nested = any(isinstance(block, md.Heading) and block.level > 1 for block in document.blocks)
         for block, number in numbered(document):
@@ -155,8 +162,6 @@ class LatexWriter:
         result = [f"{escape_text(steps_are(n))} {evidence_text(e)}." for e, n in ledger(document)]
         if result:
             out += "\n\n" + self.small(" ".join(result))
-        if document.verdict is not None:
-            out += f"\n\n\\noindent\\textbf{{Verdict: {document.verdict.value}.}}"
         return out
 
     def block(self, block: md.Block, number: int) -> str:

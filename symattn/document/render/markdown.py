@@ -27,12 +27,13 @@ def render(document: md.Document) -> str:
     parts = [common.comment(common.made(document.command))] + (["# " + prose(document.title)] if document.title else [])
     if document.subtitle:
         parts.append(prose(document.subtitle))
+    if document.verdict is not None:
+        word = f"**{document.verdict.value.upper()}**"
+        parts.append(f"{word}: {prose(document.reason)}." if document.reason else word)
     for block, number in common.numbered(document):
         contents = ("  " * (h.level - 1) + f"- {prose(h.title)}" for _, h in common.headings(document))
         parts.append("\n".join(contents) if isinstance(block, md.Contents) else _block(block, number))
     parts.append(" ".join(f"{common.steps_are(n)} {escape(str(e))}." for e, n in common.ledger(document)))
-    if document.verdict is not None:
-        parts.append(f"**Verdict: {document.verdict.value}.**")
     return "\n\n".join(p for p in parts if p) + "\n"
 
 

@@ -69,6 +69,7 @@ class Writer:
         title = self.paint(self.flat(document.title), "1")
         rule = self.plain("─") * self.measure
         lines = [*left_and_right(title, self.flat(document.subtitle), self.measure), rule] if document.title else []
+        lines += self.verdict(document)
         sections = common.headings(document)
         numbers = iter(sections)
         for block, number in common.numbered(document):
@@ -79,9 +80,15 @@ class Writer:
             else:
                 lines += ["", *self.block(block, number)]
         lines += self.evidence(document)
-        if document.verdict is not None:
-            lines += ["", self.paint(document.verdict.value.upper(), "1")]
         return [*lines, "", rule, self.plain(common.made(document.command))]
+
+    def verdict(self, document: md.Document) -> list[str]:
+        """Return the lines of the verdict and its reason; the verdict itself is bold on a terminal."""
+        lines = self.wrapped(common.verdict(document))
+        if document.verdict is None or not lines:
+            return []
+        word = document.verdict.value.upper()
+        return [self.paint(word, "1") + lines[0].removeprefix(word), *lines[1:]]
 
     def flat(self, words: md.Text) -> str:
         return self.prose(words).replace(NBSP, " ")
@@ -242,6 +249,8 @@ def result(writer: Writer, block: md.Result) -> list[str]:
 
 # -- tables and arrays of values ---------------------------------------------------------------------------------------
 _LEAST = 16  # the least width of a column of words
+LEAST_WIDTH_OF_NAMES = 10  # the same where dotted names must be broken
+_SEPARATED = re.compile(r"(?<=[._:])(?=.)")  # where dotted names may be broken
 
 
 def table(writer: Writer, block: md.Table) -> list[str]:
@@ -266,11 +275,15 @@ def table(writer: Writer, block: md.Table) -> list[str]:
 def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns: int) -> None:
     """Narrow the columns of words until the table fits: first the widest that can shrink without breaking a formula.
 
-    Words are never broken: if words alone are too wide, the table is too wide, and its columns stay aligned.
+    If words alone are too wide, dotted names are broken after their separators; other words never are, and
+    the columns of a table that is still too wide stay aligned.
     """
     words = [i for i, c in enumerate(block.columns) if c.align == "left"]
     excess = sum(widths) + 2 * len(widths) - columns
-    for least in (_longest(cells, words, " "), _longest(cells, words, f"[ {NBSP}]")):
+    with_formulas, without = _longest(cells, words, " "), _longest(cells, words, f"[ {NBSP}]")
+    in_names = {i: min(without[i], LEAST_WIDTH_OF_NAMES) for i in words}
+    in_names |= {i: max(n, _longest_part(cells, i)) for i, n in in_names.items()}
+    for least in (with_formulas, without, in_names):
         while excess > 0 and (wide := [i for i in words if widths[i] > least[i]]):
             widths[max(wide, key=lambda i: widths[i])] -= 1
             excess -= 1
@@ -279,6 +292,26 @@ def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns:
 def _longest(cells: list[list[str]], columns: list[int], breaks: str) -> dict[int, int]:
     """Return the least width of each of these columns, if its lines may break where ``breaks`` matches."""
     return {i: max(_LEAST, *(width(part) for row in cells for part in re.split(breaks, row[i])), 0) for i in columns}
+
+
+def _longest_part(cells: list[list[str]], column: int) -> int:
+    """Return the width of the longest part of a name in a column."""
+    parts = (part for row in cells for word in row[column].split() for part in _SEPARATED.split(word))
+    return max(map(width, parts), default=0)
+
+
+def _wrap_cell(cell: str, columns: int) -> list[str]:
+    """Break a cell into lines; names that are wider than the column are broken after their separators."""
+    lines: list[str] = []
+    for line in wrap(cell, columns):
+        parts = _SEPARATED.split(line) if width(line) > columns and " " not in line else [line]
+        lines.append(parts[0])
+        for part in parts[1:]:
+            if width(lines[-1]) + width(part) <= columns:
+                lines[-1] += part
+            else:
+                lines.append(part)
+    return lines
 
 
 def _groups(writer: Writer, block: md.Table, widths: list[int]) -> list[str]:
@@ -293,7 +326,7 @@ def _groups(writer: Writer, block: md.Table, widths: list[int]) -> list[str]:
 
 
 def _row(block: md.Table, row: list[str], widths: list[int], mark: str) -> list[str]:
-    broken = [wrap(cell, w) if width(cell) > w else [cell] for cell, w in zip(row, widths, strict=True)]
+    broken = [_wrap_cell(cell, w) if width(cell) > w else [cell] for cell, w in zip(row, widths, strict=True)]
     lines = []
     for k in range(max(map(len, broken), default=0)):
         parts = [

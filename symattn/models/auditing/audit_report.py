@@ -225,20 +225,30 @@ class AuditReport(WithVerdict):
             rows = [(f.layer, str(len(f.parts)), _number(f.ratio), f.verdict) for f in self.layers]
             titles, numbers = ("layer", "parts", "error", "verdict"), ("parts", "error")
             blocks.append(_table(titles, numbers, rows, [f.state for f in self.layers]))
-        blocks.append(Paragraph((self.coverage + ".",)))
+        if self.verdict is Verdict.FAULT:
+            blocks.append(Paragraph((self.coverage + ".",)))
         blocks += [Note((words,)) for words in (*self.notes, *self._others(), *self._unpromised())]
-        if self.findings:
-            blocks.append(Paragraph((self._meaning(),)))
+        details = (Paragraph((self._meaning(),)),) if self.findings else ()
         blocks.append(Paragraph((f"{self.undecided.capitalize()}.",)))
         return Document(
-            "audit", "audit", (f"Audit of {self.target}",), tuple(blocks),
-            command=self.command, verdict=self.verdict,
+            "audit", "audit", (f"Audit of {self.target}",), (*blocks, *details), brief=tuple(blocks) if details else (), option="-v",
+            command=self.command, verdict=self.verdict, reason=(self._reason(),),
+            hints=("-v prints what was sampled, and what the columns mean",) if details else (),
             parameters={"rows": self.rows, "gradients": self.gradients, "layers": self.whole},
             record=record({
                 "calls": self.findings, "layers": self.layers, "read": self.read, "seen": len(self.findings),
                 "coverage": self.coverage, "undecided": self.undecided, "grade": self._grade(),
             }),
         )  # fmt: skip
+
+    def _reason(self) -> str:
+        """Return the first wrong call or layer, or else how much was read."""
+        wrong = [f"{call.layer}: {call.verdict}" for call in self.findings if call.state == "wrong"]
+        wrong += [f"{layer.layer}: {layer.verdict}" for layer in self.layers if layer.state == "wrong"]
+        if not wrong:
+            return self.coverage.removeprefix("coverage: ")
+        others = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        return f"{wrong[0]}{others}"
 
     def _unpromised(self) -> list[str]:
         return [f"Not compared with a configuration: {u}" for u in sorted({f.unknown for f in self.findings} - {""})]

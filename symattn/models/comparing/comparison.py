@@ -269,18 +269,19 @@ class Comparison(WithVerdict):
 
     def document(self) -> Document:
         """Return the comparison as a document."""
-        blocks: list[Block] = [Paragraph((f"{self.words}.",)), self._table(), *self._faults(), *self._differences()]
+        blocks: list[Block] = [self._table(), *self._faults(), *self._differences()]
         blocks += [Note((f"Undecided. {words}.",)) for s in self.sides for words in s.report.missing if not self.wrong]
-        blocks += [
+        details: list[Block] = [
             Note((f"The {name} is called as ", Code(side.report.target)))
             for name, side in self._named
             if side.report.target not in side.name
         ]
         wrong = (side.report.notes for name, side in self._named if name in self.wrong)
-        blocks += [Note((note,)) for note in dict.fromkeys(note for notes in (self.notes, *wrong) for note in notes)]
+        details += [Note((note,)) for note in dict.fromkeys(note for notes in (self.notes, *wrong) for note in notes)]
         return Document(
             "verification", "compare", ("Comparison of ", Code(self.first.name), " and ", Code(self.second.name)),
-            tuple(blocks), subtitle=(self.first.report.precision.partition(",")[0],), command=self.command,
+            (*blocks, *details), brief=tuple(blocks) if details else (), option="-v",
+            subtitle=(self.first.report.precision.partition(",")[0],), command=self.command,
             parameters={name: side.name for name, side in self._named},
             record=record({
                 "wrong": self.wrong,
@@ -289,7 +290,8 @@ class Comparison(WithVerdict):
                 "together": self.together,
                 "sides": dict(self._named),
             }),
-            verdict=self.verdict,
+            verdict=self.verdict, reason=(self.words[:1].lower() + self.words[1:],),
+            hints=("-v prints how both were called, and notes",) if details else (),
         )  # fmt: skip
 
     @property

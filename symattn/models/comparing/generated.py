@@ -11,7 +11,7 @@ from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.formats import Format
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Code, Document, Note, Paragraph, Table, WithVerdict, headers
+from symattn.document.model import Block, Code, Document, Note, Paragraph, Table, Text, WithVerdict, headers
 from symattn.models.comparing.cache_losses import Lost
 from symattn.models.comparing.generation_ways import CONTINUATION, PREFIX, Array, States
 
@@ -287,31 +287,35 @@ class Generation(WithVerdict):
         words = f"The grade is {_GRADES[self.verdict].value}: {self.tokens} tokens were tried."
         titles = ("way", "verdict", "from", ">token", ">error in float64", ">apart", ">rounding", ">of the prefill")
         table = Table(headers(*titles), tuple(map(_line, self.rows)))
-        blocks: list[Block] = [*self._sentences(), table, Paragraph((f"{_MEANING} {words}",))]
-        blocks += [Note((note,)) for note in self._noted()]
+        meaning = Paragraph((f"{_MEANING} {words}",))
+        first, *others = self._sentences()
+        blocks: list[Block] = [*map(_paragraph, others), table, *(Note((note,)) for note in self._noted())]
         return Document(
-            "verification", "generation", ("Generation with ", Code(self.model)), tuple(blocks),
+            "verification", "generation", ("Generation with ", Code(self.model)),
+            (*blocks, meaning), brief=tuple(blocks), option="-v",
             subtitle=(self.dtype,),
             parameters={"model": self.model, "dtype": self.dtype, "tokens": self.tokens},
             record=record({
                 "ways": self.rows, "wrong": self.wrong, "differing": self.differing, "notes": tuple(self._noted()),
                 "grade": _GRADES[self.verdict],
             }),
-            verdict=self.verdict,
+            verdict=self.verdict, reason=first,
+            hints=("-v prints what the columns mean",),
         )  # fmt: skip
 
-    def _sentences(self) -> Iterator[Block]:
+    def _sentences(self) -> Iterator[Text]:
+        """Yield a sentence, without its full stop, on each way that is wrong or undecided, or one on all ways."""
         for row in self.rows:
             if row.stored is not None:
-                yield Paragraph((Code(row.way), f" is wrong: in layers.{row.stored.layer} {row.stored.words}."))
+                yield Code(row.way), f" is wrong: in layers.{row.stored.layer} {row.stored.words}"
             elif row.first is not None:
-                yield Paragraph((Code(row.way), f" {_sentence(row.first, row.doubt)}"))
+                yield Code(row.way), f" {_sentence(row.first, row.doubt).removesuffix('.')}"
             elif row.undecided:
-                yield Paragraph((Code(row.way), f" is undecided: {row.unclear}."))
+                yield Code(row.way), f" is undecided: {row.unclear}"
         if all(row.reason for row in self.rows):
-            yield Paragraph(("No way could be run.",))
+            yield ("no way could be run",)
         elif self.verdict is not Verdict.FAULT and not any(row.undecided for row in self.rows):
-            yield Paragraph(("Every way that ran agrees with the prefill, up to rounding.",))
+            yield ("every way that ran agrees with the prefill, up to rounding",)
 
     def _noted(self) -> Iterator[str]:
         yield from self.notes
@@ -335,6 +339,10 @@ class Generation(WithVerdict):
                 "The prefill depends on how many tokens come later and not on their words, as positions that depend on "
                 "the length do: then no way can agree with it."
             )
+
+
+def _paragraph(sentence: Text) -> Paragraph:
+    return Paragraph((*sentence, "."))
 
 
 _MEANING = (

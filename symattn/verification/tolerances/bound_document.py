@@ -1,4 +1,4 @@
-"""A bound as a document: the tolerance, its parts by step, the formula, why it holds, and common tolerances."""
+"""A bound as a document: the tolerance, its parts by step and common tolerances; as details why it holds."""
 
 from __future__ import annotations
 
@@ -41,26 +41,40 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, shar
          "accepted": [m.cause for m in w.accepted], "tried": w.tried, "needed": w.needed}
         for w in weighed
     ]  # fmt: skip
+    short = (*_before(asked, sharp), *_others(weighed, asked))
     return md.Document(
-        "bound", "bound", ("Largest rounding error of correct attention",),
-        (*_before(asked, sharp), *_others(weighed, asked)),
+        "bound", "bound", ("Tolerance: ", md.Code(_atol(value))),
+        (*short, *_why(asked)), brief=short, option="-v",
         subtitle=(sizes,),
         command=command,
         parameters={"n": s.n_k, "dk": s.d_k, "dtype": asked.precision.name, "contract": asked.precision.contract,
                     "fields": changed_fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": value if isfinite(value) else None,
                 "parts": _parts(asked.bound.parts), "tolerances": tolerances, **_of_sharp(sharp)},
-        hints=() if isfinite(value) else ("symattn bound --contract fused   scores and sums are kept in float32",),
+        hints=_hints(value),
     )  # fmt: skip
+
+
+def _hints(value: float) -> tuple[str, ...]:
+    """Return what to try next: another contract if there is no bound, else why the bound holds."""
+    if not isfinite(value):
+        return ("symattn bound --contract fused   scores and sums are kept in float32",)
+    return ("-v prints the formula and why it holds", "--compare prints what common tolerances accept")
 
 
 def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[md.Block]:
     assumed = _assumptions(asked)
     yield assumed
     yield _steps(asked.bound.parts, asked.bound.value)
-    yield _result(asked.value, asked.bound.formula, _argued("by the printed rule", assumed))
+    yield _result(asked.value, (), _argued("by the rule that -v prints", assumed))
     yield from _sharply(sharp, Evidence(Grade.SAMPLED, "the inputs are drawn"))
+
+
+def _why(asked: Beforehand) -> Iterator[md.Block]:
+    """Yield the formula of the bound, its derivation and its letters."""
     yield md.Heading(("Why it holds",))
+    argued = _argued("by the printed rule", _assumptions(asked))
+    yield md.Result("Formula of the bound", asked.bound.formula, (argued,))
     yield md.Items(tuple((line,) for line in asked.bound.derivation))
     columns = md.headers("letter", "what it is", ">value")
     yield md.Table(columns, tuple(((t,), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities))
@@ -114,8 +128,12 @@ def _steps(results: Mapping[str, float], value: float) -> md.Table:
 def _result(value: float, formulas: tuple[Node, ...], evidence: Evidence) -> md.Result:
     if not isfinite(value):
         return md.Result("Tolerance", formulas, (Evidence(Grade.UNDECIDED, "in this arithmetic"),), (_NOTHING,))
-    atol = (md.Code(f"atol={digits(value)}, rtol=0"),)
-    return md.Result("Tolerance", formulas, (evidence,), atol)
+    return md.Result("Tolerance", formulas, (evidence,), (md.Code(_atol(value)),))
+
+
+def _atol(value: float) -> str:
+    """Return the tolerance as arguments of an assertion."""
+    return f"atol={digits(value)}, rtol=0" if isfinite(value) else "none"
 
 
 def _parts(results: Mapping[str, float]) -> list[Record]:
@@ -127,7 +145,7 @@ def for_inputs(asked: ForInputs, path: str, command: str, sharp: Sharp | None = 
     atol, rtol = asked.needed
     shape = " × ".join(map(str, asked.bound.allowed.shape))
     return md.Document(
-        "bound", "bound", ("Largest rounding error of correct attention, for given inputs",),
+        "bound", "bound", ("Tolerance for these inputs: ", md.Code(_atol(atol))),
         tuple(_for_inputs(asked, sharp)),
         subtitle=(f"{asked.precision.name} · output {shape}",),
         command=command,

@@ -185,7 +185,7 @@ def document(
         _refuse_besides_inputs(compare=compare or None, seed=seed)
     if inputs is not None or lines == 1:
         result = bound(spec, inputs, dtype[0], n=n[0], d_k=dk[0], command=command, **how)
-        return result.document(compare is not False, seed or 0)
+        return result.document(bool(compare), seed or 0)
     if lines > _MOST:
         raise InputError(f"{lines} bounds were requested; a table has at most {_MOST}")
     every = (bound(spec, None, t, n=keys, d_k=d_k, **how).asked for t, d_k, keys in product(dtype, dk, n))

@@ -161,7 +161,7 @@ def _walked(name: str) -> Document:
 
 
 def _bound(told: dict[str, Any]) -> Document:
-    return bound(**told).document()
+    return bound(**told).document().whole()
 
 
 def survivors(making: Making, share: float = 1.0, seed: int = 7) -> Iterator[str]:
