@@ -10,7 +10,7 @@ import click
 
 _GIVEN = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.DEFAULT_MAP)
 _WRITING = ("path", "force", "check", "colour")
-_ELSEWHERE = ("form", "fragment", "ascii", *_WRITING)
+_ELSEWHERE = ("form", "fragment", "ascii", "verbose", "quiet", *_WRITING)
 
 
 def typed(context: click.Context) -> list[str]:

@@ -209,6 +209,14 @@ class Listing:
 Block = Heading | Contents | Paragraph | Assumptions | Steps | Result | Table | Values | Caveat | Note | Items | Listing
 
 
+def _with_option(command: str, option: str) -> str:
+    """Return a command line with an option: a short one stands first, as what follows a script is the script's."""
+    if option.startswith("--"):
+        return f"{command} {option}"
+    program, name, *rest = command.split(" ", 2)
+    return " ".join((program, name, option, *rest))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Document(Printable):
     """A complete answer. ``command`` reproduces it; ``hints`` suggest what to try next and go to stderr.
@@ -259,7 +267,7 @@ class Document(Printable):
         """
         if not self.brief:
             return self
-        command = f"{self.command} {self.option}" if self.command else ""
+        command = self.command and _with_option(self.command, self.option)
         hints = tuple(hint for hint in self.hints if not hint.startswith(f"{self.option} "))
         return replace(self, brief=(), command=command, hints=hints)
 

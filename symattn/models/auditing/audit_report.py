@@ -231,7 +231,8 @@ class AuditReport(WithVerdict):
         details = (Paragraph((self._meaning(),)),) if self.findings else ()
         blocks.append(Paragraph((f"{self.undecided.capitalize()}.",)))
         return Document(
-            "audit", "audit", (f"Audit of {self.target}",), (*blocks, *details), brief=tuple(blocks) if details else (), option="-v",
+            "audit", "audit", (f"Audit of {self.target}",), (*blocks, *details),
+            brief=tuple(blocks) if details else (), option="-v",
             command=self.command, verdict=self.verdict, reason=(self._reason(),),
             hints=("-v prints what was sampled, and what the columns mean",) if details else (),
             parameters={"rows": self.rows, "gradients": self.gradients, "layers": self.whole},
