@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 Defaults = dict[str, Any]
+HELP_NAMES = ("-h", "--help")
 
 
 def defaults(commands: tuple[str, ...]) -> tuple[Defaults, dict[str, Defaults]]:
@@ -66,7 +67,8 @@ def _known(command: click.Command) -> dict[str, click.Option]:
 
 def spelled(command: click.Command) -> set[str]:
     """Return every spelling of the command's options."""
-    options = [*_known(command).values(), *command.get_params(click.Context(command))]
+    context = click.Context(command, help_option_names=[*HELP_NAMES])
+    options = [*_known(command).values(), *command.get_params(context)]
     return {name.lstrip("-") for option in options for name in (*option.opts, *option.secondary_opts)}
 
 

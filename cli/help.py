@@ -12,12 +12,13 @@ TOPICS = dict.fromkeys(("fields", "calling", "effort", "inputs", "output"), "ver
 
 
 @click.command("help")
-@click.argument("topic", metavar="TOPIC|COMMAND", type=Choice((*TOPICS, *TABLE)))
+@click.argument("topic", metavar="[TOPIC|COMMAND]", required=False, type=Choice((*TOPICS, *TABLE)))
 @click.pass_context
-def command(ctx: click.Context, topic: str) -> None:
-    """Explain the options of TOPIC, which several commands share, or print the help of a command.
+def command(ctx: click.Context, topic: str | None) -> None:
+    """Explain the options of TOPIC, which several commands share, or print the help of a command or of symattn.
 
     \b
+    symattn help           the same as symattn --help
     symattn help fields    which attention: --causal, --heads, --position, ...
     symattn help calling   how a function is called: --layout, --mask-arg, ...
     symattn help effort    how much is tried: --examples, --budget, ...
@@ -25,6 +26,9 @@ def command(ctx: click.Context, topic: str) -> None:
     symattn help output    where the document goes: --format, --output, ...
     symattn help verify    the same as symattn verify --help
     """
+    if topic is None:
+        click.echo(commands.get_help(ctx.find_root()))
+        return
     from .fields import kinds
     from .groups import listed
 

@@ -13,31 +13,46 @@ import click
 
 from .choices import understood
 
-# Each command, named like its module in this package, with its short help, so that --help imports none of them.
-TABLE = {
-    "derive": "Derive a fact about attention, step by step.",
-    "walk": "Walk through an example of attention in exact numbers.",
-    "explore": "Write a page on which inputs are edited and every step is recomputed.",
-    "draw": "Draw a picture from the same numbers: SVG, PDF or PNG.",
-    "exercises": "Write a sheet of ten exercises, with checked solutions.",
-    "claim": "Check a claim about weights, similarities or expressions.",
-    "prove": "Prove theorems for all sizes, or your own.",
-    "check": "Check certificates without the prover, or whether documents are up to date.",
-    "report": "Write the book: every theorem with its proof, grade and false variant.",
-    "verify": "Verify a function that computes attention against exact mathematics.",
-    "compare": "Say which of two implementations is wrong.",
-    "faults": "List, run or export known mistakes of attention code.",
-    "arithmetic": "Identify what a kernel stores in half precision, and how it adds.",
-    "audit": "Run a script and judge every attention call in it.",
-    "generation": "Check that caches, padding and batches give the logits of the prefill.",
-    "campaign": "Verify many targets, specifications and dtypes at once.",
-    "bound": "Print the tolerance that a test of attention needs.",
-    "examples": "List the worked examples, or show one.",
-    "help": "Explain a group of options, or a command.",
-    "cache": "Show the location and size of the cache, or clear it.",
-    "schema": "Print the JSON Schema of documents or of sheets.",
-    "completion": "Print the completion script for a shell.",
+# The groups of the help. Each command, named like its module in this package, with its short help, so that --help
+# imports none of them.
+GROUPS = {
+    "Start here": {
+        "walk": "Walk through an example of attention in exact numbers.",
+        "claim": "Check a claim about weights, similarities or expressions.",
+        "derive": "Derive a fact about attention, step by step.",
+        "verify": "Verify a function that computes attention against exact mathematics.",
+    },
+    "Learn and teach": {
+        "explore": "Write a page with editable inputs that recomputes every step.",
+        "draw": "Draw a picture from the same numbers: SVG, PDF or PNG.",
+        "exercises": "Write a sheet of ten exercises, with checked solutions.",
+        "examples": "List the worked examples, or show one.",
+    },
+    "Prove": {
+        "prove": "Prove theorems for all sizes, or your own.",
+        "report": "Write the book: every theorem with its proof, grade and false variant.",
+        "check": "Check certificates without the prover, or whether documents are up to date.",
+    },
+    "Check code": {
+        "compare": "Find which of two implementations is wrong.",
+        "bound": "Print the tolerance that a test of attention needs.",
+        "arithmetic": "Identify a kernel's storage precision and summation order.",
+        "faults": "List, run or export known mistakes of attention code.",
+        "campaign": "Verify many targets, specifications and dtypes at once.",
+    },
+    "Models": {
+        "audit": "Run a script and judge every attention call in it.",
+        "generation": "Check that caches, padding and batches give the logits of the prefill.",
+    },
+    "Tool": {
+        "help": "Explain a group of options, or a command.",
+        "version": "Print the version.",
+        "cache": "Show the location and size of the cache, or clear it.",
+        "schema": "Print the JSON Schema of documents or of sheets.",
+        "completion": "Print the completion script for a shell.",
+    },
 }
+TABLE = {name: does for group in GROUPS.values() for name, does in group.items()}
 COMPLETE = "_SYMATTN_COMPLETE"
 
 
@@ -71,8 +86,10 @@ class Commands(click.Group):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([*TABLE.items()])
+        widest = max(map(len, TABLE))  # one column of names for all groups
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), does) for name, does in group.items()])
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -88,7 +105,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={
-        "help_option_names": ["-h", "--help"],
+        "help_option_names": ["-h", "--help"],  # also in .defaults, which --help does not import
         "color": False if os.environ.get("NO_COLOR") else None,
     },
 )

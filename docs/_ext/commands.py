@@ -102,11 +102,19 @@ def _command(entry: Entry, common: dict[str, list[Line]]) -> list[nodes.Node]:
     found: list[nodes.Node] = [nodes.literal_block(entry.usage, entry.usage, language="none"), *_told(entry.told)]
     for title, lines in entry.options.items():
         if title in common:
-            names = ", ".join(line[0].split()[0].rstrip(",") for line in lines)
-            found.append(nodes.paragraph("", "", nodes.strong("", f"{title}: "), nodes.literal("", names)))
+            found.append(_names(title, lines))
         else:
             found += [nodes.rubric("", title.rstrip(":")), _list(lines)]
     return found
+
+
+def _names(title: str, lines: list[Line]) -> nodes.paragraph:
+    """The names of options that are explained elsewhere: a word each, so that a line breaks between them alone."""
+    made = nodes.paragraph("", "", nodes.strong("", f"{title}: "))
+    for number, (name, _) in enumerate(lines):
+        made += [nodes.Text(", ")] if number else []
+        made += nodes.literal("", name.split()[0].rstrip(","), classes=["option"])
+    return made
 
 
 def _told(text: str) -> list[nodes.Node]:

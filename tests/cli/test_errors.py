@@ -13,7 +13,7 @@ import symattn
 from symattn.document.errors import InputError, MissingExtra, Refused, Undecided
 from symattn_cli import choices
 from symattn_cli.errors import Status, report
-from symattn_cli.main import TABLE, commands
+from symattn_cli.main import GROUPS, TABLE, commands
 
 pytestmark = pytest.mark.smoke
 
@@ -131,7 +131,10 @@ def test_help_names_every_command(run) -> None:
     ran = run("--help")
     assert ran.status == 0
     assert all(f"\n  {name}" in ran.stdout for name in TABLE)
-    assert ran.stdout == run().stdout == run("-h").stdout
+    assert ran.stdout == run().stdout == run("-h").stdout == run("help").stdout
+    titles = [f"\n{title}:\n" for title in GROUPS]
+    assert [ran.stdout.index(title) for title in titles] == sorted(ran.stdout.index(title) for title in titles)
+    assert ran.stdout.index("\n  verify") < ran.stdout.index(titles[1])
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -142,12 +145,13 @@ def test_every_command_of_the_table_is_there_and_has_help(run, name: str) -> Non
     choices._hinted.clear()
     ran = run(name, "--help")
     assert f"Usage: symattn {name}" in ran.stdout
+    assert run(name, "-h").stdout == ran.stdout
     assert "float8-e4m3fn" not in ran.stdout, "values are offered as they are typed"
     assert (ran.stdout.isascii(), ran.stderr) == (True, "")
 
 
 def test_version(run) -> None:
-    assert run("--version").stdout == f"symattn {version('symattn')}\n"
+    assert run("--version").stdout == run("version").stdout == f"symattn {version('symattn')}\n"
 
 
 def test_no_help_imports_the_specification_or_anything_heavy() -> None:
