@@ -269,7 +269,8 @@ def modular(p: int = 0, q: int = 0, seed: int = 0, rough: bool = False) -> type[
     """Return a new kind: a pair of primes, a random generator, random letters. Without (p, q), the largest pair.
 
     A ``rough`` kind rounds floats to ten bits, and tiny ones to 0; a maximum with 0, or with a large negative number,
-    is its other argument. Programs that agree then differ at most in numbers that are nearly equal as floats.
+    is its other argument; bounds of ±37 and beyond cut off nothing of exponents. Programs that agree then differ at
+    most in numbers that are nearly equal as floats.
     Raises InputError unless 2²² < p < 2²³, p = 2q + 1, and p, q are primes that leave 3 when divided by 4.
     """
     p, q = (p, q) if p else primes.pairs()[-1]

@@ -124,7 +124,7 @@ def tried_apart(
                     warnings.simplefilter("ignore")
                     result = test(sizes)
                 yield result
-                if not result.agrees:
+                if not (result.agrees or result.nearly):
                     break
 
     try:
@@ -133,8 +133,9 @@ def tried_apart(
         return _not_tried(str(error))
     if copied and _OF_GPU in results[-1].reason:
         results = list(tests())
-    if results[-1].agrees is False:
-        return results[-1]
+    differing = [result for result in results if result.agrees is False]
+    if differing:
+        return next((result for result in differing if not result.nearly), differing[0])
     return reduce(lambda one, other: one.joined(other) if other.agrees else one, results)
 
 

@@ -161,13 +161,17 @@ def settle(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> Iden
     pairs = tuple(pair for r in runs for pair in r.pairs)
     where = _where(runs)
     if last is not None:
-        words = last.difference.message if last.difference else last.reason
+        difference = last.difference
+        remaining = _difference_of_rough(runs[runs.index(last) :], prepare, epsilon) if difference else None
+        nearly = difference is not None and remaining is None
+        difference = remaining or difference
+        words = difference.message if difference else last.reason
         evidence = Evidence(Grade.UNDECIDED, f"{words} ({last})")
-        agrees, nearly = False if last.difference else None, _nearly(last, prepare, epsilon)
-        if last.difference and last.angles is not None and last.angles.used:
+        agrees = False if difference else None
+        if difference and last.angles is not None and last.angles.used:
             notes.append("a cosine or sine stands for any function of its angle")
-        seen = _witnesses(runs, prepare) if last.difference and not nearly else ()
-        return IdentityResult(agrees, evidence, None, pairs, last.difference, words, tuple(notes), nearly, seen)
+        seen = _witnesses(runs, prepare) if difference and not nearly else ()
+        return IdentityResult(agrees, evidence, None, pairs, difference, words, tuple(notes), nearly, seen)
     if any(r.epsilon is None for r in runs):
         why = "; ".join(dict.fromkeys(words for r in runs for words in r.unbounded)) or _TOO_LARGE
         evidence = Evidence(Grade.SAMPLED, f"{where}; {UNBOUNDED}: {why}")
@@ -225,14 +229,20 @@ def _residues(x: Modular) -> np.ndarray:
     return (x if x.state.value is not None else x._unary("exp", x)).residues()
 
 
-def _nearly(run: ResidueRun, prepare: Prepare, epsilon: float) -> bool:
-    """Return whether a run that differs agrees once numbers that floats hardly distinguish count as equal."""
-    if run.difference is None:
-        return False
-    again = copy(run)
-    again.difference, again.rough, again.angles = None, True, run.angles and KnownAngles(run.random, _ROUGHLY)
-    again.settle(prepare, epsilon)
-    return not again.difference and not again.reason
+def _difference_of_rough(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> Difference | None:
+    """Return the first difference that stays once numbers that floats hardly distinguish count as equal.
+
+    The first run differs. If it can no longer be run, its difference stays.
+    """
+    for run in runs:
+        again = copy(run)
+        again.difference, again.rough, again.angles = None, True, run.angles and KnownAngles(run.random, _ROUGHLY)
+        again.settle(prepare, epsilon)
+        if again.difference or (again.reason and run is runs[0]):
+            return again.difference or run.difference
+        if again.reason:
+            break
+    return None
 
 
 def _numbers(names: Sequence[str]) -> list[tuple[str, ...]]:

@@ -12,10 +12,13 @@ from symattn.bounds.called_target import Convention
 from symattn.bounds.domain import Domain
 from symattn.document.codec import record
 from symattn.document.evidence import Grade
+from symattn.programs.calling import agree
+from symattn.programs.identity import identity
 from symattn.programs.request import Request
 from symattn.programs.target import Target, target
 from symattn.programs.verify import verify
 from symattn.verification.report import Check, Report
+from symattn.verification.semantics import SIZES
 
 CALLS: list[str] = []
 ROTARY = Attention(position=Rotary())
@@ -131,6 +134,37 @@ def test_a_difference_that_no_float_shows_is_a_note(function: Any) -> None:
     assert check(report) is None
     assert str(report.grade) == "sampled"
     assert any("On residues it differs" in note for note in report.notes)
+
+
+def bounded(bound: str, q: Any, k: Any, v: Any) -> Any:
+    """Attention with bounds on exponents, as code has them against overflow."""
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    low = s - s.max(axis=-1, keepdims=True)
+    e = {
+        "minimum": lambda: np.exp(-np.minimum(-low, 80)),
+        "maximum": lambda: np.exp(np.maximum(low, -80)),
+        "clip": lambda: np.exp(np.clip(low, -60, 0)),
+        "where": lambda: np.where(low < -80, 0, np.exp(low)),
+        "where not": lambda: np.where(low > -88, np.exp(low), 0),
+        "where inside": lambda: np.exp(np.where(low < -80, -80, low)),
+        "at -20": lambda: np.exp(np.maximum(low, -20)),
+        "where at -20": lambda: np.where(low < -20, 0, np.exp(low)),
+        "half": lambda: np.exp(np.maximum(low, -80) / 2),
+        "last key": lambda: np.exp(np.maximum(low, -80)) * (np.arange(len(k)) < max(len(k) - 1, 8)),
+    }[bound]()
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+def test_bounds_on_exponents_that_cut_off_nothing_are_no_difference() -> None:
+    """Whether they do is left to floats; a mistake beside them, at any size, is none of theirs."""
+    right = ("minimum", "maximum", "clip", "where", "where not", "where inside")
+    for kind in (*right, "at -20", "where at -20", "half", "last key"):
+        function = partial(bounded, kind)
+        found = identity(Target(function, agree(function, Request())), Attention())
+        assert found.agrees is False, kind
+        assert found.nearly is (kind in right), kind
+        sizes = found.difference and found.difference.sizes
+        assert (sizes == SIZES[-2]) is (kind == "last key"), kind
 
 
 @pytest.mark.deep

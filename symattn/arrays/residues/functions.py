@@ -27,6 +27,7 @@ from symattn.document.errors import Refused, Undecided
 
 NOT_LINEAR = "modular: an exponential or a quotient of data inside an exponent; exponents must be linear"
 TINY, LARGE = 1e-5, 10**4  # numbers that are negligible next to floats of ordinary size, or make these negligible
+BEYOND = 37  # a bound for exponents: e^−37 is less than a unit in the last place of 1, in float64 too
 
 
 def exponential(field: Field, x: State) -> State:
@@ -213,8 +214,9 @@ def higher(field: Field, x: State, y: State) -> State:
     if (field.ordered or 0 in (x.number, y.number)) and not field.rough and _is_ordered(field, x, y):
         x, y = (moved(lambda plane: np.broadcast_to(plane, shape), shape, [s]) for s in (x, y))
         return chosen(less(field, x, y), y, x)
-    if field.rough and (_lowest(x) or _lowest(y)):
-        return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if _lowest(x) else x])
+    for bound, data in ((x, y), (y, x)):
+        if field.rough and _cuts_off_nothing(bound, data):
+            return moved(lambda plane: np.broadcast_to(plane, shape), shape, [data])
     field.free = True
     planes = [np.broadcast_to(_peaks_of(field, s), shape) for s in (x, y)]
     one, other = (plane[_without_copies(shape, planes)] for plane in planes)
@@ -232,9 +234,13 @@ def _without_copies(shape: tuple[int, ...], planes: Sequence[np.ndarray]) -> tup
     return tuple(slice(None if any(plane.strides[k] for plane in wide) else 1) for k in range(len(shape)))
 
 
-def _lowest(x: State) -> bool:
-    """Return whether x is 0, around which floats of both signs are tried, or below all of them."""
-    return x.all_forbidden or (x.number is not None and (x.number == 0 or x.number <= -LARGE))
+def _cuts_off_nothing(bound: State, data: State) -> bool:
+    """Return whether the larger of a bound and data is the data in floats: for 0, around which floats of both signs are
+    tried, for numbers below all others, and for exponents below which exp is negligible."""
+    c = bound.number
+    if c is None:
+        return bound.all_forbidden
+    return c == 0 or c <= -LARGE or (c <= -BEYOND and data.exponent is not None)
 
 
 def _forbidden(letters: State, where: np.ndarray | None) -> State:
@@ -291,9 +297,18 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
             return np.asarray(~decided_equal(field, x, y) & ~undefined(y))
         if y.number == 0 and x.sign:
             return np.zeros(shape, dtype=bool)
+    for far, data in ((x, y), (y, x)):
+        if field.rough and far.number is not None and abs(far.number) >= BEYOND and data.exponent is not None:
+            return np.broadcast_to(_is_less_than_far(far.number, data, far is x), shape)
     if _is_ordered(field, x, y):
         return _in_any_order(field, x, y)
     raise Undecided("modular: residues have no order; compare plain numbers, or use maximum")
+
+
+def _is_less_than_far(far: Fraction, data: State, reverse: bool) -> np.ndarray:
+    """Return where data < far, or where far < data, as if all finite exponents were nearer to 0 than ``far``."""
+    forbidden = np.False_ if data.forbidden is None else data.forbidden
+    return np.asarray(~forbidden & (far < 0) if reverse else forbidden | (far > 0))
 
 
 def _is_ordered(field: Field, x: State, y: State) -> bool:

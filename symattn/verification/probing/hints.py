@@ -101,6 +101,9 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
     elif found.difference is None:
         yield f"The code was not run on residues: {found.reason}."
     elif found.nearly or _opaque(found):
-        why = _opaque(found) or "by numbers that are tiny, huge or rounded, or a bound at 0"
+        why = (
+            _opaque(found)
+            or "by numbers that are tiny, huge or rounded, or by a bound at 0, or on exponents beyond ±37"
+        )
         where = _where(found.difference)
         yield f"On residues it differs from the specification ({where}): {why}; no input in floats shows it."
