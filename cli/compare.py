@@ -34,7 +34,7 @@ def command(
     second_call: tuple[str, ...],
     **wishes: object,
 ) -> int:
-    """Say which of FIRST and SECOND, two functions for the same attention, is wrong.
+    """Find which of FIRST and SECOND, two functions for the same attention, is wrong.
 
     \b
     symattn compare attn.py:eager attn.py:fused --causal

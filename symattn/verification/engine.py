@@ -379,7 +379,7 @@ def _check_usable(session: Session) -> None:
     if len(failed) < len(tried) or (refusals.by_library(failed) and not on_device):
         return
     never = len(session.late) == len(tried)
-    words = f"did not return: {failed[0]}" if never else f"returned nothing to judge on any input: {failed[0]}"
+    words = f"did not return: {failed[0]}" if never else f"failed on every input: {failed[0]}"
     of_shapes = _OF_SHAPES if failed[0].refused or failed[0].type in refusals.MISFITS else ""
     raise Unusable(f"{session.runner.describe()} {words}{_OF_DEVICE if on_device else of_shapes}")
 

@@ -309,13 +309,13 @@ back_not_rotated (rotated_back), backward: dQ and dK are not rotated back: they 
     return backward(_turned(q, 1, k.shape[-2] - q.shape[-2]), _turned(k, 1), v, dout)
 turns_halves (interleaved), position: column l is rotated with l + r/2, not with its neighbour
     return half(x, positions)
-laid_apart (half), position: halves are exchanged with angles that are laid out for neighbours
+laid_apart (half), position: halves are rotated with angles in the interleaved layout
     angles = np.repeat(_angles(x, positions), 2, axis=-1)
     return x * np.cos(angles) + _rotated(x) * np.sin(angles)
 base (half), position: the base of the frequencies is 10000, not 500000
     at spec=Rotary(base=500000)
     return half(x, positions)
-cache_top_left (grown), mask: the causal mask starts at the other corner: new tokens see the first keys
+cache_top_left (grown), mask: the causal mask is aligned top-left: new tokens see the first keys
     k, v = _joined(k, v, k_cache, v_cache)
     return attend(q, k, v, np.tri(q.shape[-2], k.shape[-2], dtype=bool))
 cache_no_mask(q, k, v, past_k, past_v) (grown), mask: new tokens see those after them

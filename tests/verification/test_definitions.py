@@ -58,10 +58,10 @@ COLLECTED = {
     "norms.over_tokens": "mean and variance are taken over the tokens",
     "norms.bias_before_gain": "the gain multiplies the bias too",
     "norms.layer_for_rms": "the mean is subtracted (as in LayerNorm)",
-    "norms.sum_of_squares": "the sum of the squares is taken in place of their mean",
+    "norms.sum_of_squares": "uses the sum of the squares instead of their mean",
     "norms.other_eps": "ε is 1e-05, expected 1e-06",
     "rotations.other_layout":
-        "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
+        "adjacent columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
     "rotations.backwards": "the rotation is the other way round: angles have the other sign",
     "rotations.slow": "the exponents of the frequencies are l/r, not 2l/r",
     "rotations.from_one": "positions are one too large",
@@ -543,7 +543,7 @@ _DECIMAL = (lambda x: 10**x, np.log10)
 _FREED = "in the norms: the variance has the divisor d − 1"
 _TURNED = Block(attention=Attention(causal=True, position=Rotary()))
 _OTHER = Block(attention=Attention(causal=True, position=Rotary(layout="interleaved")))
-_NEIGHBOURS = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
+_NEIGHBOURS = "adjacent columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
 _CAUSAL, _LINEAR, _NORM = Cached(Attention(causal=True)), LinearAttention(), LayerNorm()
 _OTHER_LINEAR = LinearAttention(feature="relu", normalised=False)
 _DELTA = LinearAttention(feature="identity", normalised=False, delta=True)
@@ -603,7 +603,7 @@ NAMED = [
      "weights are computed again from the sums by powers of 2, of natural scores and sums", from_sums(_LOG2, _LOG2)),
     (Merge(), "merge", "the inputs o1 and o2 are exchanged",
      lambda o1, l1, o2, l2: merging(*_NATURAL)(o2, l1, o1, l2)),
-    (Merge(base=2), "merge", "o1 ⊙ second weight is taken in place of o1 ⊙ first weight", second_weight),
+    (Merge(base=2), "merge", "uses o1 ⊙ second weight instead of o1 ⊙ first weight", second_weight),
     (_DELTA, "values", "β multiplies only the erased value: new values are added in full", whole_values, "float64"),
     (_SWIGLU, "project", "the activation is that of the product of gate and up", gated(late=True)),
     (_SWIGLU, "norm", "ε is 0.0001", gated(inside=1e-4)),
@@ -612,21 +612,21 @@ NAMED = [
     (_SWIGLU, "project", "the activation is x σ(1.702 x), as the quick GELU with 1.702", gated(steep=1.702)),
     (Block(attention=Attention(), order="post"), "norm",
      "the norm of the feed-forward layer stands after it, before its residual, not after its residual", added_to_norm),
-    (Gradient(Attention()), "backward", "output² is taken in place of do ⊙ output", from_outputs),
-    (Gradient(Attention()), "backward", "(dS/√5)ᵀ is taken in place of weightsᵀ", from_sums(1, 1, True)),
+    (Gradient(Attention()), "backward", "uses output² instead of do ⊙ output", from_outputs),
+    (Gradient(Attention()), "backward", "uses (dS/√5)ᵀ instead of weightsᵀ", from_sums(1, 1, True)),
     (Rotary(layout="interleaved"), "position",
      "the even columns of entries of the output come first, then the odd ones", even_first),
     (Merge(), "lse",
-     "log(first weight + second weight) is taken in place of max(l1, l2) + log(first weight + second weight)",
+     "uses log(first weight + second weight) instead of max(l1, l2) + log(first weight + second weight)",
      lambda *given: (merging(*_NATURAL)(*given)[0], np.log1p(np.exp(-abs(given[1] - given[3]))))),
     (Merge(), "lse", "the log-sum is not updated: it is the first one",
      lambda *given: (merging(*_NATURAL)(*given)[0], given[1])),
-    (RMSNorm(), "norm", "mean(x) ⊙ mean(x) is taken in place of mean(x ⊙ x)", of_squared_mean),
-    (_NORM, "norm", "mean(x; axis 0) is taken in place of mean(x)", norm_of_tokens),
+    (RMSNorm(), "norm", "uses mean(x) ⊙ mean(x) instead of mean(x ⊙ x)", of_squared_mean),
+    (_NORM, "norm", "uses mean(x; axis 0) instead of mean(x)", norm_of_tokens),
     (_PLAIN_LAYER, "project",
-     "max(stream after attention · mlp.w_up, 0) + mlp.b_up is taken in place of max(hidden sums, 0)", biased_late),
-    (_DELTA, "values", "q · state one step earlier is taken in place of q · state", read_early),
-    (Softmax(), "exp", "powers of 2 are taken in place of those of e", lambda s: softmax(s, power=np.exp2)),
+     "uses max(stream after attention · mlp.w_up, 0) + mlp.b_up instead of max(hidden sums, 0)", biased_late),
+    (_DELTA, "values", "uses q · state one step earlier instead of q · state", read_early),
+    (Softmax(), "exp", "uses 2ˣ instead of eˣ", lambda s: softmax(s, power=np.exp2)),
     (Softmax(), "normalize", "the last key is left out of the sum", lambda s: softmax(s, total=lambda e: e[..., :-1]),
      "float16"),
     (Softmax(), "normalize", "the softmax runs over axis 1, not the last one", lambda s: softmax(s, 1)),

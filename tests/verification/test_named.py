@@ -613,9 +613,9 @@ _PAIRS = (
             Attention(causal=True, position=Rotary()))
       for words, times, of_keys in (
           ("the angles are multiplied by 2π", lambda d, n: 2 * np.pi * _powers(d), lambda p: p),
-          ("modulo 8; of the keys alone", lambda d, n: _powers(d), lambda p: p % 8),
-          ("rounded down to multiples of 4; of the keys alone", lambda d, n: _powers(d), lambda p: p // 4 * 4),
-          ("from the last token to the first; of the keys alone", lambda d, n: _powers(d), lambda p: p[::-1]),
+          ("modulo 8", lambda d, n: _powers(d), lambda p: p % 8),
+          ("rounded down to multiples of 4", lambda d, n: _powers(d), lambda p: p // 4 * 4),
+          ("from the last token to the first", lambda d, n: _powers(d), lambda p: p[::-1]),
           ("the frequencies are in the opposite order", lambda d, n: _powers(d)[::-1], lambda p: p),
           ("positions of keys are those of the tile before", lambda d, n: _powers(d),
            lambda p: np.where(p < 5, p, p - 5)))),

@@ -292,9 +292,9 @@ def test_right_programs_have_no_fault(function: Callable[..., Array], spec: Atte
 #: Wrong programs of the collection, and how the mistake is named.
 COLLECTED = {
     "heads.groups_in_turn":
-        "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads",
+        "heads of keys and values are tiled (repeat), not repeated (repeat_interleave)",
     "heads.groups_of_the_first": "the first head of keys and values is read by all queries",
-    "masking.window_too_large": "the window is one key too long, before the query",
+    "masking.window_too_large": "the window reaches one key too far back",
     "variants.prefix_short": "the prefix is one key too short",
     "masking.documents_mixed": "the documents are ignored",
     "scaling.cap_left_out": "the cap is left out",
@@ -306,7 +306,7 @@ COLLECTED = {
     "positions.bias_scaled": "the bias comes before the scale, and is scaled too",
     "positions.bias_left_out": "the bias is left out",
     "positions.rope_other_layout":
-        "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
+        "adjacent columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
     "positions.rope_one_on": "queries are one position too far from the keys",
     "positions.rope_left_out": "positions are left out",
     "positions.alibi_reversed": "the slope is that of another head: heads are in the opposite order",
@@ -314,11 +314,11 @@ COLLECTED = {
 }  # fmt: skip
 #: Fields of a specification that are others than asked for, and how that is named.
 FIELDS: list[tuple[str, dict[str, Any], str]] = [
-    ("window", {"window": (3, 1)}, "the window is one key too long, before the query"),
-    ("window", {"window": (1, 1)}, "the window is one key too short, before the query"),
-    ("window", {"window": (2, 2)}, "the window is one key too long, after the query"),
+    ("window", {"window": (3, 1)}, "the window reaches one key too far back"),
+    ("window", {"window": (1, 1)}, "the window stops one key short before the query"),
+    ("window", {"window": (2, 2)}, "the window reaches one key too far ahead"),
     ("window", {"window": (2, 0)},
-     "the window is one key too short, after the query; or the window is also causal: a query sees no later key"),
+     "the window stops one key short after the query; or the window is also causal: a query sees no later key"),
     ("prefix", {"prefix": 4}, "the prefix is one key too long"),
     ("norm", {"qk_norm": None, "eps": Attention().eps}, "queries and keys are not normalised"),
 ]  # fmt: skip

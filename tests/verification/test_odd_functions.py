@@ -116,7 +116,7 @@ NOTHING: dict[str, Callable[..., Any]] = {
 @pytest.mark.deep
 @pytest.mark.parametrize("name", one_in(9, NOTHING))
 def test_what_gives_no_array_cannot_be_run(name: str) -> None:
-    with np.errstate(all="ignore"), pytest.raises(CannotRun, match="returned nothing to judge on any input"):
+    with np.errstate(all="ignore"), pytest.raises(CannotRun, match="failed on every input"):
         verify(NOTHING[name], Attention(), domain=LEAST, examples=0)
 
 

@@ -85,7 +85,7 @@ _NAMED = [
     Named(_stored, PLAIN, "score", "…scaled scores and weights are rounded to bfloat16…"),
     Named(
         lambda q, k, v: _rotated(Rotary(), Rotary(layout="interleaved"), q, k, v), Attention(position=Rotary()),
-        "position", "…are rotated together, not column l with l + r/2; of the keys alone…",
+        "position", "keys only: adjacent columns 2l and 2l + 1 are rotated together, not column l with l + r/2…",
     ),
     Named(
         lambda q, k, v: _rotated(Rotary(scaling=_YARN), Rotary(scaling=replace(_YARN, weight=0)), q, k, v),
@@ -107,7 +107,7 @@ _NAMED = [
         {"domain": Domain(fully_masked_rows=True)},
     ),
     Named(_with_gains, Attention(qk_norm="rms", eps=1e-6), "norm",
-          "normed rows ⊙ g_k is taken in place of normed rows ⊙ g_q"),
+          "uses normed rows ⊙ g_k instead of normed rows ⊙ g_q"),
 ]  # fmt: skip
 
 
@@ -140,13 +140,13 @@ def _masked(allowed: Callable[[Array, Array, int], Array]) -> Callable[[Array, A
 _MASKS: tuple[tuple[Callable[[Array, Array, int], Array], Attention, str], ...] = (
     (
         lambda i, j, o: (i - 3 <= j) & (j <= i + o),
-        Attention(causal=True, window=4), "the window's left edge is counted from the other corner",
+        Attention(causal=True, window=4), "the window's left edge is aligned top-left",
     ),
     (
         lambda i, j, o: (i - 64 <= j) & (j <= i + o),
-        Attention(causal=True, window=65), "the window's left edge is counted from the other corner",
+        Attention(causal=True, window=65), "the window's left edge is aligned top-left",
     ),
-    (lambda i, j, o: i // 4 == j // 4, Attention(block=4), "blocks are counted from the other corner"),
+    (lambda i, j, o: i // 4 == j // 4, Attention(block=4), "blocks are aligned top-left"),
     (
         lambda i, j, o: ((i + o) // 4 * 4 <= j) & (j <= (i + o) // 4 * 4 + 4),
         Attention(block=4), "blocks are one key too long: a query sees the first key after its own block",

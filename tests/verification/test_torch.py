@@ -61,7 +61,7 @@ def test_a_copy_with_another_scale(dtype: str, tmp_path: Path, monkeypatch: pyte
 def test_bottom_right_is_not_what_torch_means_by_causal() -> None:
     report = verify_target(SDPA, Attention(causal=True), call=["is_causal=true"], examples=20)
     (fault,) = report.faults
-    assert fault.cause == "the causal mask starts at the other corner"
+    assert fault.cause == "the causal mask is aligned top-left; expected bottom-right"
 
 
 def _in_steps(q: Any, k: Any, v: Any) -> Any:

@@ -37,7 +37,7 @@ COLLECTED = {
     "streaming.padding_takes_part": "zero keys that fill the last tile of 16 take part",
     "calls.keys_for_values": "keys are used as values",
     "masking.not_itself": "a query does not see its own key",
-    "masking.top_left": "the causal mask starts at the other corner",
+    "masking.top_left": "the causal mask is aligned top-left; expected bottom-right",
     "masking.upper_triangle": "the causal mask is transposed",
     "masking.no_causal": "the mask is ignored",
     "masking.inverted": "the mask is inverted",

@@ -296,7 +296,7 @@ def titles(walk: Walk) -> dict[int, str]:
         5: {"softmax": "softmax"}.get(walk.sheet.attention.normaliser, "weights"),
         6: "scores times values",
         7: f"sum to output {i}",
-        8: "again for the other inputs",
+        8: "the other queries",
     }
     if walk.mixing.name != "output":
         latents = walk.mixing.name == "attended_latents"

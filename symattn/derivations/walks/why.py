@@ -191,7 +191,7 @@ def _coinciding_sizes(walk: Walk) -> Iterator[Text]:
     if equal:
         signs = ["", *[", "] * (len(equal) - 2), " and "] if len(equal) > 1 else [""]
         listed = [part for sign, one in zip(signs, equal, strict=True) for part in (sign, one)]
-        yield (*listed, " here: a transpose too few or too many may go unnoticed.")
+        yield (*listed, " here: a missing or extra transpose would go unnoticed.")
 
 
 def _symmetric_scores(walk: Walk) -> Iterator[Text]:

@@ -146,7 +146,7 @@ class WayRunner:
                 changed = changed if k == at.item else _changed(changed, k, slice(None))
             yield "another sequence", self._at(way, changed, self.pad, at)
         if way.drafts:
-            yield "drafts that were taken back", self._at(replace(way, draft=3), self.sequences, self.pad, at)
+            yield "rejected draft tokens", self._at(replace(way, draft=3), self.sequences, self.pad, at)
 
     def _at(self, way: GenerationWay | None, sequences: tuple[Text, ...], pad: int, at: StateDifference) -> Array:
         """Return the float64 state of a way, or of the reference, at a place."""

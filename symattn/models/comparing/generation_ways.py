@@ -292,7 +292,7 @@ def static_cache(config: Any, length: int) -> Any:
 
 
 PREFIX, PREFILL, CONTINUATION = "prefix alone", "prefill", "other continuation"
-TAKEN_BACK = "drafts taken back"
+TAKEN_BACK = "rejected draft tokens (cache rollback)"
 CACHES: Mapping[str, Cache] = {"dynamic cache": own_cache, "static cache": static_cache}
 WAYS: tuple[GenerationWay, ...] = (
     GenerationWay(PREFILL),

@@ -198,7 +198,7 @@ def _rotated_again(spec: Cached, k_cache: Any) -> Any:
 
 #: Which keys j a new token i of n sees, after ``length`` keys in the cache.
 _MASKS: dict[str, Mask] = {
-    "the causal mask starts at the other corner: new tokens see the first keys": lambda i, j, length, n: j <= i,
+    "the causal mask is aligned top-left: new tokens see the first keys": lambda i, j, length, n: j <= i,
     "new tokens see those after them": lambda i, j, length, n: j < length + n,
     "the causal mask is off by one: a new token does not see itself": lambda i, j, length, n: j < length + i,
     "the new tokens are not seen: the length is that before them": lambda i, j, length, n: j < length,

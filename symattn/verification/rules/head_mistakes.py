@@ -154,9 +154,12 @@ def _head_by_head(spec: Attention, w: np.ndarray) -> np.ndarray:
 # -- which head of keys and values is read -----------------------------------------------------------------------------
 #: Which of g heads the query head t reads, m of which share one: words, the function, and the arrays it applies to.
 _READ: dict[str, tuple[Callable[[int, int, int], int], tuple[str, ...]]] = {
-    "heads of {} are repeated in turn: query head t reads head t mod kv_heads": (lambda t, g, m: t % g, ("kv",)),
-    "heads of {} are repeated in turn, those of values one after another": (lambda t, g, m: t % g, ("k",)),
-    "heads of {} are repeated in turn, those of keys one after another": (lambda t, g, m: t % g, ("v",)),
+    "heads of {} are tiled (repeat), not repeated (repeat_interleave)": (
+        lambda t, g, m: t % g,
+        ("kv",),
+    ),
+    "heads of {} are tiled (repeat), those of values repeated (repeat_interleave)": (lambda t, g, m: t % g, ("k",)),
+    "heads of {} are tiled (repeat), those of keys repeated (repeat_interleave)": (lambda t, g, m: t % g, ("v",)),
     "the first head of {} is read by all queries": (lambda t, g, m: 0, ("kv", "k", "v")),
     "the last head of {} is read by all queries": (lambda t, g, m: g - 1, ("kv", "k", "v")),
     "heads of {} are read in the opposite order": (lambda t, g, m: g - 1 - t // m, ("kv", "k", "v")),

@@ -1,4 +1,4 @@
-"""Masks by position, changed by rule: an edge is left out, moved, or counted from the other corner; also blocks.
+"""Masks by position, changed by rule: an edge is left out, moved, or aligned otherwise; also blocks.
 
 The part of a mask that depends on the positions of queries and keys has at most four numbers: how far a query sees
 backwards and ahead, the length of the prefix that all see, and the length of blocks. A mistake is another number, or
@@ -108,19 +108,28 @@ def _right(spec: Attention) -> VisiblePlaces:
 
 
 Changes = Iterator[tuple[str, dict[str, Any]]]
-_OTHER = "counted from the other corner"
 _UNREQUESTED = "a causal mask is applied that was not requested"
-_UNREQUESTED_CORNER = "a causal mask from the first corner is applied that was not requested"
+_UNREQUESTED_CORNER = "a causal mask, aligned top-left, is applied that was not requested"
 
 
-def _off_by_one(noun: str, verb: str = "is", where: str = "", **numbers: int) -> Changes:
-    """Yield numbers that are one too large, and one too small."""
+def _off_by_one(words: str, **numbers: int) -> Changes:
+    """Yield numbers that are one too large, and one too small, in words such as "blocks are one key too {}"."""
     for by, much in ((1, "long"), (-1, "short")):
-        yield f"{noun} {verb} one key too {much}{where}", {name: n + by for name, n in numbers.items()}
+        yield words.format(much), {name: n + by for name, n in numbers.items()}
 
 
-def _counted(noun: str, *numbers: str) -> tuple[str, dict[str, Any]]:
-    return f"{noun} {_OTHER}", {"corner": frozenset(numbers)}
+def _window_off_by_one(too_long: str, too_short: str, **numbers: int) -> Changes:
+    """Yield windows that reach one key too far, and one key less far than they should."""
+    for by, where in ((1, f"reaches one key too far {too_long}"), (-1, f"stops one key short {too_short}")):
+        yield f"the window {where}", {name: n + by for name, n in numbers.items()}
+
+
+def _other_alignment(spec: Attention) -> str:
+    return "bottom-right" if spec.alignment == "top-left" else "top-left"
+
+
+def _aligned(spec: Attention, noun: str, *numbers: str) -> tuple[str, dict[str, Any]]:
+    return f"{noun} aligned {_other_alignment(spec)}", {"corner": frozenset(numbers)}
 
 
 def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
@@ -128,7 +137,8 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
     if spec.causal:
         for by in (1, -1, 2, -2, 3, -3):
             yield _shifted(by), {"after": by}
-        yield "the causal mask starts at the other corner", {"corner": frozenset(["after"])}
+        words = f"the causal mask is aligned {_other_alignment(spec)}; expected {spec.alignment}"
+        yield words, {"corner": frozenset(["after"])}
         if spec.alignment == "bottom-right":
             words = "the causal mask starts at the wrong place: n_q − n_k is added to a query's place, not n_k − n_q"
             yield words, {"opposite": True}
@@ -142,9 +152,9 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
             yield f"{works} all keys of its own block", {"tiles": (1, n)}
             yield f"{works} its own block from the last query of it on", {"tiles": (1, n), "skipped": True}
     elif right.after is not None:
-        yield from _off_by_one("the window", where=", after the query", after=right.after)
+        yield from _window_off_by_one("ahead", "after the query", after=right.after)
         yield "the window is open after the query: no later key is hidden", {"after": None}
-        words, change = _counted("the window's right edge is", "after")
+        words, change = _aligned(spec, "the window's right edge is", "after")
         yield f"{words}, its left edge is not", change
         if right.after > 0:
             yield "the window is also causal: a query sees no later key", {"after": 0}
@@ -155,7 +165,8 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
 
 def _shifted(by: int) -> str:
     if abs(by) > 1:
-        return f"the causal mask is off by {abs(by)}: a query sees {abs(by)} keys too {'many' if by > 0 else 'few'}"
+        keys = f"also sees the next {by} keys" if by > 0 else f"does not see its last {-by} keys"
+        return f"the causal mask is off by {abs(by)}: a query {keys}"
     seen = "also sees the next key" if by > 0 else "does not see its own key"
     return f"the causal mask is off by one: a query {seen}"
 
@@ -164,14 +175,14 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
     """Yield changes of the edge before which nothing is seen, and of both edges at once."""
     before, after = right.before, right.after
     if before is not None:
-        yield from _off_by_one("the window", where=", before the query", before=before)
+        yield from _window_off_by_one("back", "before the query", before=before)
         for n in WIDTHS[1:]:
             words = f"the window begins where a tile of {n} does: a query sees"
             yield f"{words} the whole of its first tile", {"tiles": (n, 1)}
             if n <= before + 1:  # else most queries see nothing
                 yield f"{words} no tile that begins before it", {"tiles": (n, 1), "skipped": True}
         if after is not None:
-            words, change = _counted("the window's left edge is", "before")
+            words, change = _aligned(spec, "the window's left edge is", "before")
             yield f"{words}, its right edge is not", change
             if not spec.causal:
                 yield "the window is open before the query: only keys after it are hidden", {"before": None}
@@ -183,11 +194,11 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
         yield words, {"before": None, "block": before + 1}
     if before is None or after is None:
         return
-    yield _counted("the window is", "before", "after")
+    yield _aligned(spec, "the window is", "before", "after")
     if after == 0:
         yield "the window looks ahead as far as back: the causal mask is left out", {"after": before}
     if not spec.causal:
-        yield from _off_by_one("the window", where=" on both sides", before=before, after=after)
+        yield from _window_off_by_one("on both sides", "on both sides", before=before, after=after)
         if before != after:
             yield "the two sides of the window are exchanged", {"before": after, "after": before}
 
@@ -197,7 +208,7 @@ def _rest(spec: Attention, right: VisiblePlaces) -> Changes:
         yield f"the place of the first query among the keys is rounded {side} to blocks of {n}", {"rounded": sign * n}
     if right.prefix is not None:
         yield "the prefix is ignored", {"prefix": None}
-        yield from _off_by_one("the prefix", prefix=right.prefix)
+        yield from _off_by_one("the prefix is one key too {}", prefix=right.prefix)
         words = "the prefix is applied to queries, not to keys: its queries see all keys, later ones none ahead"
         yield words, {"of_queries": True}
     if right.block is not None:
@@ -205,10 +216,10 @@ def _rest(spec: Attention, right: VisiblePlaces) -> Changes:
         yield "blocks are ignored", {"block": None}
         words = f"blocks are windows: a query sees the last {n} keys up to its own, not those of its own block"
         yield words, {"block": None, "before": n - 1, "after": 0}
-        yield from (change for change in _off_by_one("blocks", "are", block=n) if change[1]["block"])
+        yield from (change for change in _off_by_one("blocks are one key too {}", block=n) if change[1]["block"])
         yield "blocks are one key too long: a query sees the first key after its own block", {"beyond": 1}
         yield "blocks are one key too short: a query does not see the last key of its own block", {"beyond": -1}
-        yield _counted("blocks are", "block")
+        yield _aligned(spec, "blocks are", "block")
         if n > 1:
             words = "positions are dealt to blocks in turn: a query sees equally spaced keys, not its own block"
             yield words, {"dealt": True}

@@ -108,7 +108,7 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
     yield by(f"it divides by the {square}, without the root", lambda xp, v, e: v + e)
     yield by("it is multiplied by the root, not divided", lambda xp, v, e: 1 / xp.sqrt(v + e))
     if kind != "l2":
-        words = "the sum of the squares is taken in place of their mean"
+        words = "uses the sum of the squares instead of their mean"
         yield words, replace(good, measure=lambda mean, y, n: mean(y * y) * n)
         words = f"it divides by the length √Σx², without ε (as in an L2 norm), not by the {what}"
         # at least a tiny number, so that zeros stay zeros
@@ -119,7 +119,7 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
             words = f"{freed} the divisor d − 1, and ε is added outside the root"
             yield by(words, lambda xp, v, e: xp.sqrt(v) + e, measure=_freed)
         for words, measure in _SPREADS.items():
-            instead = f"{words.format('|x − mean(x)|' if layer else '|x|')} is taken in place of the {what}"
+            instead = f"uses {words.format('|x − mean(x)|' if layer else '|x|')} instead of the {what}"
             yield by(instead, lambda xp, v, e: v + e, measure=measure)
         yield from _affine(good)
     for along, words in axes.items():
@@ -151,7 +151,7 @@ _CENTRES: dict[bool, dict[str, tuple[bool, bool]]] = {
     True: {
         "the mean is not subtracted (as in RMSNorm)": (False, False),
         "the mean is not subtracted from x, only within the variance": (False, True),
-        "the mean square is taken in place of the variance": (True, False),
+        "uses the mean square instead of the variance": (True, False),
     },
     False: {
         "the mean is subtracted (as in LayerNorm)": (True, True),

@@ -29,7 +29,7 @@ from symattn.verification.rules.recording import (
     outputs_of,
 )
 
-_MOST = 40  # arrays that are taken in place of others; of more, only those with names
+_MOST = 40  # arrays that replace others; of more, only those with names
 _ROUNDS = 2  # uses of one line of code that are also replaced singly, such as for queries and for keys
 _COMPARED = 3  # rounds of a site in which replacements are compared with each other
 _DEEP = 3  # operations over which one is moved
@@ -312,7 +312,7 @@ def _likely(
 
 
 def _describe(words: Callable[[], str], right: Callable[[], str], line: bool) -> str:
-    return f"{words()} is taken in place of {right()}{', and alike wherever this is computed' * line}"
+    return f"uses {words()} instead of {right()}{', and alike wherever this is computed' * line}"
 
 
 #: The step to blame, by the end of the name of an array of the specification.

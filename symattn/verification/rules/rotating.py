@@ -42,8 +42,8 @@ Stretch = Callable[[Any, Any, Any], Any]  # from frequencies, scaled frequencies
 Change = Callable[[Rotary, Any, Any, Right], Tables]
 #: Words for the wrong pairs, by the layout that is used.
 OTHER_PAIRS = {
-    "interleaved": "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
-    "half": "column l is rotated with l + r/2, not with its neighbour",
+    "interleaved": "adjacent columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
+    "half": "column l is rotated with l + r/2, not with the adjacent column",
 }
 
 
@@ -120,9 +120,9 @@ _TURNS: dict[str, Turn] = {
     "both terms with the sine are subtracted: x₂ cos − x₁ sin stands for x₂ cos + x₁ sin":
         lambda x, c, s, layout: _mixed(x, c, -s, layout, layout, 1),
     "the terms with the sine are left out": lambda x, c, s, layout: _mixed(x, c, 0 * s, layout, layout),
-    "halves are exchanged with angles that are laid out for neighbours":
+    "halves are rotated with angles in the interleaved layout":
         lambda x, c, s, layout: _mixed(x, c, s, "interleaved", "half"),
-    "neighbours are exchanged with angles that are laid out for halves":
+    "adjacent pairs are rotated with angles in the half-split layout":
         lambda x, c, s, layout: _mixed(x, c, s, "half", "interleaved"),
 }  # fmt: skip
 
@@ -145,7 +145,7 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
     for words, times in _UNITS.items():
         yield words, lambda a, p, x, right, times=times: tables_of(a, p, x, times=times)  # type: ignore[misc]
     if isinstance(spec.scaling, YarnScaling | NTKScaling) and spec.scaling.length:
-        words = "the length that the frequencies are scaled to is taken in place of the trained one"
+        words = "uses the length that the frequencies are scaled to instead of the trained one"
         yield words, partial(_of_length, round(spec.scaling.length * Fraction(spec.scaling.factor)))
     if isinstance(spec.scaling, NTKScaling):
         for words, power in _POWERS_OF_FACTOR.items():
@@ -277,7 +277,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         if words not in ("cosines and sines are exchanged", "the vectors are not rotated"):
             yield _turning(words, "qk", turn=turn)
             if turn is not _BACKWARDS:  # which has its own words below
-                yield from (_turning(f"{words}; of the {noun} alone", role, turn=turn) for role, noun, _ in _ROLES)
+                yield from (_turning(f"{noun} only: {words}", role, turn=turn) for role, noun, _ in _ROLES)
     if position.given == "tables":
         exchanged = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
         yield in_place_of("position", "cosines and sines are exchanged", **exchanged)
@@ -288,7 +288,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             if not words.startswith(_ALIKE[: len(_ALIKE) - (position.given == "positions")]):
                 yield _turning(words, "qk", change=change)
             if not words.startswith(_ALIKE):
-                yield from (_turning(f"{words}; of the {noun} alone", role, change=change) for role, noun, _ in _ROLES)
+                yield from (_turning(f"{noun} only: {words}", role, change=change) for role, noun, _ in _ROLES)
         for words, where, taken in other_tiles():
             read: Change = lambda a, p, x, right, taken=taken: right(a, p[..., taken(p.shape[-1])], x)  # type: ignore[misc] # noqa: E731
             yield from (

@@ -174,7 +174,7 @@ def of_distances(spec: Attention) -> Iterator[Mistake]:
     if isinstance(spec.position, Buckets):
         for words, index in _indices(spec.position):
             yield in_steps("bias", words, positioned=partial(_bucketed, index, False))
-        words = "distances of buckets are counted from the other corner"
+        words = "distances of buckets take the other alignment of queries and keys"
         yield in_steps("bias", words, positioned=partial(_bucketed, _t5, True))
 
 
@@ -252,7 +252,7 @@ def up_to(x: float, at: At) -> Any:
 
 
 _LINEAR: dict[str, Wrong] = {
-    "distances are counted from the other corner":
+    "distances take the other alignment of queries and keys":
         lambda at: relative.biased(at.first, at.values["slopes"], True, _other_corner(at)),
     "linear biases use the square of the distance": _by(lambda xp, far: -far * far),
     "linear biases use the root of the distance": _by(lambda xp, far: -xp.sqrt(xp.abs(far))),

@@ -1,4 +1,4 @@
-"""Mistakes in the softmax: other exponentials, other sums, sinks, too few or too many keys."""
+"""Mistakes in the softmax: other exponentials, other sums, sinks, missing or extra keys."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _closed(spec: Attention) -> Table:
         return tuple(_others(softmax.NORMALISERS[spec.normaliser].at_bias(spec.bias)))
     powers = ("2", "e") if spec.base is None else ("e", "2")
     results: Table = (
-        ("exp", "powers of {} are taken in place of those of {}".format(*powers), _other_base),
+        ("exp", "uses {}ˣ instead of {}ˣ".format(*powers), _other_base),
         ("normalize", "the softmax is applied twice", lambda at: at.weights(at.finite(lambda s: at.right()))),
         (
             "scale",
@@ -256,8 +256,8 @@ _OVER: Table = (
     ("exp", "e^s − 1", _of(lambda at, s: at.power(s) - 1)),
 )  # fmt: skip
 _PLAIN: Table = (
-    ("exp", "1 + s is taken in place of e^s", _of(lambda at, s: 1 + s)),
-    ("exp", "1 + s + s²/2 is taken in place of e^s", _of(lambda at, s: 1 + s + s * s / 2)),
+    ("exp", "uses 1 + s instead of e^s", _of(lambda at, s: 1 + s)),
+    ("exp", "uses 1 + s + s²/2 instead of e^s", _of(lambda at, s: 1 + s + s * s / 2)),
     ("normalize", "1 is added to the sum of e^(s − max s), after the maximum is subtracted",
      lambda at: at.e / (at.total + 1)),
     ("normalize", "the sum is divided by twice", lambda at: at.e / at.total / at.total),

@@ -99,8 +99,8 @@ _CAP: tuple[Row, ...] = (
     ("the cap is applied to scores in base 2, which are log₂ e times as large",
      lambda at: at.right(at.first / at.xp.log(at.number(2))) * at.xp.log(at.number(2))),
     ("scores are cut off at the cap ±c, in place of c tanh(s/c)", _clipped),
-    ("s/(1 + |s|/c) is taken in place of c tanh(s/c)", lambda at: _soft(at, lambda xp, x: 1 + xp.abs(x))),
-    ("s/√(1 + s²/c²) is taken in place of c tanh(s/c)", lambda at: _soft(at, lambda xp, x: xp.sqrt(1 + x * x))),
+    ("uses s/(1 + |s|/c) instead of c tanh(s/c)", lambda at: _soft(at, lambda xp, x: 1 + xp.abs(x))),
+    ("uses s/√(1 + s²/c²) instead of c tanh(s/c)", lambda at: _soft(at, lambda xp, x: xp.sqrt(1 + x * x))),
 )  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
     titles = {"softmax": "a softmax"} | {name: other.title for name, other in softmax.NORMALISERS.items()}
     usual = plain and spec.base is None and spec.stabilised and not spec.lse
     for other, noun in titles.items() if usual or not spec.is_softmax else ():
-        words = f"{noun} is taken in place of the requested normaliser"
+        words = f"uses {noun} instead of the requested normaliser"
         yield other != spec.normaliser, "normalize", words, {"normaliser": other}
     yield spec.sink is not None, "sink", "the sink is left out", {"sink": None}
     words = "the sink's logits are ignored: 0 is used for all of them"

@@ -131,9 +131,9 @@ CALLS = (
     Seed("llama", "scores are scaled by 1.25", _attribute("scaling", lambda x: x * 1.25)),
     Seed("qwen3", "scores are not scaled", _attribute("scaling", lambda x: 1.0)),
     Seed("gemma2", "the softcap is left out", _attribute("attn_logit_softcapping", lambda x: None)),
-    Seed("mistral", "the window is one key too long, before the query", _window(1)),
-    Seed("mistral", "the window is one key too short, before the query", _window(-1), padding="left"),
-    Seed("modernbert", "the window is one key too long on both sides",
+    Seed("mistral", "the window reaches one key too far back", _window(1)),
+    Seed("mistral", "the window stops one key short before the query", _window(-1), padding="left"),
+    Seed("modernbert", "the window reaches one key too far on both sides",
          _window(1, "sliding_window_bidirectional_overlay")),
     Seed("llama4_text", "blocks are one key too long", _window(1, "chunked_overlay")),
     Seed("llama", "the padding mask is left out", _mask_of(lambda g: g | {"attention_mask": None}), padding="left"),
@@ -141,7 +141,7 @@ CALLS = (
          _mask_of(lambda g: g | {"attention_mask": g["attention_mask"].flip(0)}), padding="left"),
     Seed("llama", "the mask is inverted", _kernel(_inverted, "llama")),
     Seed("llama", "the mask is ignored", _kernel(_no_mask, "llama")),
-    Seed("llama", "heads of keys and values are repeated in turn", _kernel(_turned, "llama")),
+    Seed("llama", "heads of keys and values are tiled (repeat)", _kernel(_turned, "llama")),
     Seed("gpt_oss", "the sink is left out", _kernel(_no_sink, "gpt_oss")),
 )  # fmt: skip
 
@@ -264,7 +264,7 @@ def _no_residual(self: Any, x: Any, residual: Any) -> Any:
     return self.down_proj(self.act(self.up_proj(x)))
 
 
-_OTHER_PAIRS = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
+_OTHER_PAIRS = "adjacent columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
 LAYERS = (
     Seed("llama", "ε is 0.0001, expected 1e-05", _set("input_layernorm", "variance_epsilon", _ten_times),
          "attention_norm", {"rms_norm_eps": 1e-5, "scale": 0.005}),
@@ -274,7 +274,7 @@ LAYERS = (
     Seed("llama", "the frequencies are rounded to", _rough, "attention.position",
          {"rope_parameters": {"rope_type": "default", "rope_theta": 700.0}}),
     Seed("llama", _OTHER_PAIRS, _neighbours, "attention.q_rotated"),
-    Seed("cohere", "halves are exchanged with angles that are laid out for neighbours", _paired("cohere", "llama"),
+    Seed("cohere", "halves are rotated with angles in the interleaved layout", _paired("cohere", "llama"),
          "attention.k_rotated"),
     Seed("llama", "positions are one too large", _late, "attention.position"),
     Seed("gpt_neox", "the activation is gelu_tanh, not gelu", _set(".mlp", "act", _tanh), "mlp.hidden"),

@@ -69,7 +69,7 @@ def test_nan_that_was_made_is_wrong() -> None:
 WINDOW = Attention(causal=True, window=4)
 WINDOW_IN_TILES = VisiblePlaces(before=3, after=0, tiles=(3, 1))
 MISTAKES = {
-    "the window is one key too long, before the query": lambda s, m: s.with_mask(
+    "the window reaches one key too far back": lambda s, m: s.with_mask(
         replace(m, spec=replace(WINDOW, window=5)).allowed()
     ),
     "the window is ignored": lambda s, m: s.with_mask(replace(m, spec=Attention(causal=True)).allowed()),
@@ -82,7 +82,7 @@ MISTAKES = {
     "scores are scaled by 1.1 times the correct scale": lambda s, m: replace(s, scale=s.scale * 1.1),
     "the softcap is left out": lambda s, m: replace(s, softcap=None),
     "the sink is left out": lambda s, m: replace(s, sink=None),
-    "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads": lambda s, m: replace(
+    "heads of keys and values are tiled (repeat), not repeated (repeat_interleave)": lambda s, m: replace(
         s, k=np.tile(s.k, (1, 2, 1, 1)), v=np.tile(s.v, (1, 2, 1, 1))
     ),
     "heads of values are read in the opposite order": lambda s, m: replace(s, v=s.v[:, ::-1]),

@@ -13,7 +13,7 @@ from tests.models.comparing import families
 
 FAMILIES = ("llama", "mistral", "gemma2", "gpt2", "qwen3")
 BACKENDS, PADDED, DECODED = ["eager", "sdpa"], ["left padding", "batch"], ["dynamic cache, decoding", "token by token"]
-SEVERAL, DRAFTS = "dynamic cache, 3 tokens at once", "dynamic cache, drafts taken back"
+SEVERAL, DRAFTS = "dynamic cache, 3 tokens at once", "dynamic cache, rejected draft tokens (cache rollback)"
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -231,9 +231,9 @@ def padded(family: str, dtype: str) -> Iterator[Seed]:
 def decoded(family: str, dtype: str) -> Iterator[Seed]:
     """Decoding is wrong, and the prefill is right."""
     right, model = {"prefill", *DECODED}, families.made(family, dtype=dtype)
-    way, drafts = "mine, decoding", "mine, drafts taken back"
+    way, drafts = "mine, decoding", "mine, rejected draft tokens (cache rollback)"
     lost = "does not see tokens 1, 2 and " if family in families.WINDOWED else ""
-    taken_back = None if family == "gpt2" else f"{lost}sees drafts that were taken back"
+    taken_back = None if family == "gpt2" else f"{lost}sees rejected draft tokens"
     for name, store, wrong, at in [
         ("a token is lost", losing, way, (None, "layers.0", 5, "does not see token 3")),
         ("drafts stay in the cache", leaving, drafts, (None, None, 5, taken_back)),

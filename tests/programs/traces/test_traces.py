@@ -43,7 +43,7 @@ def test_a_right_trace_passes_in_every_head(tmp_path: Path, dtype: type) -> None
     [
         ("scale", "scale", "scaled by 1.0"),
         ("mask", "mask", "also sees the next key"),
-        ("heads", "score", "repeated in turn"),
+        ("heads", "score", "are tiled (repeat)"),
     ],
 )
 def test_one_mistake_is_named(tmp_path: Path, dtype: type, fault: str, step: str, words: str) -> None:
@@ -106,7 +106,7 @@ def test_what_stands_beside_the_output_is_judged(tmp_path: Path, name: str) -> N
         ("lse", "mask", "mask", "also sees the next key"),
         ("lse", "rolled", "lse", None),  # near misses: no known mistake
         ("lse", "noise", "lse", None),
-        ("weights", "heads", "score", "repeated in turn"),
+        ("weights", "heads", "score", "are tiled (repeat)"),
         ("weights", "noise", "weights", None),
     ],
 )
