@@ -96,6 +96,12 @@ class OfAttention(Subject):
 
         return held_out(session, mistakes)
 
+    def of_other_sizes(self, session: Session, mistakes: Any, rng: Random) -> Iterator[Case]:
+        """Yield held-out inputs, also of lengths near the numbers in the words of the mistakes."""
+        from symattn.verification.diagnosis.attention import of_other_sizes
+
+        return of_other_sizes(session, mistakes, rng)
+
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
         """Yield inputs of these sizes, n_k ≥ n_q, and queries that put all their weight on one or two keys."""
         wanted = Sizes(sizes["n_q"], max(sizes["n_k"], sizes["n_q"]), sizes["d_k"], sizes["d_v"])

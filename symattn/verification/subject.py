@@ -92,6 +92,10 @@ class Subject(ABC):
         """Yield held-out inputs, on which the ``mistakes`` must explain the function as well."""
 
     @abstractmethod
+    def of_other_sizes(self, session: Session, mistakes: Any, rng: Random) -> Iterator[Case]:
+        """Yield held-out inputs of sizes that nothing was tried at: n_q ≠ n_k, odd lengths, several tiles together."""
+
+    @abstractmethod
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
         """Yield normal and more telling inputs of these sizes; None for those outside the domain."""
 

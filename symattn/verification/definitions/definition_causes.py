@@ -37,6 +37,15 @@ class InDefinition(Search[DefinitionMistake]):
         assert isinstance(self.session.subject, Definition)
         return self.session.subject
 
+    def constants(self) -> list[DefinitionMistake]:
+        """See ``Search``."""
+        return [*definition_mistakes.constants(self.subject)]
+
+    @property
+    def described(self) -> Any:
+        """See ``Search``."""
+        return self.subject.described
+
     def every(self) -> list[DefinitionMistake]:
         """The definition's own mistakes, and those by rule."""
         return [*self.subject.mistakes, *definition_mistakes.changes(self.subject)]

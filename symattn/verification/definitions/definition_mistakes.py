@@ -165,6 +165,24 @@ def of_outputs(subject: Definition) -> Iterator[Numbered]:
         yield Numbered(subject.step, words, times, grid)
 
 
+def constants(subject: Definition) -> Iterator[DefinitionMistake]:
+    """Yield outputs that are 0, and outputs that are an input as it is."""
+    way = subject.ways[0]
+    for k, name in enumerate(subject.outputs):
+        noun = _the(subject, name)
+        zero = partial(_changed, way, k, lambda y: y * 0)
+        yield DefinitionMistake(subject.step, f"{noun} is 0", zero)
+        for i in subject.inputs if len(subject.outputs) == 1 else ():
+            if i.made is None and i.entries is None and i.shape:
+                words = f"{noun} is the input {i.name} as it is"
+                yield DefinitionMistake(subject.step, words, partial(_returned, i.name))
+
+
+def _returned(name: str, /, **keywords: Any) -> Any:
+    """Return an input. Raises ``KeyError`` if it is missing."""
+    return keywords[name] * 1
+
+
 def changes(subject: Definition) -> Iterator[DefinitionMistake]:
     """Yield mistakes outside of the definition: an output with the other sign, outputs or inputs exchanged."""
     way = subject.ways[0]

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 _DRAWN = 6  # cases on which a mistake must have an effect to count
 _UNSEEN = 3  # fresh cases to confirm a cause
+#: Sizes of further fresh cases, under their names in a domain.
+_HELD_OUT = (
+    {"n_q": 20, "n_k": 21, "d_k": 5, "d_v": 3}, {"n_q": 13, "n_k": 71, "d_k": 6, "d_v": 4},
+    {"n_q": 3, "n_k": 4, "d_k": 68, "d_v": 67, "d_model": 70}, {"n_q": 1, "n_k": 37},
+)  # fmt: skip
 _BEYOND = (19, 70)  # sizes a little beyond those of common tiles; larger ones take too long
 _TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
@@ -119,6 +124,7 @@ class Definition(Subject):
     counted   how keys are counted, if weights can be read off
     recorded  ways in which single operations are replaced, if not ``ways``
     other_forms  the bound on forms in which code may compute it besides ``ways``
+    described the specification that this was made from, if it is known
     costs     how many runs of attention one call counts as, such as several for a forward and a backward pass
     """
 
@@ -148,6 +154,7 @@ class Definition(Subject):
     counted: CountedKeys | None = None
     recorded: tuple[Compute, ...] = ()
     other_forms: OtherForms | None = None
+    described: Any = None
     costs: int = 1
     enough = 12
     climbed = 200
@@ -329,6 +336,15 @@ class Definition(Subject):
             larger = {x: n if x in self.kept else n + 2 for x, n in sizes.items()}
             sizes = self.within(larger, session.domain)
             case = self._case(session, "fresh", families[k % len(families)], sizes, rng)
+            if self.fits(session, case.inputs):
+                yield case
+
+    def of_other_sizes(self, session: Session, mistakes: Any, rng: Random) -> Iterator[Case]:
+        """Yield held-out cases of sizes that are neither in ``shapes`` nor in the later groups."""
+        families = [f for f in ("normal", "integer") if f in self.families] or list(self.families)
+        for number, sizes in enumerate(_HELD_OUT):
+            near = self.within(self._small_but(sizes), session.domain)
+            case = self._case(session, "held out", families[number % len(families)], near, rng)
             if self.fits(session, case.inputs):
                 yield case
 

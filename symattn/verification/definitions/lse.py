@@ -15,7 +15,7 @@ from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.bounds import called_target, mistake, reference
 from symattn.document.codec import called
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later, Numbered
 from symattn.verification.definitions.definition_subject import Definition
 
 
@@ -39,7 +39,10 @@ def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
             DefinitionMistake("lse", cause, laid(partial(_wrong, spec, wrong))) for cause, wrong in _causes(spec)
         ),
         others=Later(lambda: attending.by_rule(spec, ("q", "k", "v", *inputs.needed(spec, "qkv")), made)),
-        numbered=tuple(attending.by_number(spec, made, {*reference.SCORES, "weights"})),
+        numbered=(
+            *attending.by_number(spec, made, {*reference.SCORES, "weights"}),
+            *_numbered_maxima(spec, laid),
+        ),
         settings={**attending.settings(spec), "return_lse": True},
         loose=frozenset(["lse"]),
     )
@@ -111,8 +114,80 @@ def _causes(spec: Attention) -> Iterator[tuple[str, Wrong]]:
     if spec.masks_anything:
         words = "keys that are forbidden are counted"
         yield words, lambda spec, values, s: _lse(spec, mistake.before(spec, values, "masked"))
+    yield from _of_other_maxima(spec)
     if spec.sink is not None:
         yield "the sink is not counted", lambda spec, values, s: _lse(spec, s)
+
+
+Maximum = Callable[[Attention, dict[str, Any], Any], Any]  # (…, n_q), from the same
+
+
+def _of_other_maxima(spec: Attention) -> Iterator[tuple[str, Wrong]]:
+    """Yield L with m' in place of one of the two maxima m, so that they do not cancel.
+
+    L = m' + log Σ e^{s − m} if m' is added back, and L = m + log Σ e^{s − m'} if m' is subtracted.
+    """
+    for words, maximum in _maxima(spec):
+        yield (
+            f"the maximum that is added to the logarithm of the sum is {words}",
+            lambda spec, values, s, maximum=maximum: values["lse"] - _top(s) + maximum(spec, values, s),  # type: ignore[misc]
+        )
+        yield (
+            f"the maximum that is subtracted from the scores is {words}, the one that is added to the logarithm is not",
+            lambda spec, values, s, maximum=maximum: values["lse"] + _top(s) - maximum(spec, values, s),  # type: ignore[misc]
+        )
+
+
+def _maxima(spec: Attention) -> Iterator[tuple[str, Maximum]]:
+    """Yield other maxima, in words: of the scores before a step, with another scale, or of one tile alone."""
+    later = (name for name in reference.SCORES[1:] if name in _BEFORE)
+    for name in later:
+        if _has_step(spec, name):
+            yield f"that of the scores before {_BEFORE[name]}", partial(_before_step, name)
+    if _has_step(spec, "scaled"):
+        if spec.scale is not None:
+            yield "that of the products, scaled by 1/√d_k and not by the given scale", _by_root
+        yield "scaled twice", lambda spec, values, s: _scaled_again(spec, values, _top(s))
+    for n in _TILES:
+        yield f"that of the last tile of keys alone (tiles of {n})", partial(_of_tile, n, last=True)
+        yield f"that of the first tile of keys alone (tiles of {n})", partial(_of_tile, n, last=False)
+
+
+_TILES = (16, 32, 64, 128)
+#: The steps that scores pass, in words for what comes before them.
+_BEFORE = {
+    "positioned": "the positions' biases are added", "scaled": "they are scaled", "capped": "they are capped",
+    "biased": "the bias is added", "masked": "they are masked",
+}  # fmt: skip
+
+
+def _has_step(spec: Attention, name: str) -> bool:
+    names = frozenset(("q", "k", "v", *inputs.needed(spec, "qkv")))
+    return any(step.name == name for step in spec.pipeline(names))
+
+
+def _before_step(name: str, spec: Attention, values: dict[str, Any], s: Any) -> Any:
+    """Return the maximum of the scores before a step; under the masks of ``s``, unless the step is the mask."""
+    before = mistake.before(spec, values, name)
+    return _top(before if name == "masked" else masks.forbid(before, namespace_of(s).isfinite(s)))
+
+
+def _by_root(spec: Attention, values: dict[str, Any], s: Any) -> Any:
+    return _top(_raw(values, s)) / mistake.root(s, int(values["q"].shape[-1]))
+
+
+def _scaled_again(spec: Attention, values: dict[str, Any], top: Any) -> Any:
+    return mistake.own(spec, values, "scaled", top)
+
+
+def _of_tile(n: int, spec: Attention, values: dict[str, Any], s: Any, *, last: bool) -> Any:
+    """Return the maximum of one tile of n keys. Raises ``KeyError`` if there is one tile."""
+    keys = int(s.shape[-1])
+    if keys <= n:
+        raise KeyError("there is one tile")
+    start = (keys - 1) // n * n
+    tile = slice(start, keys) if last else slice(0, n)
+    return _top(s[..., tile])
 
 
 #: Natural logarithms and those of base 2 in one sum, or one instead of the other.
@@ -133,9 +208,27 @@ _WRONG: dict[str, Wrong] = {
     "it is the logarithm of the mean, not of the sum":
         lambda spec, values, s: values["lse"] - softmax.logarithms(mistake.number(s, int(s.shape[-1])), spec.base),
     "it is of the scores before they are scaled": lambda spec, values, s: _lse(spec, _raw(values, s)),
-    "the maximum is that of the scores before they are scaled":
-        lambda spec, values, s: _top(_raw(values, s)) + values["lse"] - _top(s),
 }  # fmt: skip
+
+
+_FACTORS = (
+    *(-x for x in (100.0, 10.0, 3.0, 1.5, 0.5, 0.1)),
+    *(0.01, 0.03, 0.1, 0.25, 0.5, 0.8, 1.3, 2, 4, 10, 40, 100),
+)
+
+
+def _numbered_maxima(spec: Attention, laid: Callable[[Compute], Compute]) -> Iterator[Numbered]:
+    """Yield families in which one of the two maxima has a factor x: L + (x − 1) m if it is the one that is added."""
+    for sign, which in ((1, "is added to the logarithm of the sum"), (-1, "is subtracted from the scores")):
+
+        def wrong(x: float, sign: int = sign) -> Compute:
+            return laid(partial(_wrong, spec, partial(_with_factor, sign * (x - 1))))
+
+        yield Numbered("lse", f"the maximum that {which} is {{}} times what it should be", wrong, _FACTORS)
+
+
+def _with_factor(factor: float, spec: Attention, values: dict[str, Any], s: Any) -> Any:
+    return values["lse"] + _top(s) * mistake.number(s, factor)
 
 
 def _wrong(spec: Attention, wrong: Wrong, **keywords: Any) -> Any:

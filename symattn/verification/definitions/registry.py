@@ -65,7 +65,8 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
     for form, definition in enumerate(_forms(spec, layout)):
         remade: Remade = lambda other, form=form: next(islice(_forms(other, layout), form, None))  # type: ignore[misc] # noqa: E731
         width = partial(least_width, attention) if attention is not None else int
-        yield replace(definition, width=width, numbered=(*definition.numbered, *of_fields(spec, remade)), remade=remade)
+        numbered = (*definition.numbered, *of_fields(spec, remade))
+        yield replace(definition, width=width, numbered=numbered, remade=remade, described=spec)
 
 
 def _forms(spec: Any, layout: Layout) -> Iterator[Definition]:

@@ -22,9 +22,10 @@ from symattn.bounds.reference import RIGHT, SCORES, Change, Values, Variant, can
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import blaming, conditions, effective_weights, outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
+from symattn.verification.diagnosis.confirming import lengths_near_numbers
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, ComputedValues, best, is_finite, left
 from symattn.verification.probing.probes import FAMILIES
-from symattn.verification.rules import combined, operations, recording, softmaxes, tiling
+from symattn.verification.rules import combined, constants, operations, recording, softmaxes, tiling
 from symattn.verification.rules.families import families
 
 if TYPE_CHECKING:
@@ -65,6 +66,15 @@ class InAttention(Search[Mistake]):
         widths = sorted(others, key=lambda t: t % 8 > 0)[:_WIDTHS]  # kernels use multiples of 8
         tiles = tiling.mistakes(self.session.spec, widths) if widths else ()
         return [*known, *tiles, *(kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right))]
+
+    def constants(self) -> list[Mistake]:
+        """See ``Search``."""
+        return [*constants.mistakes(self.session.spec, self.names)]
+
+    @property
+    def described(self) -> Attention:
+        """See ``Search``."""
+        return self.session.spec
 
     def further(self) -> list[Mistake]:
         """Mistakes that change the entries of any array."""
@@ -287,6 +297,7 @@ def _replaced(words: str, new: recording.Replacement, names: Sequence[str]) -> M
 
 
 # -- fresh inputs, on which a mistake that was found must also explain the function ------------------------------------
+_IN_BATCHES = 2  # held-out inputs that have several items
 _LONGEST = 140  # keys, beyond which as many queries take long
 _SIZES = (Sizes(3, 5, 4, 2), Sizes(4, 4, 3, 3), Sizes(2, 17, 6, 3), Sizes(5, 8, 2, 4), Sizes(2, 3, 70, 2))
 #: For mistakes with a size, or a condition on sizes: around multiples of 16, 32, 64 and at them.
@@ -308,6 +319,28 @@ def held_out(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
         family = FAMILIES["integer" if number % 2 else "normal"](rng)
         inputs = session.maker.make(sizes, family, rng)
         yield Case("fresh", f"fresh inputs {number + 1}", inputs)
+
+
+#: Sizes that no other input has: unequal and odd lengths, and several tiles of 64 and 128 with a width above 64.
+_HELD_OUT = (
+    Sizes(60, 61, 5, 3),
+    Sizes(37, 150, 72, 5),
+    Sizes(130, 300, 72, 2),
+    Sizes(61, 37, 6, 4),
+    Sizes(1, 151, 3, 2),
+)
+
+
+def of_other_sizes(session: Session, mistakes: Sequence[Mistake], rng: np.random.Generator) -> Iterator[Case]:
+    """Yield held-out cases, the first ones with several items of a batch, of integers and normal numbers in turn."""
+    maker, most = session.maker, session.domain.max_tokens
+    named = tuple(Sizes(n_q, n_k, 5, 2) for n_q, n_k in lengths_near_numbers(mistakes, most))
+    for number, sizes in enumerate((*_HELD_OUT, *named)):
+        family = FAMILIES["integer" if number % 2 else "normal"](rng)
+        several = maker.batches and number < _IN_BATCHES
+        batch = (2, *(1,) * (maker.batches - 1)) if several else ()
+        inputs = maker.make(replace(sizes, batch=batch), family, rng)
+        yield Case("held out", f"held-out inputs {number + 1}", inputs)
 
 
 # -- float runs --------------------------------------------------------------------------------------------------------

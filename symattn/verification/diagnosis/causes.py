@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -19,10 +20,11 @@ from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult, Part
 from symattn.bounds.mistake import Where
 from symattn.bounds.reference import RIGHT
 from symattn.document.errors import Undecided
-from symattn.verification.diagnosis import screening
+from symattn.verification.diagnosis import confirming, screening
 from symattn.verification.diagnosis.conditions import FittedFamily, fitted, only_where, separating
 from symattn.verification.diagnosis.screening import likely_pairs
 from symattn.verification.effort import Effort
+from symattn.verification.rules import own_numbers
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -118,7 +120,7 @@ class Search(ABC, Generic[M]):
     """A search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one.
 
     ``among`` are the outputs concerned (None: all); ``cut`` says that the effort ran out before all mistakes were
-    tried.
+    tried. ``held_out`` are the cases of other sizes by which mistakes were confirmed, in so many ``rounds``.
     """
 
     session: Session
@@ -131,6 +133,8 @@ class Search(ABC, Generic[M]):
     clear: list[M] = field(default_factory=list)
     dim: list[M] = field(default_factory=list)
     cut: bool = False
+    held_out: list[CaseResult] = field(default_factory=list)
+    rounds: int = 0
     computed: screening.ComputedValues[Outputs] = field(default_factory=screening.ComputedValues)
     answers: screening.ComputedValues[bool | None] = field(default_factory=screening.ComputedValues)
     #: Wrong, right and failed cases that are judged by balls.
@@ -145,6 +149,15 @@ class Search(ABC, Generic[M]):
     @abstractmethod
     def every(self) -> list[M]:
         """The known mistakes that change something."""
+
+    @abstractmethod
+    def constants(self) -> list[M]:
+        """The mistakes whose output ignores inputs, such as zeros."""
+
+    @property
+    @abstractmethod
+    def described(self) -> Any:
+        """The specification, whose numbers have names."""
 
     @abstractmethod
     def further(self) -> list[M]:
@@ -260,7 +273,8 @@ class Search(ABC, Generic[M]):
     def found(self) -> tuple[tuple[M, ...], bool]:
         """Return the mistakes, and whether they also explained fresh inputs."""
         doubtful: tuple[M, ...] = ()
-        for way in (*([self.exactly] if self.witnesses else []), *self.ways()):
+        exactly: tuple[Way[M], ...] = (self.exactly,) if self.witnesses else ()
+        for way in (self.ignoring, *exactly, *self.ways()):
             candidates = tuple(way()) if way in self.decided else self._judged(way())
             if not candidates:
                 continue
@@ -336,6 +350,11 @@ class Search(ABC, Generic[M]):
             slack = self.slack(judged, mistake, part, wrong)
         return screening.compared(part.got, wrong, part.expected.near, part.ratios, slack)
 
+    def ignoring(self) -> Iterator[M]:
+        """Yield the mistakes whose output ignores inputs, if they leave little of the error."""
+        constants = self.survivors(self.constants())
+        yield from (m for m in constants if screening.left(self, self.wrong, m) <= screening.LITTLE)
+
     def known(self) -> Iterator[M]:
         """Yield the mistakes that float64 shows clearly."""
         survivors = self.survivors(self.possible)
@@ -374,7 +393,8 @@ class Search(ABC, Generic[M]):
         def explains(mistake: M) -> bool:
             return self._explains(mistake, few) and self._explained(smallest, mistake) is not False
 
-        results = fitted(self.families(), self.miss, self.wrong, explains)
+        named = partial(own_numbers.near, self.described)
+        results = fitted(self.families(), self.miss, self.wrong, explains, named)
         self.fits = [m for m in results if self._explains(m, self.wrong)]
         for mistake in self.fits:
             if self._explains(mistake, self.right[:_SEEN]) and explains_all(
@@ -393,12 +413,18 @@ class Search(ABC, Generic[M]):
                 yield from self.conditioned(mistake)
 
     def conditioned(self, mistake: M) -> Iterator[M]:
-        """Yield the mistake, made only at sizes that separate wrong cases from right ones."""
+        """Yield the mistake, made only at sizes that separate wrong cases from right ones.
+
+        Held-out cases that contradicted the mistake everywhere count as well.
+        """
         against = [r for r in self.right if self.contradicts(r, mistake)]
+        of_fresh = [(r, confirming.contradicts(self, r, mistake)) for r in self.held_out]
+        against += [r for r, contradicted in of_fresh if contradicted]
+        made_in = [*self.wrong, *(r for r, contradicted in of_fresh if r.finding in OF_VALUES and not contradicted)]
         made: Callable[[CaseResult], bool | None] = lambda judged: (  # noqa: E731
             False if self.contradicts(judged, mistake) else self.screened(judged, mistake)
         )
-        for words, test in islice(separating(self.session, self.wrong, against, made), _PLACES):
+        for words, test in islice(separating(self.session, made_in, against, made), _PLACES):
             yield only_where(self.session, mistake, words, test)
 
     def contradicts(self, judged: CaseResult, mistake: M) -> bool:
@@ -471,9 +497,15 @@ class Search(ABC, Generic[M]):
         return self.explains(judged, mistake)
 
     def _tried(self, mistakes: tuple[M, ...]) -> tuple[tuple[M, ...], list[CaseResult]]:
-        """Return the mistakes that also explain fresh inputs, and the cases with these inputs."""
-        remaining, tried = mistakes, []
-        for case in self.session.subject.unseen(self.session, mistakes):
+        """Return the mistakes that also explain fresh inputs, and the cases with these inputs.
+
+        Inputs of other sizes come first: float64 decides about them, and leaves few mistakes to balls.
+        """
+        remaining: tuple[M, ...] = self._confirmed_at_other_sizes(mistakes)
+        tried: list[CaseResult] = []
+        if not remaining:
+            return (), []
+        for case in self.session.subject.unseen(self.session, remaining):
             judged = self.seen(self.session.run_case(case))
             remaining = tuple(m for m in remaining if self.explains(judged, m) is not False)
             tried.append(judged)
@@ -481,6 +513,23 @@ class Search(ABC, Generic[M]):
                 break
         wrong = [judged for judged in tried if judged.finding == "values"]
         return tuple(m for m in remaining if self.confirmed(m, wrong)), tried
+
+    def _confirmed_at_other_sizes(self, mistakes: tuple[M, ...]) -> tuple[M, ...]:
+        """Return the mistakes that no input of other sizes contradicts; each time, new inputs are drawn."""
+        self.begin()
+        self.rounds += 1
+        session = self.session
+        rng = np.random.default_rng((session.seed, confirming.HELD_OUT_SEED, self.rounds))
+        remaining = mistakes
+        for case in session.subject.of_other_sizes(session, mistakes, rng):
+            if session.effort.over:
+                break
+            judged = self.seen(session.run_case(case))
+            self.held_out.append(judged)
+            remaining = tuple(m for m in remaining if not confirming.contradicts(self, judged, m))
+            if not remaining:
+                break
+        return remaining
 
 
 def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bool | None]) -> bool | None:

@@ -41,6 +41,11 @@ def _condition(a: str, relation: str, b: str | int) -> tuple[str, Test]:
     return f"{a} {relation} {b}", lambda s: _RELATIONS[relation](s[a], s[b] if isinstance(b, str) else b)
 
 
+def _of_offset(relation: str, t: int) -> tuple[str, Test]:
+    """Return a relation of the offset n_k − n_q to a number, and its test."""
+    return f"n_k − n_q {relation} {t}", lambda s: _RELATIONS[relation](s["n_k"] - s["n_q"], t)
+
+
 def _between(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Test]]:
     return (_condition(a, relation, b) for (a, b), relation in product(pairs, "≠<>="))
 
@@ -49,10 +54,13 @@ def conditions() -> Iterator[tuple[str, Test]]:
     """Yield conditions on sizes, the simplest first."""
     yield from _between(_PAIRS)
     yield "there are several batch items", lambda s: s["batch"] > 1
+    yield from (_of_offset("=", t) for t in (1, 2))
     for name in _LENGTHS:
         yield from (_condition(name, "=", 1), _condition(name, ">", 1))
         yield from (_condition(name, "=", t) for t in (2, 3, 4, 5, 6, 7, *TILES[2:]))
         yield from (_condition(name, f"is {no}a multiple of", t) for t, no in product(TILES, ("", "not ")))
+    yield from (_of_offset(f"is {no}a multiple of", t) for t, no in product(TILES, ("", "not ")))
+    yield from (_of_offset(relation, t) for relation, t in product(("≥", "<"), TILES))
 
 
 def separating(
@@ -171,12 +179,19 @@ class FittedFamily(Protocol[F_co]):
 
 
 Miss = Callable[[CaseResult, F | None], float]
+#: Returns the numbers near a fitted one that have names, with their names.
+Named = Callable[[float], Iterable[tuple[float, str]]]
 
 
 def fitted(
-    families: Iterable[FittedFamily[F]], miss: Miss[F], wrong: Sequence[CaseResult], explains: Callable[[F], bool]
+    families: Iterable[FittedFamily[F]],
+    miss: Miss[F],
+    wrong: Sequence[CaseResult],
+    explains: Callable[[F], bool],
+    named: Named = lambda x: (),
 ) -> Iterator[F]:
-    """Yield mistakes whose number fits; of the numbers near it the simplest come first.
+    """Yield mistakes whose number fits; of the numbers near it, those that are ``named`` and then the simplest come
+    first.
 
     ``miss`` returns the largest error of a mistake in a case, or of the definition for None. If other numbers also
     explain everything, by ``explains``, and leave as little, the words give their range and no number.
@@ -190,18 +205,21 @@ def fitted(
         theta = _fit(family, misses)
         if theta is not None:
             most = 2 * misses(family.mistake(theta, "")) + _AS_LITTLE * misses(None)
-            yield from _named(family, theta, lambda m, most=most: explains(m) and misses(m) <= most)  # type: ignore[misc]
+            numbers = [*named(theta), *plain(theta)]
+            yield from _written_plainly(family, numbers, lambda m, most=most: explains(m) and misses(m) <= most)  # type: ignore[misc]
 
 
-def _named(family: FittedFamily[F], theta: float, explains: Callable[[F], bool]) -> Iterator[F]:
-    for x, words in plain(theta):
+def _written_plainly(
+    family: FittedFamily[F], numbers: Sequence[tuple[float, str]], explains: Callable[[F], bool]
+) -> Iterator[F]:
+    for x, words in numbers:
         result = family.mistake(x, words)
         if explains(result):
             ends = [_end(family, x, by, explains) for by in (1 / _WIDER, _WIDER)]
             words = _range(*sorted(ends)) if ends != [x, x] else words
             yield family.mistake(x, words)
             return
-    yield from (family.mistake(x, words) for x, words in plain(theta))
+    yield from (family.mistake(x, words) for x, words in numbers)
 
 
 def _end(family: FittedFamily[F], x: float, by: float, explains: Callable[[F], bool]) -> float:

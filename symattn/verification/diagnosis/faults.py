@@ -18,6 +18,7 @@ from symattn.bounds.case_result import UNFIT, Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.verification.diagnosis.causes import Cause, causes
 from symattn.verification.diagnosis.conditions import separating
+from symattn.verification.diagnosis.ignoring import ignored
 from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.reduce import Inputs, counterexample, reduce, shapes, shown
 from symattn.verification.report import STEPS, Counterexample, Fault
@@ -73,8 +74,13 @@ def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Faul
         words: str | None = None
         if form:
             message = f"the output loses relative accuracy: it is within the bound of {form}, not of the usual forms"
+        elif named:
+            step, words, message = _named(session, cause)
+        elif (idle := ignored(session))[0]:
+            step, words = idle
+            message = words
         else:
-            step, words, message = _named(session, cause) if named else _unnamed(session, smallest, cause)
+            step, words, message = _unnamed(session, smallest, cause)
         message += _outputs(session, smallest, cause) + f"; besides, {cause.besides}" * bool(cause.besides)
         example = session.subject.explained(counterexample(session.subject, smallest), smallest, cause)
         yield Fault(step, words, message, example, session.subject.observed(session, step))

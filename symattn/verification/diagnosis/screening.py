@@ -85,7 +85,7 @@ def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
 
 def left_by(search: Search[M], judged: CaseResult, outputs: Outputs) -> float | None:
     """Return ‖y − o_m‖² / ‖y − o‖² for the outputs o_m of a mistake, entries as above; None if undefined."""
-    pair = _errors(search, judged, outputs)
+    pair = errors_of(search, judged, outputs)
     size = 0.0 if pair is None else np.abs(pair[0]).max(initial=0.0)
     if pair is None or not size:
         return None
@@ -105,7 +105,7 @@ def contradicts_right_cases(search: Search[M], right: Sequence[CaseResult], mist
 
     In half formats, the bound of a right case may allow the mistake as well.
     """
-    pairs = [x for r in right if (x := _errors(search, r, search.outputs(r, mistake))) is not None]
+    pairs = [x for r in right if (x := errors_of(search, r, search.outputs(r, mistake))) is not None]
     with np.errstate(over="ignore"):
         as_right, as_wrong = (
             sum(float((x**2).sum()) for x in of) for of in ([e for e, _ in pairs], [e - d for e, d in pairs])
@@ -118,7 +118,7 @@ def spread(cases: Sequence[CaseResult], most: int) -> Sequence[CaseResult]:
     return cases[:: -(-len(cases) // most)] if cases else cases
 
 
-def _errors(search: Search[M], judged: CaseResult, outputs: Outputs) -> tuple[Array, Array] | None:
+def errors_of(search: Search[M], judged: CaseResult, outputs: Outputs) -> tuple[Array, Array] | None:
     """Return y − o and o_m − o of all outputs, over the bound; 0 if one is not finite, None if shapes differ."""
     pairs = search.meant(judged, outputs) if outputs is not None else []
     if not pairs or any(p.got is None or not p.got.shape == a.shape == p.expected.allowed.shape for p, a in pairs):
@@ -159,7 +159,7 @@ def firsts(
     """
     shares, chosen = [], list[tuple[M, Array]]()
     for mistake in mistakes:
-        errors = [_errors(search, judged, search.outputs(judged, mistake)) for judged in cases]
+        errors = [errors_of(search, judged, search.outputs(judged, mistake)) for judged in cases]
         if errors and not any(pair is None for pair in errors):
             r, d = (_of_length_one(np.concatenate(e)) for e in zip(*filter(None, errors), strict=True))
             shares.append((float(f"{(d @ r) ** 2:.3g}"), mistake, d))

@@ -28,6 +28,7 @@ class VisiblePlaces:
     ``beyond`` counts keys after its block that it also sees; ``dealt`` assigns positions to blocks in turn, and
     ``of_queries`` applies the prefix to queries, which then see all keys. The edges before and after are rounded to
     tiles of ``tiles`` keys: a query sees the whole of a tile that it sees in part, or none of it if ``skipped``.
+    A query has the place of the first query of its block of ``queries``, or of the last one if ``queries`` is negative.
     ``corner`` names the numbers that are counted from the other corner, ``turned`` hides the keys before and shows
     those after, ``opposite`` counts queries from n_q − n_k instead of n_k − n_q, ``rounded`` from a multiple below
     that, or above if negative.
@@ -43,6 +44,7 @@ class VisiblePlaces:
     tiles: tuple[int, int] = (1, 1)
     skipped: bool = False
     rounded: int = 1
+    queries: int = 1
     corner: frozenset[str] = frozenset()
     turned: bool = False
     opposite: bool = False
@@ -53,7 +55,7 @@ class VisiblePlaces:
 
         def i(name: str) -> np.ndarray:
             offset = 0 if top_left != (name in self.corner) else (n_k - n_q) // self.rounded * self.rounded
-            return np.arange(n_q)[:, None] + (-offset if self.opposite else offset)
+            return self._rows(n_q) + (-offset if self.opposite else offset)
 
         values, (first, last) = np.ones((n_q, n_k), dtype=bool), self.tiles
         if self.before is not None:
@@ -69,6 +71,12 @@ class VisiblePlaces:
             start = i("block") // self.block * self.block
             values &= (start <= j) & (j < start + self.block + self.beyond)
         return values
+
+    def _rows(self, n_q: int) -> np.ndarray:
+        """Return the row that each query has for the mask: its own, or one of its block's, (n_q, 1)."""
+        rows, size = np.arange(n_q)[:, None], abs(self.queries)
+        first = rows // size * size
+        return first if self.queries > 0 else first + size - 1
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
@@ -88,7 +96,7 @@ def wrong_places(spec: Attention) -> Iterator[tuple[str, VisiblePlaces]]:
     neither a mask nor an offset."""
     right = _right(spec)
     changes = [change for part in (_ahead, _window, _rest) for change in part(spec, right)]
-    for words, wrong in sorted(changes, key=lambda change: not {"tiles", "rounded"}.isdisjoint(change[1])):
+    for words, wrong in sorted(changes, key=lambda change: not {"tiles", "rounded", "queries"}.isdisjoint(change[1])):
         yield words, replace(right, **wrong)
 
 
@@ -206,6 +214,11 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
 def _rest(spec: Attention, right: VisiblePlaces) -> Changes:
     for n, (side, sign) in product(WIDTHS[1:], (("down", 1), ("up", -1)) if spec.alignment == "bottom-right" else ()):
         yield f"the place of the first query among the keys is rounded {side} to blocks of {n}", {"rounded": sign * n}
+    for n in WIDTHS[1:] if (right.before, right.after) != (None, None) else ():
+        noun = "causal mask" if right.before is None and right.after == 0 else "window"
+        for end, sign in (("last", -1), ("first", 1)):
+            words = f"there is one {noun} for each {n} queries: a query sees what the {end} query of its block sees"
+            yield words, {"queries": sign * n}
     if right.prefix is not None:
         yield "the prefix is ignored", {"prefix": None}
         yield from _off_by_one("the prefix is one key too {}", prefix=right.prefix)

@@ -1,0 +1,69 @@
+"""Inputs that a function ignores, seen in calls: another array in their place changes no bit of any output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from symattn.bounds.called_target import same_bits
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.verification.diagnosis.confirming import HELD_OUT_SEED
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+_CALLS = 3  # held-out inputs, at each of which a function must ignore an input
+_STEPS = {"q": "score", "k": "score", "v": "values"}
+_NOUNS = {"q": "the queries", "k": "the keys", "v": "the values"}
+
+
+def ignored(session: Session) -> tuple[str, str]:
+    """Return the step and words for inputs that no output depends on though the definition's does; ("", "") if none."""
+    names: list[str] | None = None
+    rng = np.random.default_rng((session.seed, HELD_OUT_SEED, 0))
+    for case in islice(session.subject.of_other_sizes(session, (), rng), _CALLS):
+        before = session.run_case(case)
+        if before.outcome.output is None or session.effort.over:
+            return "", ""
+        free = session.subject.free(case.inputs)
+        names = [n for n in (free if names is None else names) if _is_ignored(session, before, n)]
+        if not names:
+            return "", ""
+    if not names:
+        return "", ""
+    nouns = [_NOUNS.get(name, name) for name in names]
+    every = len(names) > 2 and set(names) == set(free)
+    words = "any input" if every else " or ".join(nouns)
+    return _STEPS.get(names[0], session.subject.step), f"the output does not depend on {words}"
+
+
+def _is_ignored(session: Session, before: CaseResult, name: str) -> bool:
+    """Return whether another array changes no bit of the outputs, and the right ones beyond their bound."""
+    inputs = dict(before.case.inputs)
+    for other in _others(inputs[name]):
+        changed = session.subject.completed(session, {**inputs, name: other})
+        after = session.run_case(Case(before.case.group, before.case.name, changed))
+        if after.outcome.output is None or not same_bits(before.outcome, after.outcome):
+            return False
+        if not _differ(before, after):
+            return False
+    return True
+
+
+def _others(a: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield arrays of the same numbers: with the other sign, and in the reverse order."""
+    yield -a
+    yield a.reshape(-1)[::-1].reshape(a.shape)
+
+
+def _differ(one: CaseResult, other: CaseResult) -> bool:
+    """Return whether some right output differs by more than both bounds."""
+    for a, b in zip(one.parts, other.parts, strict=True):
+        right, changed = a.expected, b.expected
+        with np.errstate(invalid="ignore"):
+            if (np.abs(right.near - changed.near) > right.allowed + changed.allowed).any():
+                return True
+    return False
