@@ -8,7 +8,7 @@ from typing import TypeVar
 import click
 
 from .groups import Grouped
-from .output import Output, options
+from .output import Output, accepting, options
 
 # A minus sign and the beginning of an expression: click would take these for short options.
 _NEGATIVE = re.compile(r"^-(?=[\d.(√[]|\w+\(|[A-Za-z](?![A-Za-z]))")
@@ -40,6 +40,7 @@ def command() -> None:
 @command.command("weights", cls=WithNumbers, short_help="Can these numbers be a row of softmax?")
 @click.argument("values", nargs=-1, required=True, callback=plain)
 @options
+@accepting
 def weights(values: tuple[str, ...], output: Output) -> int:
     """Can VALUES be a row of softmax weights? Fractions and decimals of one digit are taken exactly: .3 is 3/10.
 
@@ -59,6 +60,7 @@ def weights(values: tuple[str, ...], output: Output) -> int:
 @click.argument("b", callback=plain)
 @_MEASURE
 @options
+@accepting
 def similarity(a: str, b: str, measure: str | None, output: Output) -> int:
     """How alike are the vectors A and B? As exact numbers; angles in degrees, correctly rounded.
 
@@ -76,6 +78,7 @@ def similarity(a: str, b: str, measure: str | None, output: Output) -> int:
 @click.option("--than", nargs=2, required=True, callback=plain, metavar="C D", help="The two other vectors.")
 @_MEASURE
 @options
+@accepting
 def closer(a: str, b: str, than: tuple[str, str], measure: str | None, output: Output) -> int:
     """Are A and B closer than C and D? Without --measure all four measures must say so.
 
@@ -91,6 +94,7 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None, output: O
 @click.argument("a", callback=plain)
 @click.argument("b", callback=plain)
 @options
+@accepting
 def equal(a: str, b: str, output: Output) -> int:
     """Are A and B equal? Each is an expression, with or without letters, or a vector or matrix of expressions.
 

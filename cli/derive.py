@@ -8,7 +8,7 @@ import click
 
 from .fields import fields, given
 from .groups import Grouped
-from .output import Output, listing, options
+from .output import Output, accepting, listing, options
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, help="Seed of random samples.")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @options
+@accepting
 def command(
     name: str, wanted: bool, all: bool, step: int | None, part: str | None, no_cache: bool, output: Output,
     **parameters: Any,

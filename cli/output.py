@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,6 +40,7 @@ class Output:
     ascii: bool = False
     colour: stream.Colour = "auto"
     detail: Detail = "usual"
+    accepted: str | None = None
 
     @classmethod
     def of(
@@ -90,7 +91,7 @@ class Output:
             stream.write(text)
             for number, hint in enumerate(document.hints if self.format == "text" else ()):
                 stream.tell(f"{'Next' if number == 0 else '':8}{hint}")
-        return status(document)
+        return status(document, self.accepted)
 
     def _rendered(self, document: Document) -> str:
         from symattn.document.render import render
@@ -115,9 +116,30 @@ def answer_of(document: Document) -> str:
     return document.verdict.value.upper() if document.verdict else plain_text(document.title)
 
 
-def status(document: Document) -> Status:
-    """Return 0 if the document's claim holds, 1 for a fault or a false statement, 3 if it is undecided."""
-    return {True: Status.HOLDS, False: Status.FAULT, None: Status.UNDECIDED}[document.holds]
+def status(document: Document, accepted: str | None = None) -> Status:
+    """Return 0 if the document's claim holds, 1 for a fault or a false statement, 3 if it is undecided.
+
+    ``accepted`` is a grade that counts as undecided otherwise.
+    """
+    from symattn.document.evidence import Grade
+
+    holds = document.holds_if(Grade(accepted)) if accepted else document.holds
+    return {True: Status.HOLDS, False: Status.FAULT, None: Status.UNDECIDED}[holds]
+
+
+def accepting(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command with ``options`` the option that accepts statements of the grade ``searched``."""
+
+    @_DOCUMENT(
+        "--accept",
+        type=Choice(("searched",)),
+        help="Exit with 0 for this grade, which says that no counterexample was found.",
+    )
+    @wraps(command)
+    def with_grade(*arguments: Any, accept: str | None, output: Output, **wishes: Any) -> int:
+        return command(*arguments, output=replace(output, accepted=accept), **wishes)
+
+    return with_grade
 
 
 def compared(path: Path, content: str | bytes) -> Status:

@@ -12,7 +12,7 @@ import click
 
 from .choices import Whole
 from .groups import Grouped
-from .output import COQ, Output, options
+from .output import COQ, Output, accepting, options
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _SHORT = 200  # longest statement in a list, in characters: four lines
 @click.option("--jobs", type=Whole(1, 256), default=1, metavar="N", help="Number of processes. Default: 1.")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @options
+@accepting
 def command(
     names: tuple[str, ...],
     every: bool,
@@ -62,7 +63,7 @@ def command(
 
     NAME and TOPIC are listed by `symattn prove --list`; words such as rope, gqa or multihead work too. FILE is a Python
     file or module of yours that states theorems. The exit code is 0 if every grade is at least checked, 1 if a
-    statement is refuted, and 3 if one is undecided.
+    statement is refuted, and 3 if one is undecided or only searched.
     """
     if output.format == COQ and not coq:
         raise click.UsageError("a file for Coq goes with --coq.")

@@ -6,7 +6,7 @@ import click
 
 from .choices import Whole
 from .groups import Grouped
-from .output import Output, options
+from .output import Output, accepting, options
 from .prove import proved
 
 
@@ -16,6 +16,7 @@ from .prove import proved
 @click.option("--jobs", type=Whole(1, 256), default=1, metavar="N", help="Number of processes. Default: 1.")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @options
+@accepting
 def command(book: bool, explain: bool, jobs: int, no_cache: bool, output: Output) -> int:
     """Write all theorems as one volume: contents, statements, hypotheses, proofs, grades and false variants.
 

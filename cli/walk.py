@@ -10,7 +10,7 @@ import click
 from .choices import Wholes
 from .fields import fields, given
 from .groups import Grouped
-from .output import Output, options
+from .output import Output, accepting, options
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ MODEL = ("config", "weights", "layer", "head", "ids")
 @click.option("--ids", type=Wholes(0, 10**9), metavar="N,N,...", help="Token ids for --config. Default: 0,1,2.")
 @fields
 @options
+@accepting
 def command(source: str, output: Output, **wishes: object) -> int:
     """Walk through an example: every step in exact numbers, decimals and floating point.
 

@@ -65,7 +65,7 @@ def proved(program: GraphProgram) -> tuple[Evidence, tuple[str, ...], tuple[str,
     texts = decision.hypotheses, decision.argument
     hypotheses, why = (tuple(dict.fromkeys("".join(map(str, text)) for text in x)) for x in texts)
     evidence = decision.evidence
-    if evidence.grade in (Grade.PROVED, Grade.CHECKED):
+    if evidence.grade in (Grade.PROVED, Grade.CHECKED, Grade.SEARCHED):
         refuted = identity.refute()
         if not refuted.refuted or refuted.accepted or not identity.witness():
             return Evidence(Grade.UNDECIDED, "a false variant was not refuted"), hypotheses, why

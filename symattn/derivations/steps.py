@@ -45,6 +45,11 @@ def checked(where: str) -> Evidence:
     return Evidence(Grade.CHECKED, where)
 
 
+def searched(where: str) -> Evidence:
+    """Return the evidence of a search that found no counterexample; ``where`` says what was tried."""
+    return Evidence(Grade.SEARCHED, where)
+
+
 def enclosed(where: str) -> Evidence:
     """Return the evidence of a rigorous enclosure for these numbers."""
     return Evidence(Grade.ENCLOSED, where)

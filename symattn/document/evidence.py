@@ -14,7 +14,7 @@ class Grade(Enum):
     """The grade of an equality: how it was established.
 
     >>> [grade.value for grade in Grade]
-    ['coq', 'proved', 'argued', 'checked', 'tested', 'enclosed', 'sampled', 'refuted', 'undecided']
+    ['coq', 'proved', 'argued', 'checked', 'tested', 'searched', 'enclosed', 'sampled', 'refuted', 'undecided']
     """
 
     COQ = "coq"
@@ -22,6 +22,7 @@ class Grade(Enum):
     ARGUED = "argued"
     CHECKED = "checked"
     TESTED = "tested"
+    SEARCHED = "searched"
     ENCLOSED = "enclosed"
     SAMPLED = "sampled"
     REFUTED = "refuted"
@@ -41,8 +42,9 @@ _MEANS = {
     Grade.COQ: "proved, and the proof assistant Coq has also checked every equation and bound",
     Grade.PROVED: "true for all sizes, under the printed hypotheses; an independent checker accepted the certificate",
     Grade.ARGUED: "proved, except for a last step in words, which is printed",
-    Grade.CHECKED: "verified exactly, at the listed sizes, on inputs chosen to expose errors",
+    Grade.CHECKED: "decided at the listed sizes: in exact numbers, case by case, or by a difference that reduces to 0",
     Grade.TESTED: "accepted by a random identity test, with a probability of at most ε of accepting a false statement",
+    Grade.SEARCHED: "no counterexample was found; what was tried is printed, and it proves nothing",
     Grade.ENCLOSED: "computed with rigorous error bounds, for this input",
     Grade.SAMPLED: "compared in floating point on the inputs that were tried; no proof either way",
     Grade.REFUTED: "false: a counterexample is printed",
@@ -62,6 +64,11 @@ class Verdict(Enum):
     AS_GIVEN = "pass as given"
     FAULT = "fault"
     UNDECIDED = "undecided"
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether what was asked holds: False for a fault, None if that is undecided."""
+        return {Verdict.FAULT: False, Verdict.UNDECIDED: None}.get(self, True)
 
     @property
     def exit_code(self) -> int:

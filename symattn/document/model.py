@@ -217,6 +217,10 @@ def _with_option(command: str, option: str) -> str:
     return " ".join((program, name, option, *rest))
 
 
+# Grades of which one makes a whole document an open question.
+_OPEN = {Grade.UNDECIDED, Grade.SEARCHED}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Document(Printable):
     """A complete answer. ``command`` reproduces it; ``hints`` suggest what to try next and go to stderr.
@@ -299,15 +303,24 @@ class Document(Printable):
 
     @property
     def holds(self) -> bool | None:
-        """Return whether what was asked holds: False for a fault or a false statement, None for an open question."""
+        """Return whether what was asked holds: False for a fault or a false statement, None for an open question.
+
+        A statement that is only ``searched`` is an open question; ``holds_if`` accepts it on request.
+        """
+        return self.holds_if()
+
+    def holds_if(self, *accepted: Grade) -> bool | None:
+        """Return what ``holds`` returns if grades that it counts as open, such as ``searched``, are ``accepted``."""
         if self.verdict is not None:
-            return {Verdict.FAULT: False, Verdict.UNDECIDED: None}.get(self.verdict, True)
+            return self.verdict.holds
         if self.kind == "claim":
             result: bool | None = self.record.get("holds")
-            return result
+            grades = {evidence.grade for evidence in self.evidence()}
+            return True if result is None and Grade.UNDECIDED not in grades and grades & {*accepted} else result
         theorems = self.record["theorems"] if self.kind == "proof" else ()
         grades = {entry["grade"] for entry in theorems} or {evidence.grade for evidence in self.evidence()}
         if Grade.REFUTED in grades:
             return False
-        weak = not all(map(at_least_checked, grades)) if self.kind == "proof" else Grade.UNDECIDED in grades
+        left = grades - {*accepted}
+        weak = not all(map(at_least_checked, left)) if self.kind == "proof" else bool(left & _OPEN)
         return None if weak else True

@@ -49,6 +49,11 @@ class Printable(Shown, ABC):
     def document(self) -> Document:
         """Return the document that is printed."""
 
+    @property
+    def holds(self) -> bool | None:
+        """Return whether what was asked holds: False for a fault or a false statement, None for an open question."""
+        return self.document().holds
+
     @answering
     def text(self, *, ascii: bool = False, columns: int = 80) -> str:
         """Return text, of at most ``columns`` columns if its formulas permit; ``ascii`` spells every sign in ASCII."""
@@ -105,6 +110,11 @@ class WithVerdict(Printable):
         @property
         def verdict(self) -> Verdict:
             """The verdict."""
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether what was asked holds: False for a fault, None if that is undecided."""
+        return self.verdict.holds
 
     @property
     def exit_code(self) -> int:

@@ -27,6 +27,7 @@ from symattn.arrays.notes import assigned
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.arrays.symbolic import Symbolic
 from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.text import equal_sizes
 from symattn.proof import drawing
 from symattn.proof.feasible import Row, TooMany, point
 from symattn.proof.refuting import NamedNumbers
@@ -139,12 +140,25 @@ Branching.xp = Namespace(Branching)
 @dataclass(frozen=True)
 class Cells:
     """The result for all cells: exact numbers from every cell that needs them, the reason for a doubt, whether both
-    sides are defined everywhere, and whether anything is compared."""
+    sides are defined everywhere, and whether anything is compared.
+
+    ``decided``: in every cell at ``sizes`` at which the sides are defined, their difference reduces to 0.
+    """
 
     worlds: tuple[Numbers, ...] = ()
     doubt: str = ""
     defined: bool = True
     compares: bool = False
+    decided: bool = False
+    sizes: tuple[Mapping[str, int], ...] = ()
+
+    def where_decided(self) -> str:
+        """Return in words where the difference of the sides reduces to 0 in every case; "" unless ``decided``."""
+        if not self.decided:
+            return ""
+        largest = {sort: max(sizes[sort] for sizes in self.sizes) for sort in self.sizes[0]}
+        each = "each case of its comparisons" if self.compares else "the difference"
+        return f"{each} reduces to 0" + (f" at sizes up to {equal_sizes(largest)}" if largest else "")
 
 
 class _Letters(Numbers):
@@ -187,21 +201,26 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
     between entries without known numbers leaves these in doubt."""
     worlds: list[Numbers] = []
     begun: list[Path] = []
-    doubt, defined = "", True
+    # Of permutations two are taken, and of points on circles all but one: that is not every case.
+    doubt, defined, decided = "", True, equal and not declared.permutations and not declared.units
+    examined: list[Mapping[str, int]] = []
     terms = _TERMS if equal else _TERMS_OF_BOUNDS
-    paths = (path for sizes in _sizes(declared, brought) for path in _paths(sides, declared, sizes, begun, terms))
     try:
+        paths = (path for sizes in _sizes(declared, brought) for path in _paths(sides, declared, sizes, begun, terms))
         for path, letters, differences in paths:
             look = _tried if equal else _broken
             more, doubt = look(path, letters, differences, brought.numbers)
             worlds += more
+            decided = decided and all(_vanishes(x, path.constraints) for x in differences or ())
+            examined += [letters.sizes] if differences is not None else []
             defined = defined and differences is not None and not any(path.may_be(*d) for d in path.demands)
             if doubt or len(begun) == (CELLS if equal or not declared.sorts() else _OF_BOUNDS):
                 doubt = doubt or (f"there are more than {len(begun)} cases of its comparisons" if equal else "")
                 break
     except (Refused, Undecided, InputError, TooMany, sympy.PolynomialError) as reason:
         doubt, defined = f"the cases of its comparisons were not examined: {reason}" if equal else "", False
-    return Cells(tuple(worlds), doubt, defined, any(path.constraints for path in begun))
+    compares, decided = any(path.constraints for path in begun), decided and bool(examined) and not doubt
+    return Cells(tuple(worlds), doubt, defined, compares, decided, tuple(examined))
 
 
 def _sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, int]]:
@@ -271,6 +290,28 @@ def _tried(
 @cache
 def _cancels(x: object) -> bool:
     return bool(x == 0 or sympy.expand(sympy.fraction(sympy.together(x))[0]) == 0)
+
+
+def _vanishes(difference: Any, constraints: Sequence[Constraint]) -> bool:
+    """Return whether a difference is 0 in a cell: it reduces to 0 when each equation that is linear in a letter is
+    solved, or no numbers of the cell make its numerator positive or negative."""
+    numerator = sympy.expand(sympy.fraction(sympy.together(difference))[0])
+    if _cancels(difference) or numerator.is_number:
+        return _cancels(difference)
+    with suppress(Refused, TooMany, sympy.PolynomialError):
+        if all(_inside([*constraints, (">", side)]) is None for side in (numerator, -numerator)):
+            return True
+    equations = [x for relation, x in constraints if relation == "="]
+    while equations and not _cancels(difference):
+        equation = equations.pop()
+        for letter in sorted(equation.free_symbols, key=str):
+            slope = sympy.expand(equation).coeff(letter)
+            if slope.is_number and slope != 0 and not sympy.expand(equation - slope * letter).has(letter):
+                solution = letter - equation / slope
+                difference = difference.subs(letter, solution)
+                equations = [x.subs(letter, solution) for x in equations]
+                break
+    return _cancels(difference)
 
 
 def _broken(

@@ -74,12 +74,46 @@ class Expectation:
         names = list(dict.fromkeys(chain.from_iterable(named)))
         if all(isinstance(self.given[name], Indexed) for name in names):
             return [self._formal(x, own) for x, own in zip(f(self.given), named, strict=True)]
+        try:
+            return self._by_outcomes(f, names)
+        except Undecided:
+            return self._by_moments(f, names)
+
+    def _by_outcomes(self, f: Drawn, names: Sequence[str]) -> list[Any]:
+        """Return means over all outcomes of a concrete law. Raises Undecided if they are too many, or the law lacks
+        moments that the means need."""
         concrete = {name: self.laws[name].outcomes for name in names}
         mean = self._mean(f, concrete)
         finer = {name: law for name in names if (law := self.laws[name].finer)}
         if finer and not all(bool((a == b).all()) for a, b in zip(mean, self._mean(f, concrete | finer), strict=True)):
             raise Undecided("moments: the numbers that stand for the law lack moments that this mean needs")
         return mean
+
+    def _by_moments(self, f: Drawn, names: Sequence[str]) -> list[Any]:
+        """Return means of polynomials in random entries, by the moments of their laws. Raises Undecided."""
+        from symattn.arrays.exact import Exact
+        from symattn.proof.random_polynomials import Moments, RandomPolynomial
+
+        moments: list[Moments] = []
+        arrays: dict[str, Any] = {}
+        for name in names:
+            shape, parameters = self.given[name].plain_shape, (self.given[p] for p in self.laws[name].parameters)
+            cumulants = self.laws[name].cumulants(*parameters)
+            own = Moments(name, (None if k is None else Exact.lift(k).item() for k in cumulants))
+            entries = np.empty(prod(shape), object)
+            for place in range(len(entries)):
+                entries[place] = RandomPolynomial.entry(len(moments))
+                moments.append(own)
+            arrays[name] = Exact(entries.reshape(shape))
+
+        def mean(entry: Any) -> Any:
+            return entry.mean(moments) if isinstance(entry, RandomPolynomial) else entry
+
+        results = []
+        for array in f({**self.given, **arrays}):
+            means = np.frompyfunc(mean, 1, 1)(array.entries)
+            results.append(Exact(np.array(means, dtype=object)))
+        return results
 
     def _formal(self, x: Indexed, names: Sequence[str]) -> Indexed:
         def at(places: Any) -> ex.Expression:

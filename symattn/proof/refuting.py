@@ -1,7 +1,7 @@
 """Refute a statement: run both sides on exact numbers at growing sizes until they differ.
 
 ``search`` takes small numbers, for counterexamples that are easy to read. ``thorough`` decides whether a statement may
-be called checked: it takes wild numbers, sizes beyond the whole numbers in the statement, and thousands of points in
+be called searched: it takes wild numbers, sizes beyond the whole numbers in the statement, and thousands of points in
 floating point, which only suggest where to look: exact numbers or balls must confirm a difference.
 
 The numbers that a statement names are read from its code, and recorded while it runs: a number that it computes (11!),
@@ -63,8 +63,9 @@ class RefutingExample:
 class CounterexampleSearch:
     """The result of a search: a counterexample, or the number of inputs at which both sides were equal.
 
-    ``doubt`` says why equality at these inputs does not suffice for ``checked``; ``first`` are the first sizes of a
-    ``spot_check`` at which both sides were defined.
+    ``doubt`` says why equality at these inputs does not suffice for ``searched``; ``first`` are the first sizes of a
+    ``spot_check`` at which both sides were defined. ``in_floats`` is the number of points at which floats agreed, up to
+    the size ``furthest``. ``decided`` says in words where the difference of the sides reduces to 0 in every case.
     """
 
     counterexample: RefutingExample | None
@@ -73,6 +74,17 @@ class CounterexampleSearch:
     largest: dict[str, int]
     doubt: str = ""
     first: dict[str, int] = field(default_factory=dict)
+    in_floats: int = 0
+    furthest: int = 0
+    decided: str = ""
+
+    @property
+    def tried(self) -> str:
+        """What was tried, in words: "60 draws of exact numbers at sizes up to n = 5, 700 in floats up to size 91"."""
+        sizes = f" at sizes up to {equal_sizes(self.largest)}" if self.largest else ""
+        exactly = f"{self.agreed} draws of exact numbers{sizes}"
+        reached = f" up to size {self.furthest}" if self.furthest else ""
+        return f"{exactly}, {self.in_floats} in floating point{reached}" if self.in_floats else exactly
 
 
 def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2) -> CounterexampleSearch:
@@ -127,14 +139,15 @@ def thorough(
     before = _looked(sides, declared, _worlds(sorts, brought, top, highest, beyond or {}))
     if before.counterexample or before.doubt:
         return before
-    result, doubt = _by_floats(sides, declared, brought, top, highest)
+    found = _by_floats(sides, declared, brought, top, highest)
+    doubt = found.doubt
     if sorts and max(brought.sizes, default=0) > LARGEST:
         doubt = doubt or f"{max(brought.sizes)}, which the statement names, and more were not tried as sizes"
     doubt = doubt or brought.doubt
     large = next((sizes for sizes in brought.branches if not _fits(declared, sizes)), None)
     if large and not doubt:
         doubt = f"sizes {equal_sizes(large)}, at which the code branches, were not tried"
-    return replace(before, counterexample=result, doubt=doubt)
+    return replace(found, agreed=before.agreed, undefined=before.undefined, largest=before.largest, doubt=doubt)
 
 
 def suspected(sides: Sides, declared: Declared, top: int = 3) -> Iterator[Numbers]:
@@ -155,7 +168,14 @@ def by_cells(sides: Sides, declared: Declared, before: CounterexampleSearch) -> 
     seen = [_differs(sides, declared, world) for world in walked.worlds]
     result = next((outcome for outcome, _ in seen if outcome), None)
     missing = before.undefined + (not walked.defined)
-    return replace(before, counterexample=result, undefined=missing, doubt=walked.doubt)
+    return replace(
+        before,
+        counterexample=result,
+        agreed=before.agreed + sum(defined for _, defined in seen),
+        undefined=missing,
+        doubt=walked.doubt,
+        decided=walked.where_decided(),
+    )
 
 
 def _worlds(
@@ -173,28 +193,34 @@ def _worlds(
             yield Numbers({s: n if s == sort else 2 for s in sorts}, seed, wild=bool(n % 2), literals=brought.numbers)
 
 
-def _by_floats(
-    sides: Sides, declared: Declared, brought: NamedNumbers, top: int, highest: int
-) -> tuple[RefutingExample | None, str]:
-    """Return a point where floats differ and balls or exact numbers confirm it, or a doubt that could not be tested."""
-    confirmed = silent = 0
+def _by_floats(sides: Sides, declared: Declared, brought: NamedNumbers, top: int, highest: int) -> CounterexampleSearch:
+    """Return a point where floats differ and balls or exact numbers confirm it, or a doubt that could not be tested,
+    with the number of points at which floats agree."""
+    confirmed = silent = agreed = furthest = 0
+
+    def search_result(example: RefutingExample | None = None, doubt: str = "") -> CounterexampleSearch:
+        return CounterexampleSearch(example, 0, 0, {}, doubt, in_floats=agreed, furthest=furthest)
+
     for sizes, seed in _points(declared, brought, top, highest):
         apart = _floats_differ(sides, declared, Numbers(sizes, seed, wild=True, floats=True, literals=brought.numbers))
         silent = silent + 1 if apart is None else 0
         if silent > _SILENT:
-            return None, "floating point cannot run it at the sizes at which it branches" if brought.branches else ""
+            unrun = "floating point cannot run it at the sizes at which it branches"
+            return search_result(doubt=unrun if brought.branches else "")
         largest = max(sizes.values(), default=0)
+        if apart is False:
+            agreed, furthest = agreed + 1, max(furthest, largest)
         again = ((True, CONFIRMED), (False, EXACTLY_AT)) if apart else ()
         for balls in (balls for balls, most in again if largest <= most):
             result, _ = _differs(sides, declared, Numbers(sizes, seed, balls, wild=True, literals=brought.numbers))
             if result:
-                return result, ""
+                return search_result(result)
         if apart and largest > EXACTLY_AT:
-            return None, f"floating point differs at {equal_sizes(sizes)}"
+            return search_result(doubt=f"floating point differs at {equal_sizes(sizes)}")
         confirmed += bool(apart)
         if confirmed == _LOOKED_AT:
-            return None, ""
-    return None, ""
+            break
+    return search_result()
 
 
 def _fits(declared: Declared, sizes: Mapping[str, int]) -> bool:

@@ -184,8 +184,8 @@ class Identity:
         if result.doubt:
             return Evidence(Grade.UNDECIDED, result.doubt), ()
         why: Text = (f"not proved for all sizes: {gap.why}",)
-        where = "exact numbers" + (f" at sizes up to {equal_sizes(result.largest)}" if result.largest else "")
-        return Evidence(Grade.CHECKED, where + ", where both sides are defined" * bool(result.undefined)), why
+        grade, where = (Grade.CHECKED, result.decided) if result.decided else (Grade.SEARCHED, result.tried)
+        return Evidence(grade, where + ", where both sides are defined" * bool(result.undefined)), why
 
     def refute(self) -> Refutation:
         variants = self.false if isinstance(self.false, tuple) else (self.false,)

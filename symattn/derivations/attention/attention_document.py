@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,13 +24,13 @@ from symattn.derivations.attention.entry_formulas import by_stem, entry_formulas
 from symattn.derivations.attention.inputs import DerivationRequest, read_request, stem
 from symattn.derivations.attention.reading import DRAWS, Read, ReadingRun, defines, every, for_others, runs
 from symattn.derivations.attention.words import SEES
-from symattn.derivations.steps import FalseStep, checked, defined, hold, together, words
+from symattn.derivations.steps import FalseStep, checked, defined, hold, searched, together, words
 from symattn.document import model
 from symattn.document import notation as nt
 from symattn.document.codec import command as command_of
 from symattn.document.errors import Refused, Undecided
-from symattn.document.evidence import Evidence
-from symattn.document.model import Block, Caveat, Document, Heading, Note, Paragraph, Result, Step, Table, Text
+from symattn.document.evidence import Evidence, weakest
+from symattn.document.model import Block, Caveat, Document, Heading, Note, Paragraph, Result, Step, Steps, Table, Text
 from symattn.document.notation import Matrix, Name, Node, Words, equals, node
 from symattn.document.sympify import from_sympy
 from symattn.document.text import plain_text, text
@@ -77,6 +77,11 @@ class _Page:
     runs: tuple[ReadingRun, ...]
     cut: list[str] = field(default_factory=list)
 
+    @property
+    def tried(self) -> str:
+        """The draws on which printed formulas are compared in balls, in words."""
+        return f"{len(self.runs)} draws in balls"
+
 
 def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
     inputs = request.inputs()
@@ -97,12 +102,13 @@ def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
         symbols = listed(SYMBOLS[name] for name in outcome.cut)
         words = "The entries of ", *symbols, " are checked, and too many or too long to be written out."
         blocks.append(Note(words))
-    return (*blocks, *_whole(request), _CAVEAT)
+    steps = [step.evidence for block in blocks if isinstance(block, Steps) for step in block.items if step.evidence]
+    return (*blocks, *_whole(request, steps), _CAVEAT)
 
 
 def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
     """Return a section for a step that compares: letters have no order, so it is checked on numbers."""
-    formula, where = equals(part.symbol, part.formula), checked("an example of numbers")
+    formula, where = equals(part.symbol, part.formula), searched(f"one example of exact numbers, {writing.tried}")
     reason: Text = ("which is larger decides, and letters have no order",)
     above, aside = _reasons(part)
     read = Read(part, writing.runs)
@@ -229,9 +235,11 @@ def _weights_section(request: DerivationRequest) -> Section:
     return Section(Glossary(given, sizes, defined={"A": weights}))
 
 
-def _whole(request: DerivationRequest) -> tuple[Block, ...]:
+def _whole(request: DerivationRequest, steps: Iterable[Evidence]) -> tuple[Block, ...]:
+    """Return the formula of the output, which follows from those of the steps: its grade is that of the weakest."""
     formula = equals(SYMBOLS["output"], whole_formula(request.spec, request.names))
-    where = checked(f"every step above, at {_sizes_in_words(request)}")
+    grade = weakest([checked(""), *steps])
+    where = Evidence(grade, f"every step above, at {_sizes_in_words(request)}")
 
     def decide(other: Node) -> Evidence:
         if other != formula:

@@ -28,7 +28,7 @@ from symattn.document.text import plain_text, text
 
 _BESIDE = 60  # the most characters of a reason at the side of an array
 MANY_KEYS, MANY_FEATURES, WIDE = 6, 6, 66  # beyond these a score is not written out as a sum
-_SOME_NUMBERS = Evidence(Grade.CHECKED, "numbers of the walk's sizes")
+_SOME_NUMBERS = Evidence(Grade.SEARCHED, "numbers of the walk's sizes")
 
 
 def blocks(walk: Walk, number: int, every: bool) -> list[Block]:

@@ -72,7 +72,7 @@ def preamble() -> str:
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
-_DOUBTFUL = {Grade.SAMPLED: "SAk", Grade.REFUTED: "SAq", Grade.UNDECIDED: "SAq"}
+_DOUBTFUL = {Grade.SEARCHED: "SAk", Grade.SAMPLED: "SAk", Grade.REFUTED: "SAq", Grade.UNDECIDED: "SAq"}
 _LISTED = 76  # characters of monospaced type in a line
 
 

@@ -142,8 +142,7 @@ class Writer:
 # -- steps and results -------------------------------------------------------------------------------------------------
 GRADE_COLOURS = {
     Grade.COQ: "32", Grade.PROVED: "32", Grade.ARGUED: "32", Grade.CHECKED: "32", Grade.TESTED: "36",
-    Grade.ENCLOSED: "36",
-    Grade.SAMPLED: "33", Grade.REFUTED: "31", Grade.UNDECIDED: "31",
+    Grade.SEARCHED: "33", Grade.ENCLOSED: "36", Grade.SAMPLED: "33", Grade.REFUTED: "31", Grade.UNDECIDED: "31",
 }  # fmt: skip
 _NUMBER = 5  # columns before a step: its number and two spaces
 _LONGEST_SIDE = 20  # a longer first side gets its own line

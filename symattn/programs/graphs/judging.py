@@ -143,7 +143,7 @@ def _proof(prover: Prover, prove: bool | None, program: GraphProgram) -> _Proved
         return _Proved(Verdict.FAULT, (fault,), (Check(f"all {open_}", Grade.REFUTED, 1, 1, 0.0),), said, results)
     if evidence.grade is Grade.PROVED:
         return _Proved(Verdict.NO_FAULT, (), (Check(evidence.where, evidence.grade, 1, 0, 0.0),), said, results)
-    if evidence.grade is Grade.CHECKED:
+    if evidence.grade in (Grade.CHECKED, Grade.SEARCHED):
         return _Proved(unproved, (), (Check("small sizes", evidence.grade, 1, 0, 0.0),), said, (*results, *more))
     return _Proved(unproved, (), (), said, (f"Not proved for all {open_}: {evidence.where}.", *results, *more))
 

@@ -138,9 +138,16 @@ class Rooted(Placed):
 
 
 def worlds(
-    compiled: Compiled, every: Sequence[Link], where: Sequence[Link], begins: Sequence[dict[str, int]] = ()
+    compiled: Compiled,
+    every: Sequence[Link],
+    where: Sequence[Link],
+    begins: Sequence[dict[str, int]] = (),
+    begun: Callable[[int], None] = lambda places: None,
 ) -> Iterator[Placed]:
-    """Yield numbers at which, in floats, the conditions hold and a bound is false."""
+    """Yield numbers at which, in floats, the conditions hold and a bound is false.
+
+    ``begun`` is called with the number of places from which each ascent began.
+    """
     bounds, sorts, touched = [x for x in every if x.sign != "="], compiled.declared.sorts(), False
     usual = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in _TURNS]
     few = [x for x in begins if sum(Numbers(x).entry_counts(compiled.declared)) <= _MANY]
@@ -150,6 +157,7 @@ def worlds(
     for lengths, seed in product([x for n, x in enumerate(sizes) if x not in sizes[:n]], seeds):
         attack = Attack(compiled, bounds, where, lengths, seed)
         yield from attack.points()
+        begun(attack.places_begun)
         for strict in (True, False):
             yield from filter(attack.is_declared, attack.meetings(strict))
         touched |= attack.touched
@@ -193,6 +201,7 @@ class Attack:
         self.count = ends[-1]
         self.worst: np.ndarray = np.empty((0, self.count))
         self.touched = False
+        self.places_begun = 0
 
     def points(self) -> Iterator[Placed]:
         """Yield numbers at which a bound is false in floats, the worst of a round first."""
@@ -200,6 +209,7 @@ class Attack:
         if has_waves(self.bounds):
             points = np.concatenate([points, self.random.uniform(-_FAR_WAVES, _FAR_WAVES, (_SCANNED, self.count))])
         failures = self.failures(points)
+        self.places_begun = int(np.isfinite(failures[0]).sum()) if self.count else 0
         for _ in range(_ROUNDS if self.count else 0):
             worst = int(np.argmax(failures[0]))
             if failures[0, worst] == -np.inf or not left:

@@ -120,14 +120,18 @@ def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: 
     return [_near(compiled, link, world, stated, closer) for link, stated in _stated(compiled, every, world)]
 
 
-def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers) -> None:
-    """Compare as ``compared`` with ``closer=0`` if all sides are finite balls; otherwise do nothing."""
+def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers) -> bool:
+    """Compare as ``compared`` with ``closer=0`` if all sides are finite balls; return whether these tell each link."""
     read = list(_stated(compiled, every, world))
     entries = (x for _, stated in read for both in stated for side in both for x in side.entries.flat)
-    if all(hasattr(x, "rad") and x.is_finite() for x in entries):
-        for link, stated in read:
-            with suppress(Closer):
-                _near(compiled, link, world, stated, closer=0)
+    if not all(hasattr(x, "rad") and x.is_finite() for x in entries):
+        return False
+    told = 0
+    for link, stated in read:
+        with suppress(Closer):
+            _near(compiled, link, world, stated, closer=0)
+            told += 1
+    return told == len(read)
 
 
 def meets(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:

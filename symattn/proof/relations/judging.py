@@ -1,4 +1,4 @@
-"""Decide whether a printed relation holds: proved for all sizes, checked at sizes, or refused."""
+"""Decide whether a printed relation holds: proved for all sizes, checked in numbers, searched, or refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from symattn.proof.relations.examples import decide
 from symattn.proof.relations.glossary import Gap, Glossary
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.random_arrays import averages, mentions
-from symattn.proof.relations.searching import lengths_asked, look_beyond, restrict
+from symattn.proof.relations.searching import Tried, lengths_asked, look_beyond, restrict
 from symattn.proof.statement import Numbers, run
 
 _BITS, _EXACT = 128, 3
@@ -256,14 +256,17 @@ def all_of(proved: Iterable[Evidence]) -> Evidence:
 
 def _in_each_format(question: RelationQuestion, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
     """Check a relation about number formats in each format."""
-    g, constant = question.glossary, not where and not question.glossary.given
+    g = question.glossary
+    constant = not where and _has_no_letters(Compiled(g, question.sized), every)
     places = []
     for name in g.formats or ("",):
         compiled = Compiled(replace(g, formats=(name,) if name else ()), question.sized)
         drawn = list(islice(_worlds(compiled), _ENOUGH if constant else None))
         places.append(_checked(compiled, every, drawn, question.sharp, where, question.only).where)
     names = ", ".join(g.formats)
-    return Evidence(Grade.CHECKED, names if constant else f"{places[0]}, in {names}" if g.formats else places[0])
+    if constant:
+        return Evidence(Grade.CHECKED, names)
+    return Evidence(Grade.SEARCHED, f"{places[0]}, in {names}" if g.formats else places[0])
 
 
 def _under_conditions(
@@ -334,7 +337,11 @@ def _checked(
     where: Sequence[Link] = (),
     only: bool = False,
 ) -> Evidence:
-    """Compare all draws in balls, then equations in exact numbers. ``only``: must be false if ``where`` is not met."""
+    """Compare all draws in balls, then equations in exact numbers. ``only``: must be false if ``where`` is not met.
+
+    The grade is ``checked`` for numbers without letters, if balls or exact numbers decide each of them, and for
+    equations whose sides differ by 0 in every case of their comparisons; else ``searched``, with what was tried.
+    """
     declared = compiled.declared
     equations, bounds = [x for x in every if x.sign == "="], [x for x in every if x.sign != "="]
     with precision(_BITS):
@@ -351,24 +358,45 @@ def _checked(
         compare_closely(compiled, equations, met)
         if sharp:
             _sharp(compiled, [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)], sharp, where)
+    tried, cases = Tried(), ""
     if not (only or compiled.glossary.formats or compiled.glossary.exact or "fl" in compiled.glossary.families):
-        look_beyond(compiled, every, where, lengths_asked(compiled, where))
+        tried = look_beyond(compiled, every, where, lengths_asked(compiled, where))
         for alike in filter(None, (equations, bounds)):
-            undefined |= _walk_cells(compiled, alike, where)
+            not_defined, cases = _walk_cells(compiled, alike, where)
+            undefined |= not_defined
     largest = {sort: max(world.sizes[sort] for world in met) for sort in declared.sorts()}
+    exactly = 0
     for number in range(_EXACT) if equations else ():
         there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
         with suppress(Unread, Refused, Undecided):  # exact numbers lack some functions that balls have
             exact = Numbers(there, number)
             if meets(compiled, where, exact):
                 compared(compiled, equations, exact)
-    where_ = f" at sizes up to {equal_sizes(largest)}" if largest else ""
-    return Evidence(Grade.CHECKED, f"{len(met)} draws{where_}" + ", where both sides are defined" * undefined)
+                exactly += 1
+    if not (where or only) and _has_no_letters(compiled, every) and (exactly or not equations):
+        return Evidence(Grade.CHECKED, "these numbers")
+    defined_only = ", where both sides are defined" * undefined
+    if cases and not bounds:
+        return Evidence(Grade.CHECKED, cases + defined_only)
+    sizes = f" at sizes up to {equal_sizes(largest)}" if largest else ""
+    words = "; ".join((f"{len(met)} draws{sizes}", *tried.words()))
+    return Evidence(Grade.SEARCHED, words + defined_only)
 
 
-def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> bool:
+def _has_no_letters(compiled: Compiled, every: Sequence[Link]) -> bool:
+    """Return whether the relation is about numbers alone: neither arrays nor sizes occur in it."""
+    about = restrict(compiled, [side for link in every for side in (link.left, link.right)])
+    g = about.glossary
+    return not (g.given or g.laws or about.declared.sorts() or about.declared.permutations)
+
+
+def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> tuple[bool, str]:
     """Compare numbers from every cell, in which all comparisons of entries have the same result, for equations or for
-    bounds; return whether a side is undefined in one. Raises FalseStep, and Undecided if a cell leaves a doubt."""
+    bounds.
+
+    Return whether a side is undefined in one, and where the sides of equations differ by 0 in every cell, in words.
+    Raises FalseStep, and Undecided if a cell leaves a doubt.
+    """
     undefined, equal = False, links_[0].sign == "="
     compiled = restrict(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
     declared = compiled.declared
@@ -385,7 +413,7 @@ def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link
                 undefined |= _decisive(compiled, links_, [world])[1]
     if walked.doubt and walked.compares:
         raise Undecided(walked.doubt)
-    return undefined
+    return undefined or not walked.defined, walked.where_decided()
 
 
 def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]) -> None:

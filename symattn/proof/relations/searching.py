@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 
 from symattn.arrays.ball import precision
@@ -17,6 +18,8 @@ from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.random_arrays import mentions
 from symattn.proof.statement import Numbers
 
+_DIGITS = 6  # larger sizes are rounded down to a power of ten
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LONG = 20_000  # the length of an axis whose places are taken one by one, in statements without entries
 
 
@@ -32,11 +35,44 @@ def lengths_asked(compiled: Compiled, where: Sequence[Link]) -> list[dict[str, i
     return [{**dict.fromkeys(compiled.declared.sorts(), 2), **one} for one in found]
 
 
+@dataclass
+class Tried:
+    """What was tried against a relation: numbers beyond those printed, the largest size, and starts of an ascent."""
+
+    numbers: int = 0
+    largest: int = 0
+    places: int = 0
+
+    def begin_ascent(self, places: int) -> None:
+        """Count an ascent from so many places."""
+        self.places += places
+
+    def compare(self, world: Numbers) -> None:
+        """Count numbers at which every link was seen to hold."""
+        self.numbers += 1
+        self.largest = max([self.largest, *world.sizes.values()])
+
+    def words(self) -> Iterator[str]:
+        """Yield what was tried, in words: "61 draws beyond, sizes to 10¹⁸", "ascent from 24 places"."""
+        if self.numbers:
+            size = f", sizes to {_rounded_down(self.largest)}" if self.largest else ""
+            yield f"{self.numbers} draws beyond{size}"
+        if self.places:
+            yield f"ascent from {self.places} places"
+
+
+def _rounded_down(size: int) -> str:
+    """Return a size, a large one as the power of ten below it: 10¹⁸."""
+    power = len(str(size)) - 1
+    return f"10{str(power).translate(_RAISED)}" if power > _DIGITS else str(size)
+
+
 def look_beyond(
     compiled: Compiled, every: Sequence[Link], where: Sequence[Link], lengths: Sequence[Mapping[str, int]]
-) -> None:
+) -> Tried:
     """Compare numbers and sizes beyond those that are printed, and numbers at which bounds are likely to fail; skip any
     at which balls are too wide or a side is undefined. ``lengths``: sizes to begin with. Raises FalseStep."""
+    tried = Tried()
     sides = [side for link in (*every, *where) for side in (link.left, link.right)]
     compiled = restrict(compiled, sides)
     used = compiled.glossary
@@ -45,14 +81,15 @@ def look_beyond(
     begins = [{sort: one[sort] for sort in compiled.declared.sorts()} for one in lengths]
     drawn = beyond.worlds(compiled.declared, numbers, flat, begins)
     differing = suspected(compiled.as_equations(every), compiled.declared)
-    attack = attacking.worlds(compiled, every, where, begins)
+    attack = attacking.worlds(compiled, every, where, begins, tried.begin_ascent)
     for world in chain(differing, drawn, _far(compiled, every, sides, begins), attack):
         with (
             precision(beyond.bits(world)),
             suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),
         ):
-            if meets(compiled, where, world):
-                compared_if_finite(compiled, every, world)
+            if meets(compiled, where, world) and compared_if_finite(compiled, every, world):
+                tried.compare(world)
+    return tried
 
 
 def _far(
