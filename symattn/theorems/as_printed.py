@@ -99,7 +99,9 @@ class AsPrinted:
                     except FalseStep as wrong:
                         refuted = not isinstance(wrong, NotDecided)
                         evidence = Evidence(Grade.REFUTED if refuted else Grade.UNDECIDED, str(wrong))
-                result.append((replace(evidence, where=evidence.where.partition("; ")[0]), shown))
+                if evidence.grade is Grade.PROVED:  # hypotheses behind the sizes are listed apart
+                    evidence = replace(evidence, where=evidence.where.partition("; ")[0])
+                result.append((evidence, shown))
         return result
 
     def decide(self) -> Decision:

@@ -48,7 +48,7 @@ GRADES = {
         "one-hot-saturation",
         "shifted-softmax-error",
     ),
-    "checked": (
+    "searched": (
         "score-rank",
         "exp-kernel-full-rank",
         "exp-overflow-threshold",

@@ -139,8 +139,14 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
 
     # -- products -----------------------------------------------------------------------------------------------------
     def matmul(self, a: Array, b: Array) -> Indexed:
-        if a.ndim < 2 or b.ndim < 2:
-            raise Refused("indexed: matmul of a vector; hint: give it an axis of length one")
+        """Return the product of matrices; a vector is a row on the left and a column on the right, as in NumPy."""
+        a, b = Indexed.lift(a), Indexed.lift(b)
+        if not a.ndim or not b.ndim:
+            raise InputError("indexed: matmul of a number; hint: multiply by it")
+        if a.ndim == 1:
+            return self.matmul(a[None, :], b)[..., 0, :] if b.ndim > 1 else self.sum(_fitting(a, b) * b, axis=-1)
+        if b.ndim == 1:
+            return self.matmul(a, b[:, None])[..., 0]
         if not same_order(a.shape[-1], b.shape[-2]):
             raise InputError(f"indexed: matmul of inner sizes {a.shape[-1]} and {b.shape[-2]}")
         return self.sum(a[..., :, None, :] * self.matrix_transpose(b)[..., None, :, :], axis=-1)
@@ -168,6 +174,30 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
 
     def ones_like(self, a: Array, **_: object) -> Indexed:
         return self.full(a.shape, 1)
+
+    def eye(self, n_rows: object, n_cols: object = None, /, *, k: object = 0, **_: object) -> Indexed:
+        """Return the identity matrix: δ_ij, 1 where row and column are the same position, and 0 elsewhere.
+
+        Raises Refused for an offset ``k``, and for numbers of rows and columns of which it depends on the sizes
+        where the diagonal ends, such as n and m.
+        """
+        if not isinstance(k, int) or k:
+            raise Refused(
+                f"indexed: eye with the offset k = {k}; only the main diagonal, k = 0, is known for all sizes"
+            )
+        rows = axis(n_rows)
+        columns = rows if n_cols is None else axis(n_cols)
+        if rows.blocks == columns.blocks:
+            return Indexed([rows, columns], _same_entry)
+        equal = self.equal(self.arange(n_rows)[:, None], self.arange(n_cols)[None, :])
+
+        def at(places: Places) -> ex.Expression:
+            try:
+                return equal.at(places)
+            except Undecided as reason:
+                raise Refused(f"indexed: eye of {rows} rows and {columns} columns, for all sizes") from reason
+
+        return Indexed([rows, columns], at)
 
     def arange(self, n: object, **_: object) -> Indexed:
         """Return positions 0, 1, …: i over the first block, its length + j over the next, and so on."""
@@ -209,6 +239,27 @@ def each(step: Step, *operands: object) -> Indexed:
 def spread(x: object, like: object) -> Indexed:
     """Broadcast ``x`` against ``like``."""
     return each(lambda a, _: a, x, like)
+
+
+def _same_entry(places: Places) -> ex.Expression:
+    """Return δ for two places of axes of the same order: 1 if they are in one block with equal indices."""
+    (block, entry), (other_block, other_entry) = places
+    if block != other_block:
+        return ex.ZERO
+    same: list[ex.Expression] = []
+    for i, j in zip(entry, other_entry, strict=True):
+        if isinstance(i, int) or isinstance(j, int):
+            same.append(ex.ONE if i == j else ex.ZERO)
+        else:
+            same.append(build.predicate("=", i, j))
+    return build.multiply(*same)
+
+
+def _fitting(a: Indexed, b: Indexed) -> Indexed:
+    """Return the first of two vectors of one length. Raises InputError for others."""
+    if not same_order(a.shape[0], b.shape[0]):
+        raise InputError(f"indexed: matmul of inner sizes {a.shape[0]} and {b.shape[0]}")
+    return a
 
 
 def _common(a: Axis, b: Axis) -> Axis:
