@@ -249,7 +249,7 @@ def result(writer: Writer, block: md.Result) -> list[str]:
 # -- tables and arrays of values ---------------------------------------------------------------------------------------
 _LEAST = 16  # the least width of a column of words
 LEAST_WIDTH_OF_NAMES = 10  # the same where dotted names must be broken
-_SEPARATED = re.compile(r"(?<=[._:])(?=.)")  # where dotted names may be broken
+_SEPARATED = re.compile(r"(?<=[._:/#-])(?=.)")  # where names and paths may be broken
 
 
 def table(writer: Writer, block: md.Table) -> list[str]:
@@ -274,8 +274,8 @@ def table(writer: Writer, block: md.Table) -> list[str]:
 def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns: int) -> None:
     """Narrow the columns of words until the table fits: first the widest that can shrink without breaking a formula.
 
-    If words alone are too wide, dotted names are broken after their separators; other words never are, and
-    the columns of a table that is still too wide stay aligned.
+    If words alone are too wide, names and paths are broken after their separators, if the table then fits. Other words
+    never are: the columns of a table that is still too wide stay aligned.
     """
     words = [i for i, c in enumerate(block.columns) if c.align == "left"]
     excess = sum(widths) + 2 * len(widths) - columns
@@ -283,6 +283,8 @@ def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns:
     in_names = {i: min(without[i], LEAST_WIDTH_OF_NAMES) for i in words}
     in_names |= {i: max(n, _longest_part(cells, i)) for i, n in in_names.items()}
     for least in (with_formulas, without, in_names):
+        if least is in_names and excess > sum(max(widths[i] - least[i], 0) for i in words):
+            return
         while excess > 0 and (wide := [i for i in words if widths[i] > least[i]]):
             widths[max(wide, key=lambda i: widths[i])] -= 1
             excess -= 1

@@ -57,6 +57,15 @@ def test_text_has_at_most_80_columns(ascii: bool, it: md.Document) -> None:
     assert shown.isascii() == ascii
 
 
+def test_paths_are_broken_after_their_separators_where_the_table_then_fits() -> None:
+    row = ("model.layers.0.self_attn", "fla-org/flash-linear-attention#395", "transformers sdpa", "0.0046", "x" * 12)
+    columns = tuple(md.Column((title,), "left") for title in ("layer", "report", "via", "error", "verdict"))
+    shown = render(document(md.Table(columns, (tuple((cell,) for cell in row),))), "text")
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "flash-linear-" in shown
+    assert "x" * 12 in shown
+
+
 def test_a_word_is_not_broken_and_columns_stay_straight() -> None:
     rows = (("softmax-of-queries", "x" * 40, "owner/" + "repository" * 5), ("a", "b", "c"))
     columns = tuple(md.Column((title,), "left") for title in ("name", "what", "where"))
