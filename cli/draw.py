@@ -90,6 +90,10 @@ def _drawn(topic: str, wishes: dict[str, Any]) -> Picture:
         return draw(topic, **settings)
 
 
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
 def _form(form: str | None, path: str | None, fragment: bool) -> tuple[str, Path]:
     from symattn.document.drawing.picture import form_of
 
@@ -97,7 +101,7 @@ def _form(form: str | None, path: str | None, fragment: bool) -> tuple[str, Path
     chosen = form or (form_of(target) if path else "svg")
     if fragment and chosen != "svg":
         raise click.UsageError(f"--fragment belongs to svg, and the form is {chosen}.")
-    if chosen != "svg" and not path and sys.stdout.isatty():
+    if not path and _is_terminal():
         raise click.UsageError(f"a terminal cannot show {chosen}; write it with -o FILE.{chosen}.")
     return chosen, target
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from textwrap import wrap
@@ -59,6 +60,26 @@ def _refuse_one_file_twice(options: Iterable[click.Option], ctx: click.Context) 
                 raise click.UsageError(f"{first[place]} and {name} name one file, {path}; hint: name two.", ctx)
 
 
+_UNEXPECTED = re.compile(r"unexpected extra arguments? \(-?-?([\w-]+)=(\S*?)[) ]")
+
+
+def _as_option(command: click.Command, ctx: click.Context, problem: str) -> str:
+    """Suggest the option for an argument such as ``dk=4``; return "" for another problem."""
+    from symattn.document.keywords import other_name  # help imports nothing of symattn
+
+    found = _UNEXPECTED.search(problem)
+    if found is None:
+        return ""
+    word, value = found.groups()
+    options = [p for p in command.get_params(ctx) if isinstance(p, click.Option)]
+    spellings = {name.lstrip("-"): option for option in options for name in option.opts}
+    name = word if word in spellings else other_name(word, spellings)
+    if not name:
+        return ""
+    flag = spellings[name].is_flag and value.lower() in ("", "1", "true", "yes", "on")
+    return f"; did you mean --{name}{'' if flag else f' {value}'}?"
+
+
 class Grouped(click.Command):
     """A command whose help lists its own options under their titles, and names those of each topic."""
 
@@ -67,6 +88,8 @@ class Grouped(click.Command):
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click leaves the command out if an option has no value
+            if hint := _as_option(self, ctx, error.message):
+                raise click.UsageError(error.message + hint, error.ctx) from None
             raise
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option) and not ctx.resilient_parsing]
         for parameter in options:

@@ -46,6 +46,11 @@ SHORT = {
     "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2",
 }
+#: Descriptions of positions, and their other names in papers and code.
+KINDS = {
+    "rotary": "rope rotary_embedding roformer", "buckets": "t5 relative_bias relative_attention_bias",
+    "shaw": "relative relative_position", "transformer-xl": "xl transfoxl", "disentangled": "deberta",
+}  # fmt: skip
 TOLERANCES = ("tolerance", "tol", "atol", "rtol")
 PICKED = "no tolerance is picked: symattn bound prints the one that follows from the arithmetic"
 
@@ -72,6 +77,17 @@ def other_name(word: str, known: Iterable[str]) -> str:
         *({plain(front + w) for w in group} for group in _groups() if plain(word.removeprefix(front)) in group),
     ]
     return next((name for names in spellings for name in known if plain(name) in names), "")
+
+
+def kind_name(word: str, known: Iterable[str]) -> str:
+    """Return the description among ``known`` that papers and code also call ``word``, or "".
+
+    >>> kind_name("RoPE", ["rotary", "alibi"]), kind_name("RoPE", ["alibi"])
+    ('rotary', '')
+    """
+    names = {plain(also): kind for kind, words in KINDS.items() for also in words.split()}
+    name = names.get(plain(word), "")
+    return name if name in known else ""
 
 
 def format_name(word: str) -> str:

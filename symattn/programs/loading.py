@@ -163,8 +163,7 @@ def _find(module: ModuleType, attribute: str, place: str) -> Function:
         try:
             result = getattr(owner, part)
         except AttributeError:
-            hint = perhaps(part, (n for n in dir(owner) if not n.startswith("__")))
-            raise NoSuchAttribute(f"{seen} has no {part}{hint}") from None
+            raise NoSuchAttribute(_no_such(part, owner, module, seen)) from None
         seen = f"{seen}:{part}" if owner is module else f"{seen}.{part}"
     if inspect.isclass(result):
         raise NotCallable(f"{seen} is a class; name a function, or an instance made in its file")
@@ -173,6 +172,21 @@ def _find(module: ModuleType, attribute: str, place: str) -> Function:
     if inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, seen.rpartition(".")[2], None)):
         raise NotCallable(f"{seen} is a method and needs an instance; name it on an instance made in its file")
     return result
+
+
+_MAX_NAMED = 6  # functions in a message
+
+
+def _no_such(part: str, owner: object, module: ModuleType, seen: str) -> str:
+    """Say that an object lacks a name, with the one that is probably meant, or with what a module defines."""
+    values = {name: getattr(owner, name, None) for name in dir(owner) if not name.startswith("__")}
+    if owner is not module:
+        return f"{seen} has no {part}{perhaps(part, values)}"
+    callables = [name for name, value in values.items() if callable(value) and name[0] != "_"]
+    own = [name for name in callables if getattr(values[name], "__module__", None) == module.__name__]
+    listed = ", ".join(own[:_MAX_NAMED]) + ", …" * (len(own) > _MAX_NAMED)
+    defines = f"; it defines {listed}" if own else "; it defines no function"
+    return f"no function `{part}` in {seen}{perhaps(part, callables) or defines}"
 
 
 def _first_on_path(folder: Path) -> None:

@@ -51,7 +51,7 @@ def catalogue() -> dict[str, Theorem]:
     return {theorem.name: theorem for topic in TOPICS for theorem in of_topic(topic)}
 
 
-_SEARCH = "; `symattn prove --list` names them, and `symattn prove --search WORD` looks for a word"
+_SEARCH = "`symattn prove --list` names the theorems, `symattn prove --search WORD` looks for a word"
 
 
 def select(names: tuple[str, ...]) -> tuple[Theorem, ...]:
@@ -69,7 +69,8 @@ def _found(name: str) -> tuple[Theorem, ...]:
     if by_word := meant(name, catalogue().values()):
         return by_word
     near = get_close_matches(name, [*catalogue(), *TOPICS, *known()], n=1)
-    raise InputError(f"no theorem or topic {name!r}" + (f"; did you mean {near[0]!r}?" if near else _SEARCH))
+    hint = f"did you mean {near[0]!r}?" if near else f"topics: {', '.join(TOPICS)}; {_SEARCH}"
+    raise InputError(f"no theorem or topic {name!r}; {hint}")
 
 
 # -- theorems by the words that people use: ``rope``, ``multihead``, ``gqa``, ``variance`` -----------------------------

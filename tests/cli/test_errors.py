@@ -111,6 +111,38 @@ def test_a_model_that_ends_the_process_is_no_answer(run, tmp_path: Path) -> None
     assert run("generation", f"{target}:make").status == 4
 
 
+MISTYPED = {
+    "derive scaling dk=4": "; did you mean --dk 4?",
+    "derive scaling d_k=4": "; did you mean --dk 4?",
+    "walk eight-step causal=true": "; did you mean --causal?",
+    "walk eight-step foo=1": "extra argument (foo=1) (see",
+    "walk eight-step --position RoPE": "Did you mean 'rotary'?",
+    "derive attention --position t5": "Did you mean 'buckets'?",
+    "claim weights 50% 30% 20%": "write 1/2 in place of 50%",
+    "claim weights 0.5%": "write 1/200 in place of 0.5%",
+    "prove nosuch": "topics: scaling, softmax, ",
+    "verify here.py:nope": "no function `nope` in here.py; it defines attention",
+    "verify here.py:atention": "did you mean attention?",
+}
+
+
+def test_a_mistyped_word_gets_the_hint_that_helps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.py").write_text("import numpy as np\ndef attention(q, k, v): ...\ndef _own(): ...\n")
+    for typed, words in MISTYPED.items():
+        ran = run(*typed.split())
+        assert words in ran.stderr
+        assert (ran.status in (2, 4), ran.stderr.count("\n")) == (True, 1)
+
+
+def test_no_picture_is_written_to_a_terminal(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("draw", "weights").stdout.startswith("<!-- Made with symattn")
+    monkeypatch.setattr("symattn_cli.draw._is_terminal", lambda: True)
+    ran = run("draw", "weights")
+    assert (ran.status, ran.stdout) == (2, "")
+    assert "write it with -o FILE.svg" in ran.stderr
+
+
 @pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-"])
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
 def test_an_exit_code_and_stdout_do_not_hang_on_stderr(stream: str) -> None:

@@ -71,9 +71,33 @@ def test_the_steps_of_the_action(repository: Path) -> None:
     documents, verify = step("Check documents"), step("Verify functions")
     assert ran(documents, repository, DOCUMENTS="docs/*.md") == 0
     assert ran(verify, repository, VERIFY=f"{line}\n\n") == 0
+    (repository / "my code").mkdir()
+    (repository / "my code" / "attn.py").write_bytes((repository / "attn.py").read_bytes())
+    (repository / "docs" / "my shift.md").write_bytes((repository / "docs" / "shift.md").read_bytes())
+    spaced = f'"my code/{line.replace(":attention", ":attention" + chr(34), 1)}'
+    for names in ("docs/*.md", "'docs/my shift.md' docs/shift.md", "docs/notes.md\ndocs/my*.md\n"):
+        assert ran(documents, repository, DOCUMENTS=names) == 0
+    assert ran(verify, repository, VERIFY=spaced) == 0
     break_both(repository)
-    assert ran(documents, repository, DOCUMENTS="docs/*.md") == 1
-    assert ran(verify, repository, VERIFY=f"{line}\n") == 1
+    (repository / "my code" / "attn.py").write_bytes((repository / "attn.py").read_bytes())
+    (repository / "docs" / "my shift.md").write_bytes((repository / "docs" / "shift.md").read_bytes())
+    for names in ("docs/*.md", "'docs/my shift.md'"):
+        assert ran(documents, repository, DOCUMENTS=names) == 1
+    for lines in (f"{line}\n", spaced):
+        assert ran(verify, repository, VERIFY=lines) == 1
+
+
+def test_the_action_installs_what_stands_beside_it(repository: Path) -> None:
+    program = repository.parent / "bin" / "python"
+    program.write_text('#!/bin/sh\nfor word in "$@"; do echo "$word" >> installed; done\n')
+    program.chmod(0o755)
+    for asked, wanted in (
+        ("", ["/a folder/symattn"]),
+        ("symattn[torch] >= 1\nother\n", ["symattn[torch] >= 1", "other"]),
+    ):
+        (repository / "installed").unlink(missing_ok=True)
+        assert ran(step("Install symattn"), repository, INSTALL=asked, HERE="/a folder/symattn") == 0
+        assert (repository / "installed").read_text().splitlines() == ["-m", "pip", "install", "--quiet", *wanted]
 
 
 def test_the_hooks(repository: Path) -> None:

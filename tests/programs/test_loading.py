@@ -107,7 +107,7 @@ def test_a_missing_file_and_its_neighbour(program: Program) -> None:
 
 def test_a_missing_name_and_its_neighbour(program: Program) -> None:
     program(RIGHT)
-    assert refusal("attn.py:atention", NoSuchAttribute) == "attn.py has no atention; did you mean attention?"
+    assert refusal("attn.py:atention", NoSuchAttribute) == "no function `atention` in attn.py; did you mean attention?"
 
 
 def test_what_cannot_be_called(program: Program) -> None:

@@ -66,6 +66,9 @@ class _Parser:
 
     def whole(self) -> Quotient:
         value = self.sum()
+        percent = value.rational() if self.token == "%" and self.end == len(self.text) else None
+        if percent is not None:
+            raise self.wrong(f"write {Quotient.of(percent / 100)} in place of {self.text}")
         if self.kind:
             raise self.wrong("expected an operator" + (", a power is written **" if self.token == "^" else ""))
         return value

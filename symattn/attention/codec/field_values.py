@@ -23,7 +23,7 @@ from symattn.attention.fields import field_types, members, words
 from symattn.attention.positions.rotary_fields import Scaling
 from symattn.document.codec import differing, typed
 from symattn.document.errors import InputError, near, perhaps
-from symattn.document.keywords import plain
+from symattn.document.keywords import kind_name, plain
 
 ROOT = "1/sqrt(d_k)"
 _SCALES = {"none": Fraction(1), ROOT: None}
@@ -157,7 +157,8 @@ def _description(hint: object, value: object, place: str) -> Any:
     if len(kinds) == 1:
         return made_of(next(iter(kinds.values())), value, place)
     wrong = next(iter(value), "nothing")
-    suggestion = near(_name(str(wrong)), kinds)
+    other = kind_name(str(wrong), kinds)
+    suggestion = f" Did you mean {other!r}?" if other else near(_name(str(wrong)), kinds)
     raise InputError(f"{place}: {short(str(wrong))!r} is not one of {', '.join(kinds)}.{suggestion}")
 
 
