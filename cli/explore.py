@@ -33,7 +33,7 @@ def command(source: str, path: str | None, force: bool, check: str | None) -> in
     from symattn.document import files
 
     if (path is None) == (check is None):
-        raise click.UsageError("give -o FILE to write a page, or --check FILE to look whether it is stale.")
+        raise click.UsageError("give -o FILE to write a page, or --check FILE to check whether it is up to date.")
     if path is not None:
         files.check(named(path), force)
     with progress("walking"):

@@ -148,7 +148,7 @@ def statements(place: str) -> dict[str, Theorem]:
             raise InputError(f"{place}: two theorems are called {theorem.name!r}; hint: rename one")
         result[theorem.name] = theorem if theorem.topic else replace(theorem, topic=Path(place).stem)
     if not result:
-        raise InputError(f"{place}: there is no theorem in it; hint: {HINT}")
+        raise InputError(f"{place}: no theorem found; hint: {HINT}")
     return result
 
 

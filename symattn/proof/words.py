@@ -18,6 +18,8 @@ _WORD = re.compile(r"(?:a|[a-z]{2,})(?=[ ,;.]|$)")
 _FORMULA = re.compile(
     r"(?<![\w^])(?:(?P<base>[A-Za-zα-ωΔ])_(?P<sub>[A-Za-z]+)(?!\w)|e\^(?P<power>[A-Za-zα-ω](?!\w)|\{[-−]?[A-Za-zα-ωΔ]+\}))"
 )
+#: What stands before a statement that was not read.
+INFORMAL = "Informal (not checked): "
 _CONNECTING = 28  # characters between formulas that are displayed side by side
 
 
@@ -58,7 +60,7 @@ def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
 
 def unread(words: Text) -> Text:
     """Return a statement that is not read at all, with its formulas as plain text."""
-    return ("In words, which are not read: ", *(text(part) if isinstance(part, Node) else part for part in words))
+    return (INFORMAL, *(text(part) if isinstance(part, Node) else part for part in words))
 
 
 def several(many: str, one: str, texts: Sequence[Text]) -> tuple[Block, ...]:

@@ -34,7 +34,7 @@ from symattn.proof.relations.section import limit
 from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
 from symattn.proof.statement import Letters, run
 from symattn.proof.together import Fails
-from symattn.proof.words import labelled, statement
+from symattn.proof.words import INFORMAL, labelled, statement
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Reading:
 
 
 _CONNECTING = ("and", "or", "for", "if", "with", "where", "as", "iff", "so", "hence", "is", "but", "then")
-_CODE = "What the code of the statement says; it is not printed as a formula."
+_CODE = "The statement of the code, which is not printed as a formula."
 
 
 def of_print(evidence: Evidence, reading: Reading | None) -> tuple[Evidence, ...]:
@@ -83,7 +83,7 @@ def boxed(
     title: str, formulas: tuple[nt.Node, ...], evidence: Evidence, words: Text, reading: Reading | None = None
 ) -> tuple[Block, ...]:
     """Return formulas in a box with their grade, and undecided words below it."""
-    marked = bool(words) and isinstance(words[0], str) and words[0].startswith("In words")
+    marked = bool(words) and isinstance(words[0], str) and words[0] == INFORMAL
     below = (Paragraph(words),) if marked else labelled("In words", words)
     return (Result(title, formulas, of_print(evidence, reading), () if formulas else (_CODE,)), *below)
 

@@ -290,6 +290,6 @@ def test_what_coq_is_given_says_that_means_were_taken_before() -> None:
     (taken,) = lemmas("so", [equation(mean(XI, ["function", "law of x", S]), S, ("i",))])
     (plain,) = lemmas("so", [equation(["sum", S, S], ["product", TWO, S], ())])
     assert taken.readable
-    assert taken.readable.words[0].startswith("Coq sees no mean")
+    assert taken.readable.words[0].startswith("Coq is given no expectations")
     assert plain.readable
     assert not plain.readable.words

@@ -161,7 +161,7 @@ def test_a_statement_that_cannot_be_decided(run):
     ("text", "line"),
     [
         ("def f(:", "mine.py cannot be imported: SyntaxError: invalid syntax (mine.py:1)"),
-        ("x = 1", "mine.py: there is no theorem in it; hint: state one with the decorator symattn.theorem"),
+        ("x = 1", "mine.py: no theorem found; hint: state one with the decorator symattn.theorem"),
         ("raise ValueError('no\\nway')", "mine.py cannot be imported: ValueError: no (mine.py:1)"),
         ("import sys; sys.exit(0)", "mine.py cannot be imported: SystemExit: 0 (mine.py:1)"),
         (stated().replace("false=", "flase="), "did you mean false? (mine.py:"),
@@ -260,7 +260,7 @@ def test_words_that_are_not_read_have_no_grade(run):
     Path("mine.py").write_text(stated().replace("e^(2 s) = e^s e^s", "e^s = 2 e^s"), encoding="utf-8")
     shown = run("prove", "mine.py").stdout
     assert "Theorem  [proved: all sizes]\n    e^(2sᵢⱼ) = e^(sᵢⱼ)·e^(sᵢⱼ)\n" in shown
-    assert "In words, which are not read: e^s = 2 e^s" in shown
+    assert "Informal (not checked): e^s = 2 e^s" in shown
     found = json.loads(run("prove", "mine.py", "-f", "json").stdout)
     assert "e^(2sᵢⱼ) = e^(sᵢⱼ)·e^(sᵢⱼ)" in json.dumps(found, ensure_ascii=False)
 
@@ -268,7 +268,7 @@ def test_words_that_are_not_read_have_no_grade(run):
 def test_hypotheses_in_words_are_not_said_to_be_met(run):
     Path("mine.py").write_text(stated().replace("false_says=", 'hypotheses=("every row sums to 3",), false_says=', 1))
     shown = run("prove", "mine.py").stdout
-    assert "Hypothesis. In words, which are not read: every row sums to 3." in shown
+    assert "Hypothesis. Informal (not checked): every row sums to 3." in shown
     assert "Witness. The statement holds in numbers at" in shown
     assert "are met" not in shown
 

@@ -17,7 +17,7 @@ from symattn.proof.coq.readable import Meant, Readable, Stated, Supposed, readab
 from symattn.proof.coq.steps import CoqStep, in_order, is_positive, steps
 from symattn.proof.coq.terms import Names, Scope, Term, circles, number, term
 
-_MEANS = "Coq sees no mean: where the theorem has E, Var or Cov, they were taken before by the cumulants of the laws"
+_MEANS = "Coq is given no expectations: E, Var and Cov of the theorem were computed first, by cumulants of the laws"
 HEAD = """From Coq Require Import Reals List.
 From Symattn Require Import Reading.
 Import ListNotations.

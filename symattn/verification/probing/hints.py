@@ -96,7 +96,7 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
         tried = ", ".join(f"{n_q} × {n_k} ({d_k})" for n_q, n_k, d_k in _SIZES.findall(sizes))
         at = f"n_q × n_k (d_k) {tried}" if tried else f"at {sizes}"
         shown = f"{Evidence(found.evidence.grade, '', found.epsilon)} {of_inputs}; {at}"
-        yield f"On residues it computes what the specification says ({shown}){without}."
+        yield f"Modulo random primes it agrees with the specification ({shown}){without}."
         yield from (f"On residues: {note}." for note in sorted(found.notes, key=lambda x: OUTSIDE not in x)[:2])
     elif found.difference is None:
         yield f"The code was not run on residues: {found.reason}."
@@ -106,4 +106,4 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
             or "by numbers that are tiny, huge or rounded, or by a bound at 0, or on exponents beyond ±37"
         )
         where = _where(found.difference)
-        yield f"On residues it differs from the specification ({where}): {why}; no input in floats shows it."
+        yield f"Modulo random primes it differs from the specification ({where}): {why}; no input in floats shows it."

@@ -1,0 +1,77 @@
+"""Phrases that a reader had to guess stand in no output and on no page; each has the field's own term."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT
+
+#: A pattern, and what is said instead.
+WORDS = {
+    r"\bno mean\b|means? not zero": "zero mean; nonzero means",
+    r"[Ii]dentify what a kernel stores|and how it adds\b": "storage precision and summation order",
+    r"on which inputs are edited": "with editable inputs that recomputes every step",
+    r"[Ww]hat the code of the statement says": "the formula",
+    r"[Ii]n words, which are not read": "Informal statement (not checked)",
+    r"[Oo]n residues it (computes|is) ": "Modulo random primes it agrees with the specification",
+    r"the other corner|the first corner": "aligned top-left; expected bottom-right",
+    r"drafts (that are |that were )?taken back": "rejected draft tokens",
+    r"heads [^.]*repeated in turn": "tiled (repeat), not repeated (repeat_interleave)",
+    r"laid out for (halves|neighbours)": "in the half-split or interleaved layout",
+    r"(is|are) taken in place of": "uses x instead of y",
+    r"window is one key too": "the window reaches one key too far back",
+    r"there is no theorem in": "no theorem found",
+    r"before it goes on|look whether": "before continuing; check whether",
+    r"too few or too many": "missing or extra",
+    r"nothing to judge on": "failed on every input",
+    r"how softmax answers": "how softmax responds to its scores",
+    r"again for the other inputs": "the other queries",
+    r"[Ss]ay which of (two|FIRST)": "Find which of two is wrong",
+    r"\bPublish it\b|Beside other tools|In your tests|Something to try things on": "a noun as a title",
+}
+_GUESSED = re.compile("|".join(WORDS))
+
+
+def guessed(text: str) -> list[str]:
+    """The phrases of a text that have a better term."""
+    return [found.group() for found in _GUESSED.finditer(" ".join(text.split()))]
+
+
+def printed_strings(path: Path) -> Iterator[str]:
+    """The strings of a module that are not docstrings; parts of a formatted string count as one."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(node, ast.Expr):  # a docstring
+                continue
+            if isinstance(child, ast.JoinedStr):
+                parts = (v.value for v in child.values if isinstance(v, ast.Constant))
+                yield "…".join(str(part) for part in parts)
+            elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+                yield child.value
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_the_terms_of_the_field(page: Path) -> None:
+    assert guessed(page.read_text(encoding="utf-8")) == []
+
+
+def test_what_is_printed_has_the_terms_of_the_field() -> None:
+    modules = [path for folder in ("symattn", "cli") for path in (ROOT / folder).rglob("*.py")]
+    found = {
+        f"{path.relative_to(ROOT)}: {words}"
+        for path in modules
+        for text in printed_strings(path)
+        for words in guessed(text)
+    }
+    texts = [path for folder in ("symattn",) for path in (ROOT / folder).rglob("*.txt")]
+    found |= {f"{path.name}: {words}" for path in texts for words in guessed(path.read_text(encoding="utf-8"))}
+    assert sorted(found) == []
+
+
+@pytest.mark.parametrize("words", ["the mask starts at the other corner", "x is taken in place\nof y", "Publish it"])
+def test_a_guessed_phrase_is_seen(words: str) -> None:
+    assert len(guessed(words)) == 1
