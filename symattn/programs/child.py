@@ -33,6 +33,8 @@ from symattn.verification.definitions.registry import Specification, attention_o
 from symattn.verification.report import Report
 
 if TYPE_CHECKING:
+    from symattn.programs.repairing.apart import TrialsInChild
+    from symattn.programs.repairing.trials import Samples
     from symattn.verification.semantics import IdentityResult
 
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -241,6 +243,26 @@ class Child(AbstractContextManager["Child"]):
         if not isinstance(answer, Failure):
             answer = self._ask("semantics", spec, seconds, domain)
         return None if isinstance(answer, Failure) else answer
+
+    def trials(self, samples: Samples) -> TrialsInChild:
+        """Return the trials of edits of the target's source, made in the child."""
+        from symattn.programs.repairing.apart import TrialsInChild  # most functions are right, and never edited
+
+        return TrialsInChild(self, samples)
+
+    def ask(self, question: str, *rest: Any, seconds: float = 0.0) -> Any:
+        """Return the worker's answer, or a ``Failure``, after which the process is gone; ``seconds`` are added to the
+        limit of a call."""
+        answer = self._ready()
+        if not isinstance(answer, Failure):
+            self._skip()
+            answer = self._reply(lambda process: process.ask((question, *rest), self._limits.call + seconds))
+        return answer
+
+    @property
+    def process(self) -> object:
+        """The process that answers, by which a restart is noticed; None if there is none."""
+        return self._process
 
     def _agreed(self) -> Convention:
         """Find the target and agree on the call, for the first time."""

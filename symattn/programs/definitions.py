@@ -160,6 +160,13 @@ class Laid(Target):
     def made(self, kind: type[Planes]) -> Adapted:
         return self._adapted.on(self.kinds.make(self._own, kind))
 
+    @property
+    def written(self) -> Function | None:
+        return None if isinstance(self._own, HeldModule | Backpropagated) else self._own
+
+    def version(self, function: Function) -> Laid:
+        return Laid(self._adapted.on(function), self.convention, self._name)
+
 
 def _laid(function: Function, request: Request, name: str) -> Adapted:
     """Return the first form, and order of the axes, in which a small call returns about the right values.

@@ -7,6 +7,7 @@ an axis of their own or side by side is determined by trial.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from inspect import Parameter, Signature
 from typing import Any
@@ -74,6 +75,17 @@ class Wrapper:
     def within(self, domain: Domain) -> Domain:
         """Return the domain restricted to the inputs that the function takes."""
         return domain
+
+    @property
+    def called(self) -> Function | None:
+        """The user's function, if another version of it can be called in the same way."""
+        return vars(self).get("_function")
+
+    def around(self, function: Function) -> Wrapper:
+        """Return the wrapper of another version of the user's function."""
+        result = copy(self)
+        result.__dict__ |= {"_function": function, "__wrapped__": function}
+        return result
 
     def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
         raise NotImplementedError

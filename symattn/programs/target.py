@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from symattn.arrays.planes import Planes
     from symattn.bounds.domain import Domain
     from symattn.programs.program import OnKinds
+    from symattn.programs.repairing.trials import Samples, Trials
     from symattn.verification.semantics import IdentityResult
 
 
@@ -91,6 +92,43 @@ class Target:
             runtime=next(filter(None, runtimes), ""),
         )
         return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
+
+    @property
+    def written(self) -> Function | None:
+        """The function as the user wrote it, inside whatever adapts it; None if it cannot be replaced there."""
+        own = self._own
+        return own.called if isinstance(own, packed.Wrapper) else own
+
+    def version(self, function: Function) -> Target:
+        """Return another version of the function that the user wrote, called in the same way."""
+        own = self._own
+        adapted = own.around(function) if isinstance(own, packed.Wrapper) else function
+        return Target(adapted, self.convention, self._name)
+
+    def attempt(self, inputs: Inputs) -> tuple[NDArray[np.float64] | None, ...]:
+        """Call the function once and return its outputs alone; nothing if it raises.
+
+        This is ``run`` without its records, for edits of which most fail: prints and warnings are the caller's.
+        """
+        given = self._given(inputs)
+        passed = {a: self._place(value, "contiguous") for a, value in given.items()}
+        places, keywords = placed(self.convention.arguments, passed)
+        for listener in _listeners:
+            listener()
+        try:
+            output = self._function(*places, **keywords)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            return ()
+        outcome = self._with_output(Outcome(), output, inputs)
+        return () if outcome.error else (outcome.output, *outcome.others)
+
+    def trials(self, samples: Samples) -> Trials:
+        """Return the trials of edits of the function's source on samples."""
+        from symattn.programs.repairing.trials import Trials  # most functions are right, and never edited
+
+        return Trials(self, samples)
 
     def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:
         """Return the identity test on residues, in a copy of this process: at the usual sizes, then at larger ones."""

@@ -35,6 +35,7 @@ def verify(
     budget: float = engine.BUDGET,
     seed: int = engine.SEED,
     power: Mapping[str, float] | None = None,
+    repair: bool = True,
 ) -> Report:
     """Verify that ``function`` computes the attention ``spec``, within what its precision allows.
 
@@ -48,7 +49,9 @@ def verify(
     intermediate results may be stored in the input's format (``eager``), or stay in a wider one (``fused``), as in
     ``Precision.of``. ``call`` holds keywords to pass. A torch module with weights is called with other weights.
     ``power`` lists mistakes that must be detected, ``{"scale": 0.001}`` for a scale that is 0.1 % off: inputs are
-    added until it would be, or the report says why not and is undecided. The order of axes and the shape of masks
+    added until it would be, or the report says why not and is undecided. Where a function is wrong and its source is at
+    hand, edits of it that make it right are sought, and reported as ``repairs``, unless ``repair`` is False; nothing is
+    written. The order of axes and the shape of masks
     are found by small calls unless ``layout`` gives the order.
 
     Instead of ``spec``, ``config`` takes the configuration of a model (a path of config.json, a mapping, an object
@@ -68,7 +71,7 @@ def verify(
     check_function(function)
     how = Options(
         dtype=dtype or precision, contract=contract, call=call or {}, mask_arg=mask_arg, layout=layout,
-        framework=framework, domain=domain, examples=examples, budget=budget, seed=seed, power=power,
+        framework=framework, domain=domain, examples=examples, budget=budget, seed=seed, power=power, repair=repair,
     )  # fmt: skip
     return verified(function, meant(spec, config, layer, kind), how)
 

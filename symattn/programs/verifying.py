@@ -18,6 +18,7 @@ from symattn.document.evidence import Verdict
 from symattn.document.keywords import Answering
 from symattn.programs.names import Function
 from symattn.programs.refusing import NotCallable
+from symattn.programs.repairing.choosing import find_repairs
 from symattn.programs.request import Request, keyword
 from symattn.programs.target import narrowed, target
 from symattn.verification import engine
@@ -32,7 +33,8 @@ from symattn.verification.subject import Subject
 class Options(Answering):
     """The options of ``verify`` and of others that call functions in this process; ``child`` adds those of targets.
 
-    ``call`` holds keywords to pass, by name or as texts such as ``is_causal=true``.
+    ``call`` holds keywords to pass, by name or as texts such as ``is_causal=true``. With ``repair``, edits of the source
+    of a wrong function are sought that make it right.
     """
 
     dtype: str | Precision = "float32"
@@ -47,6 +49,7 @@ class Options(Answering):
     seed: int = engine.SEED
     progress: Progress = lambda words: None
     power: Mapping[str, float] | None = None
+    repair: bool = True
 
     def __post_init__(self) -> None:
         """Check the numbers and the layout."""
@@ -86,7 +89,8 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
         with how.opened(function, spec) as runner:
             subject, domain = subject_of(runner, spec), narrowed(runner, how.domain)
             try:
-                return engine.verify(runner, subject, how.precision, domain, **tried)
+                mend = find_repairs if how.repair else None
+                return engine.verify(runner, subject, how.precision, domain, mend=mend, **tried)
             except Unusable as nothing:
                 raise CannotRun(str(nothing)) from None
 

@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
-from symattn.document.errors import SymattnError
+from symattn.document.errors import CannotRun, SymattnError
 from symattn.programs.loading import load
 from symattn.programs.process import receive
 from symattn.programs.refusing import where
 from symattn.programs.request import Request
-from symattn.programs.target import announced, captured, prepared, target
+from symattn.programs.target import Target, announced, captured, prepared, target
 from symattn.verification.effort import ready_time
 
 if TYPE_CHECKING:
+    from symattn.programs.repairing.edits import Edit
+    from symattn.programs.repairing.trials import Opened, Samples
     from symattn.verification.semantics import IdentityResult
 
 
@@ -61,6 +63,7 @@ class _Server:
 
     def __init__(self, begun: Callable[[], None]) -> None:
         self._begun = begun
+        self._edited: tuple[tuple[Edit, ...], Target | None] | None = None
 
     def find(self, name: str, request: Request) -> tuple[str, Request]:
         """Import the target; return its name with its parameters, and the request with the framework, if clear."""
@@ -77,6 +80,26 @@ class _Server:
     def semantics(self, spec: Attention, seconds: float, domain: Domain | None) -> IdentityResult:
         """Return the identity test, run in a copy of this process."""
         return self._target.semantics(spec, seconds, domain)
+
+    def open_trials(self, samples: Samples) -> Opened | None:
+        """Prepare trials of edits of the target's source, and return what there is to edit."""
+        with captured(), announced(self._begun):
+            self._trials = self._target.trials(samples)
+            return self._trials.open()
+
+    def trials(self, question: str, *arguments: Any) -> Any:
+        """Answer a question about edits; the limit of time applies to each call of an edited function."""
+        with announced(self._begun):
+            return getattr(self._trials, question)(*arguments)
+
+    def edited(self, edits: tuple[Edit, ...], question: str, *arguments: Any) -> Any:
+        """Answer a question about one edited function, which is kept until another one is asked about."""
+        if self._edited is None or self._edited[0] != edits:
+            self._edited = edits, self._trials.version(edits)
+        version = self._edited[1]
+        if version is None:
+            raise CannotRun("the edited text is no code")
+        return getattr(version, question)(*arguments)
 
     def run(self, inputs: Inputs, memory: Memory) -> Outcome:
         """Call the target. Only the parent receives Ctrl-C, so a ``KeyboardInterrupt`` here is the function's own."""

@@ -28,6 +28,7 @@ from symattn.verification import power
 from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
 from symattn.verification.power import Tried
 from symattn.verification.probing import hints, probes, refusals
+from symattn.verification.repair import NO_REPAIRS, Repairs
 from symattn.verification.report import Check, Fault, Report, Sought, StepPower
 from symattn.verification.subject import Cases, Subject
 
@@ -87,6 +88,7 @@ class Session:
     trial: Trial | None = None  # what the bits show, in half precision
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
+    repairs: Repairs = NO_REPAIRS  # edits of the source that make the function right
     wrong_platform: str = ""  # why no outputs in floats are judged, although they were computed
 
     def __post_init__(self) -> None:
@@ -254,6 +256,7 @@ def verify(
     budget: float = BUDGET,
     progress: Progress = lambda words: None,
     power: Mapping[str, float] | None = None,
+    mend: Callable[[Session], Repairs] | None = None,
 ) -> Report:
     """Verify the runner's function against a subject. Raises ``Unusable`` if it never returns anything to judge.
 
@@ -261,7 +264,7 @@ def verify(
     """
     session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress, power or {})
     again = partial(verify, runner, subject, precision, seed=seed, examples=examples, budget=budget,
-                    progress=progress, power=power)  # fmt: skip
+                    progress=progress, power=power, mend=mend)  # fmt: skip
     _collect(session)
     if (narrow := refusals.only_width(session)) is not None:
         promise = _OF_ONE.format(narrow.max_width, " --square-weights" * narrow.square_weights)
@@ -276,6 +279,8 @@ def verify(
         faults = diagnosis.faults(session)
     if faults and all(f.cause is None for f in faults) and refusals.only_same_widths(session):
         return again(replace(session.promised, same_width=True)).with_reservations(_OF_WIDTHS)
+    if faults and mend is not None:
+        session.repairs = mend(session)
     by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
     return _report(session, faults or at_random)
@@ -305,6 +310,12 @@ def _collect(session: Session) -> None:
         session.take(case)
     if session.known == 0 and not session.over:
         subject.look_closer(session)
+
+
+def finds_fault(session: Session) -> bool:
+    """Run all groups of cases, and return whether one shows a fault."""
+    _collect(session)
+    return bool(session.known or session.beyond or (session.trial and session.trial.fault))
 
 
 def _try_later(session: Session, later: Mapping[str, Cases], rng: np.random.Generator) -> None:
@@ -418,7 +429,7 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
         power.verdict(results, missing), session.runner.describe(), session.precision.words, subject.words(session),
         session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
         power=seen, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
-        sought=session.sought, reservations=reservations,
+        sought=session.sought, reservations=reservations, repairs=session.repairs.repairs,
     )  # fmt: skip
 
 
@@ -468,6 +479,8 @@ def _reservations(session: Session) -> Iterator[str]:
         error, count = smallest.outcome.error, len(session.late)
         left = "; inputs that are as large were left out" * (count >= _LATE)
         yield f"Calls without a result to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."
+    if session.repairs.note:
+        yield session.repairs.note
     yield from spent(session.finding, session.explaining, session.budget, session.untried)
 
 

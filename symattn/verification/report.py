@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.document.model import Document, WithVerdict
 from symattn.verification.diagnosis.observe import ObservedScale
+from symattn.verification.repair import Repair
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
@@ -146,7 +147,8 @@ class Report(WithVerdict):
     step the mistake that would have been noticed, and ``missing`` what a verdict still needs; both are empty if a
     fault was found. ``reservations`` are the notes that limit the verdict, and stand below it.
     ``arithmetic`` is what a function in half precision stores, and ``sought`` the outcome for
-    mistakes of the requested sizes. The report prints as text, and has the formats of a document.
+    mistakes of the requested sizes. ``repairs`` are edits of the function's source after which it computes the
+    definition, the smallest first. The report prints as text, and has the formats of a document.
 
     >>> from symattn import verify
     >>> report = verify(lambda q, k, v: v, examples=0)
@@ -170,8 +172,9 @@ class Report(WithVerdict):
     arithmetic: Arithmetic | None = None
     sought: tuple[Sought, ...] = ()
     reservations: tuple[str, ...] = ()
+    repairs: tuple[Repair, ...] = ()
 
-    RECORD = "faults, checks, notes, power, missing, arithmetic, sought, domain, fields, reservations"
+    RECORD = "faults, repairs?, checks, notes, power, missing, arithmetic, sought, domain, fields, reservations"
 
     def with_reservations(self, *words: str) -> Report:
         """Return the same report with further reservations, in front."""

@@ -12,6 +12,7 @@ from symattn.document.evidence import Evidence
 from symattn.document.notation import Node, Root, name
 from symattn.document.text import equal_sizes
 from symattn.verification.power import ONE_PERCENT
+from symattn.verification.repair import NOT_MEANT
 from symattn.verification.report import Arithmetic, Counterexample, Fault, Report
 
 _SIZE = re.compile(r"(1/)?(√)?([nd])_(q|k|v|model)\b")
@@ -51,7 +52,8 @@ _ABOUT = {
 def document(report: Report, show_output: bool = False) -> md.Document:
     """Return a report as a document: the verdict, the evidence, and as details how it was reached."""
     printed = report.stdout.rstrip() if show_output else ""
-    blocks = [*(md.Note((words,)) for words in report.reservations), *_faults(report), *_missing(report)]
+    blocks: list[md.Block] = [*(md.Note((words,)) for words in report.reservations), *_repairs(report)]
+    blocks += [*_faults(report), *_missing(report)]
     blocks += [*_requested(report), _ground(report)]
     blocks += [md.Heading(("What it printed",)), md.Listing(printed)] if printed else []
     return md.Document(
@@ -69,6 +71,14 @@ def document(report: Report, show_output: bool = False) -> md.Document:
         brief=tuple(blocks),
         option="-v",
     )
+
+
+def _repairs(report: Report) -> Iterator[md.Block]:
+    """Yield each repair in a sentence, and what is not claimed."""
+    for number, repair in enumerate(report.repairs):
+        yield md.Paragraph((f"{'Or' if number else 'Fix:'} {repair.words}.",))
+    if report.repairs:
+        yield md.Note((NOT_MEANT,))
 
 
 def _reason(report: Report) -> str:

@@ -1,0 +1,174 @@
+"""The rules that change a statement: removed, moved, another assignment, a condition that always or never holds."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from symattn.programs.repairing.edits import BlockRule, Statement
+from symattn.programs.repairing.expressions import OPERATORS
+from symattn.programs.repairing.observing import NUMBERS
+from symattn.verification.repair import Replacement
+
+Changes = Iterator[tuple[Sequence[Replacement], str, str]]
+_SIGNS: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&",
+    ast.BitOr: "|", ast.Pow: "**", ast.LShift: "<<", ast.RShift: ">>", ast.MatMult: "@",
+}  # fmt: skip
+_BLOCKS = (ast.For, ast.While, ast.If, ast.With)
+
+
+def _first_line(text: str) -> str:
+    return text.split("\n")[0]
+
+
+def remove(s: Statement) -> Changes:
+    if isinstance(s.node, ast.Return):
+        return
+    text = _first_line(s.text(s.node))
+    if len(s.body) == 1:
+        yield [s.put(s.node, "pass")], text, "pass"
+    else:
+        yield [s.whole_lines(s.node)[1]], text, ""
+
+
+def swap_with_next(s: Statement) -> Changes:
+    after = s.next
+    if after is None or isinstance(after, ast.Return | ast.FunctionDef) or s.indent(s.node) != s.indent(after):
+        return
+    one, other = s.text(s.node), s.text(after)
+    replacements = [s.put(s.node, other), s.put(after, one)]
+    yield replacements, _first_line(one), f"{_first_line(other)}; {_first_line(one)}"
+
+
+def fix_condition(s: Statement) -> Changes:
+    if isinstance(s.node, ast.If):
+        for word in ("True", "False"):
+            yield [s.put(s.node.test, word)], f"if {s.text(s.node.test)}", f"if {word}"
+
+
+def _indented(lines: Sequence[str], old: str, new: str) -> list[str]:
+    if not all(line.startswith(old) or not line.strip() for line in lines):
+        raise ValueError("a line is indented less than its statement")
+    return [new + line.removeprefix(old) if line.strip() else line for line in lines]
+
+
+def move_out(s: Statement) -> Changes:
+    """The last statement of a block comes after it, or the first one before it."""
+    if not isinstance(s.node, _BLOCKS) or len(s.node.body) < 2:
+        return
+    outer = s.indent(s.node)
+    first, last = s.node.body[0], s.node.body[-1]
+    if not s.node.orelse if hasattr(s.node, "orelse") else True:
+        lines, _ = s.whole_lines(last)
+        moved = _indented(lines, s.indent(last), outer)
+        end = last.end_lineno or last.lineno
+        whole = Replacement(last.lineno, 0, end + 1, 0, "".join(f"{line}\n" for line in moved))
+        yield [whole], _first_line(s.text(last)), f"{_first_line(s.text(last))}  (after the block)"
+    lines, removed = s.whole_lines(first)
+    moved = _indented(lines, s.indent(first), outer)
+    yield (
+        [s.inserted_before(s.node, moved), removed],
+        _first_line(s.text(first)),
+        f"{_first_line(s.text(first))}  (before the block)",
+    )
+
+
+def move_in(s: Statement) -> Changes:
+    """The next statement comes into the block."""
+    after = s.next
+    if not isinstance(s.node, _BLOCKS) or after is None or isinstance(after, ast.Return | ast.FunctionDef):
+        return
+    if getattr(s.node, "orelse", None):
+        return
+    lines, _ = s.whole_lines(after)
+    moved = _indented(lines, s.indent(after), s.indent(s.node.body[-1]))
+    end = after.end_lineno or after.lineno
+    whole = Replacement(after.lineno, 0, end + 1, 0, "".join(f"{line}\n" for line in moved))
+    yield [whole], _first_line(s.text(after)), f"{_first_line(s.text(after))}  (in the block)"
+
+
+def _target(s: Statement) -> str:
+    """Return the name that a statement assigns, or an empty text."""
+    node = s.node
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        return node.target.id
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return ""
+
+
+def _whole_target(s: Statement) -> Any:
+    """Return the target of an assignment to a name or to a part of an array, or None."""
+    node = s.node
+    if isinstance(node, ast.AugAssign):
+        return node.target
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+        return target if isinstance(target, ast.Name | ast.Subscript) else None
+    return None
+
+
+def change_assignment(s: Statement) -> Changes:
+    target = _whole_target(s)
+    if target is None:
+        return
+    left, value, old = s.text(target), s.text(s.node.value), s.text(s.node)
+    if isinstance(s.node, ast.AugAssign):
+        signs = ["", *(_SIGNS[op] for op in OPERATORS.get(type(s.node.op), ()) if op in _SIGNS)]
+    else:
+        assigned = isinstance(target, ast.Subscript) or left in s.scope
+        signs = ["+", "*", "-"] if assigned else []
+    for sign in signs:
+        new = f"{left} {sign}= {value}"
+        yield [s.put(s.node, new)], _first_line(old), _first_line(new)
+
+
+def change_target(s: Statement) -> Changes:
+    name = _target(s)
+    if not name or not isinstance(s.node, ast.Assign):
+        return
+    kind, value, old = s.function.kind(s.node.value), s.text(s.node.value), s.text(s.node)
+    for other, held in s.scope.items():
+        if other != name and held == kind and kind.name in NUMBERS:
+            yield [s.put(s.node.targets[0], other)], _first_line(old), f"{other} = {_first_line(value)}"
+
+
+def rescale_before(s: Statement) -> Changes:
+    """A line that multiplies or divides a name before it changes."""
+    name = _target(s)
+    kind = s.scope.get(name)
+    if kind is None or not kind.is_real:
+        return
+    for factor, held in s.scope.items():
+        if factor != name and held.is_real and held.broadcasts_to(kind):
+            for sign in ("*", "/"):
+                new = f"{name} = {name} {sign} {factor}"
+                yield [s.inserted_before(s.node, [s.indent(s.node) + new])], "", f"{new}  (a new line)"
+
+
+def assign_at_end(s: Statement) -> Changes:
+    """A line at the end of a loop's body by which a name takes the value of another one."""
+    if not isinstance(s.owner, ast.For | ast.While) or s.next is not None:
+        return
+    inner = s.scope
+    outer = s.function.observed.scopes.get(getattr(s.owner, "number", -1), {})
+    for name, kind in outer.items():
+        for other, held in inner.items():
+            if other != name and held == kind and kind.name in NUMBERS:
+                new = f"{name} = {other}"
+                yield [s.inserted_after(s.node, [s.indent(s.node) + new])], "", f"{new}  (a new line)"
+
+
+BLOCK_RULES: tuple[BlockRule, ...] = (
+    BlockRule("removed", 1, remove, likely=True),
+    BlockRule("moved", 1, swap_with_next, likely=True),
+    BlockRule("condition", 1, fix_condition),
+    BlockRule("moved", 1, move_out, likely=True),
+    BlockRule("moved", 1, move_in, likely=True),
+    BlockRule("assignment", 1, change_assignment, likely=True),
+    BlockRule("assignment", 2, change_target),
+    BlockRule("factor", 2, rescale_before),
+    BlockRule("assignment", 3, assign_at_end),
+)

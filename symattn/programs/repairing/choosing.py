@@ -1,0 +1,259 @@
+"""The search for repairs: which edits are tried, tier by tier, and which of those that pass are reported.
+
+All lines are searched. An edit by which the code takes another path comes last, since it may only avoid the mistake:
+a tile size of 1, a branch that is never taken. Among the others the smallest comes first, then likely rules. Two edits
+are tried only if no single one is found; if two faults are apart, the edit that repairs most wrong calls is reported.
+
+Work is counted in calls of edited functions, never by a clock; the budget of processor time is an upper limit.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
+from itertools import combinations
+from math import inf, isfinite
+from typing import Protocol
+
+import numpy as np
+
+from symattn.bounds.called_target import Runner
+from symattn.bounds.case_result import CaseResult
+from symattn.document.errors import SymattnError
+from symattn.document.evidence import Grade
+from symattn.programs.repairing.edits import TIERS, Edit
+from symattn.programs.repairing.oracle import Answer, examine, sorted_samples
+from symattn.programs.repairing.trials import Opened, Sample, Samples
+from symattn.verification.effort import Effort
+from symattn.verification.engine import Session
+from symattn.verification.repair import Repair, Repairs
+
+MAX_EDITS = 6000  # single edits that are tried
+MAX_PAIRS = 3000  # pairs of edits
+MAX_EXAMINED = 6  # candidates of a tier to which the last questions are put
+MAX_REPORTED = 3
+_SHARE_OF_BUDGET = 3  # the part of the budget of processor time: a third
+_CHUNK = 250  # edits sent to the function's process at once
+_FIRST_WRONG, _FIRST_RIGHT, _VARIOUS = 9, 6, 12  # cases of the first screen, and of partial repairs
+_MAX_ENTRIES = 20_000  # of a case that is sent along
+_MAX_SAMPLES = 150
+_BEAM = 8  # edits that repair a part, and get a second one
+_PATIENCE = 0.1  # by how much more a partial repair must repair than the function as it is
+_FINDINGS = ("values", "not finite", "shape", "raises", "dtype", "mutates", "overwrites")
+
+
+class TriesEdits(Protocol):
+    """Trials of edits, in this process or in the function's own."""
+
+    def open(self) -> Opened | None: ...
+    def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[tuple[int, bool]]: ...
+    def score(self, edits: Sequence[Edit]) -> list[float]: ...
+    def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]: ...
+    def version(self, edits: Sequence[Edit]) -> Runner | None: ...
+
+
+def find_repairs(session: Session) -> Repairs:
+    """Return the smallest edits of the function's source that make it equal to the definition."""
+    make: Callable[[Samples], TriesEdits] | None = getattr(session.runner, "trials", None)
+    wrong = [r for r in session.records if r.finding in _FINDINGS and r.case.alone and r.parts]
+    if make is None or not wrong:
+        return Repairs()
+    session.progress("repairs")
+    try:
+        trials = make(_samples_of(session, wrong))
+        opened = trials.open()
+        return Repairs() if opened is None else _Search(session, trials, opened).found(len(wrong))
+    except SymattnError as error:
+        return Repairs(note=f"The search for a repair ended: {error}.")
+
+
+# -- the cases to try --------------------------------------------------------------------------------------------------
+def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
+    small = [r for r in wrong if r.case.size <= _MAX_ENTRIES] or list(wrong[:1])
+    right = [r for r in session.records if r.finding is None and r.parts and not r.undecided and r.case.alone]
+    right = [r for r in right if r.case.size <= _MAX_ENTRIES and r.decisive]
+    ordered = sorted_samples(small)
+    first = [*ordered[:1], *_spread(ordered[1:], _FIRST_WRONG - 1), *_spread(right, _FIRST_RIGHT)]
+    every = _spread([*small, *right], _MAX_SAMPLES)
+    various = _spread(sorted(small, key=lambda r: r.case.size), _VARIOUS)
+    made: dict[int, Sample] = {}
+
+    def sample(r: CaseResult) -> Sample:
+        if id(r) not in made:
+            near = tuple(np.asarray(part.expected.near, dtype=np.float64) for part in r.parts)
+            allowed = tuple(np.asarray(part.expected.allowed, dtype=np.float64) for part in r.parts)
+            made[id(r)] = Sample(dict(r.case.inputs), r.case.memory, near, allowed, r.finding is not None)
+        return made[id(r)]
+
+    subject = session.subject
+    loose = frozenset(k for k, name in enumerate(subject.outputs) if name in getattr(subject, "loose", ()))
+    return Samples(
+        tuple(map(sample, first)), tuple(map(sample, every)), tuple(map(sample, various)), session.precision.returned.name,
+        loose, frozenset(getattr(subject, "changes", ())), numbers_of(getattr(subject, "spec", None)),
+    )  # fmt: skip
+
+
+def _spread(records: Sequence[CaseResult], most: int) -> list[CaseResult]:
+    """Return at most so many records, from all parts of the list."""
+    return list(records) if len(records) <= most else list(records[:: -(-len(records) // most)])
+
+
+def numbers_of(spec: object) -> tuple[float, ...]:
+    """Return the numbers among the fields of a specification, and of its parts."""
+    result: list[float] = []
+    for f in fields(spec) if is_dataclass(spec) else ():
+        value = getattr(spec, f.name)
+        for x in value if isinstance(value, tuple) else (value,):
+            if isinstance(x, bool):
+                continue
+            if isinstance(x, int | float) and isfinite(x) and x not in (0, 1):
+                result.append(x)
+            elif is_dataclass(x):
+                result += numbers_of(x)
+    return tuple(dict.fromkeys(result))
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+_TOKENS = re.compile(r"\w+|\S")
+
+
+def size_of(edit: Edit) -> int:
+    """Return how many tokens an edit removes or adds."""
+    old, new = _TOKENS.findall(edit.old), _TOKENS.findall(edit.new)
+    steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return sum(max(j - i, n - m) for tag, i, j, m, n in steps if tag != "equal")
+
+
+Several = tuple[Edit, ...]
+
+
+class _Search:
+    """One search. ``tried`` counts the edits, each of which was called at least once."""
+
+    def __init__(self, session: Session, trials: TriesEdits, opened: Opened) -> None:
+        self._session, self._trials, self._opened = session, trials, opened
+        self._effort = Effort(inf, session.budget / _SHARE_OF_BUDGET, lambda: getattr(session.runner, "spent", (0, 0)))
+        self._tried, self._cut = 0, False
+        self._accepted: list[tuple[bool, Several, Answer]] = []
+        self._wrong = 0
+
+    def found(self, wrong: int) -> Repairs:
+        """Search tier by tier, until an edit is accepted by which the code keeps its path."""
+        self._wrong = wrong
+        left = MAX_EDITS
+        for tier in TIERS:
+            edits = [(e,) for e in self._opened.edits if e.tier == tier]
+            self._cut |= len(edits) > left
+            if self._settle(edits[:left]):
+                return self._result()
+            left -= len(edits[:left])
+        if not self._accepted and not self._effort.over:
+            best = self._partial()
+            if self._settle(self._pairs(best)):
+                return self._result()
+            if not self._accepted and best:
+                return self._part(best[0])
+        return self._result()
+
+    def _settle(self, several: Sequence[Several]) -> bool:
+        """Screen edits, put the last questions to the best, and return whether one is accepted on the same path."""
+        candidates: list[tuple[bool, int, bool, int, Several]] = []
+        for start in range(0, len(several), _CHUNK):
+            if self._effort.over:
+                self._cut = True
+                break
+            chunk = several[start : start + _CHUNK]
+            self._tried += len(chunk)
+            for number, strays in self._trials.screen(chunk):
+                edits = chunk[number]
+                likely = all(e.likely for e in edits)
+                order = strays, sum(map(size_of, edits)), not likely, start + number, edits
+                candidates.append(order)
+        candidates.sort(key=lambda c: c[:4])
+        line = None
+        for strays, *_, edits in candidates[:MAX_EXAMINED]:
+            kept = [a for a in self._accepted if not a[0]]
+            if len(kept) >= MAX_REPORTED or (strays and self._accepted):
+                break
+            if kept and edits[0].line != line:  # alternatives are asked for at the same line only
+                continue
+            answer = self._examined(edits)
+            if answer.grade is not None:
+                self._accepted.append((strays, edits, answer))
+                line = edits[0].line
+        return any(not strays for strays, *_ in self._accepted)
+
+    def _examined(self, edits: Several) -> Answer:
+        edited = self._trials.version(edits)
+        return Answer(None) if edited is None else examine(self._session, edited)
+
+    def _partial(self) -> list[Edit]:
+        """Return the edits that repair most of the wrong calls, best first."""
+        edits = [e for e in self._opened.edits if e.tier == 1]
+        scores: list[float] = []
+        for start in range(0, len(edits), _CHUNK):
+            if self._effort.over:
+                self._cut = True
+                break
+            scores += self._trials.score(edits[start : start + _CHUNK])
+        order = sorted(range(len(scores)), key=lambda k: (-round(scores[k], 1), size_of(edits[k])))
+        return [edits[k] for k in order if scores[k] > _PATIENCE][: 2 * _BEAM]
+
+    def _pairs(self, best: Sequence[Edit]) -> list[Several]:
+        """Return pairs of edits: a partial repair with each other one, and pairs of one line."""
+        first = [e for e in self._opened.edits if e.tier == 1]
+        pairs: dict[Several, None] = {}
+        for one in best[:_BEAM]:
+            for other in first:
+                if _apart(one, other):
+                    pairs[one, other] = None
+        for one, other in combinations(first, 2):
+            if len(pairs) >= MAX_PAIRS:
+                self._cut = True
+                break
+            if one.line == other.line and _apart(one, other):
+                pairs[one, other] = None
+        return list(pairs)[:MAX_PAIRS]
+
+    def _part(self, best: Edit) -> Repairs:
+        """Return the edit that repairs most wrong calls, if it spoils no right one."""
+        repaired, spoiled = self._trials.repaired((best,))
+        if spoiled or not repaired:
+            return self._result()
+        part = self._repair(False, (best,), Answer(Grade.SAMPLED))
+        return Repairs((replace(part, repaired=repaired, wrong=self._wrong),), self._note())
+
+    def _result(self) -> Repairs:
+        ordered = sorted(self._accepted, key=lambda a: a[0])
+        return Repairs(tuple(self._repair(*a) for a in ordered[:MAX_REPORTED]), self._note())
+
+    def _note(self) -> str:
+        if not self._cut:
+            return "" if self._accepted else f"No edit of these kinds repairs it: {self._tried:,} were tried."
+        return f"{self._tried:,} of the edits of the source were tried; others were left out (raise --budget)."
+
+    def _repair(self, strays: bool, edits: Several, answer: Answer) -> Repair:
+        assert answer.grade is not None
+        replacements = tuple(r for e in edits for r in e.replacements)
+        old, new = edits[0].old, edits[0].new
+        for other in edits[1:]:
+            old, new = f"{old}; {other.old}", f"{new}; {other.new}"
+        return Repair(
+            self._opened.file, replacements, old, new, " + ".join(e.rule for e in edits),
+            "other" if strays else "same", answer.grade, answer.epsilon, self._tried, len(self._opened.edits),
+            self._wrong, self._wrong, self._opened.digest,
+        )  # fmt: skip
+
+
+def _apart(one: Edit, other: Edit) -> bool:
+    """Return whether two edits change different parts of one function."""
+    if one.place != other.place or one is other:
+        return False
+    spans = sorted((*one.replacements, *other.replacements))
+    for a, b in zip(spans, spans[1:], strict=False):
+        if (a.end_line, a.end_column) > (b.line, b.column):
+            return False
+    return True
+

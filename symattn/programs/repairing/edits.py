@@ -1,0 +1,354 @@
+"""Edits: what one local change of a function is, the table of rules that make them, and their enumeration.
+
+A rule knows Python and names of array functions, and nothing of attention or of any mistake. Rules have tiers: first
+one token or operand, then one insertion, then small expressions of the scope; pairs of edits come last
+(``choosing``). ``Rule.added`` tells rules that were written before any wrong program was looked at from later ones.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from symattn.programs.repairing.observing import UNSEEN, Kind, Observed, places_of
+from symattn.programs.repairing.source import SourceFunction, Sources
+from symattn.verification.repair import Replacement, replaced
+
+TIERS = (1, 2, 3)
+_SHOWN = 100  # characters of an old or a new text that are shown
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One local change: parts of the text of one function replaced, and the old and new text for a reader.
+
+    ``place`` is the number of the function among those that the sources reach, the same in every process.
+    """
+
+    rule: str
+    tier: int
+    place: int
+    replacements: tuple[Replacement, ...]
+    old: str
+    new: str
+    likely: bool = False
+
+    @property
+    def line(self) -> int:
+        """The first line that is changed."""
+        return min(r.line for r in self.replacements)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule: its name, tier, the kinds of node that it changes, and what it puts in their place.
+
+    ``likely`` rules come first among edits of the same size. ``added`` is the reason for a rule that was added after
+    wrong programs had been looked at; empty for the first ones.
+    """
+
+    name: str
+    tier: int
+    nodes: type[ast.AST] | tuple[type[ast.AST], ...]
+    change: Callable[[Place], Iterator[str | ast.expr]]
+    likely: bool = False
+    added: str = ""
+
+
+@dataclass(frozen=True)
+class BlockRule:
+    """A rule that changes a statement, or its place; ``change`` yields replacements, and the old and new text."""
+
+    name: str
+    tier: int
+    change: Callable[[Statement], Iterator[tuple[Sequence[Replacement], str, str]]]
+    likely: bool = False
+    added: str = ""
+
+
+@dataclass
+class FunctionPlaces:
+    """A function to edit: its definition, what was observed, and what all its places share."""
+
+    place: int
+    found: SourceFunction
+    observed: Observed
+    numbers: tuple[float, ...] = ()  # of the specification
+    subscripts: dict[str, ast.expr] = field(default_factory=dict)  # items of all subscripts, by their text
+
+    def __post_init__(self) -> None:
+        for node, *_ in places_of(self.found.tree):
+            if isinstance(node, ast.Subscript):
+                items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                self.subscripts |= {ast.unparse(item): item for item in items}
+        names = self.found.function.__globals__
+        self.xp = next((n for n in ("np", "numpy", "torch", "jnp") if n in names), None)
+
+    def kind(self, node: ast.AST) -> Kind:
+        """Return the observed kind of an expression; of constants the kind of their value."""
+        if isinstance(node, ast.Constant):
+            name = type(node.value).__name__
+            return Kind(name if name in ("bool", "int", "float") else "other")  # type: ignore[arg-type]
+        return self.observed.kinds.get(getattr(node, "number", -1), UNSEEN)
+
+
+@dataclass(frozen=True)
+class Place:
+    """An expression in its place: the node, its parent, the field there, its kind, and the names in scope."""
+
+    node: Any
+    parent: ast.AST
+    field: str
+    kind: Kind
+    scope: dict[str, Kind]
+    function: FunctionPlaces
+
+    @property
+    def text(self) -> str:
+        """The expression as text, in brackets."""
+        return f"({ast.unparse(self.node)})"
+
+    @property
+    def xp(self) -> str | None:
+        """The name of the array library in the function's module."""
+        return self.function.xp
+
+    @property
+    def in_product(self) -> bool:
+        """Return whether it is an operand of a product or a quotient."""
+        return isinstance(self.parent, ast.BinOp) and isinstance(self.parent.op, ast.Mult | ast.Div)
+
+    @property
+    def is_called(self) -> bool:
+        """Return whether it is the function of a call."""
+        return isinstance(self.parent, ast.Call) and self.field == "func"
+
+    def kind_of(self, node: ast.AST) -> Kind:
+        """Return the kind of another expression of the function."""
+        return self.function.kind(node)
+
+    def names(self, *kinds: str) -> dict[str, Kind]:
+        """Return the names in scope whose values are of these kinds, except the expression itself."""
+        own = self.node.id if isinstance(self.node, ast.Name) else ""
+        return {name: kind for name, kind in self.scope.items() if kind.name in kinds and name != own}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement in its block: the list that holds it, its index there, and the statement that holds the block."""
+
+    node: Any
+    body: list[ast.stmt]
+    index: int
+    owner: ast.AST
+    scope: dict[str, Kind]
+    function: FunctionPlaces
+
+    @property
+    def next(self) -> ast.stmt | None:
+        """The next statement of the block."""
+        return self.body[self.index + 1] if self.index + 1 < len(self.body) else None
+
+    def text(self, node: ast.stmt) -> str:
+        """Return the text of a statement."""
+        return self.function.found.text(node)
+
+    def put(self, node: ast.AST, new: str) -> Replacement:
+        """Return the replacement of a node by a text."""
+        return self.function.found.span(node, new)
+
+    def indent(self, node: ast.stmt) -> str:
+        """Return the white space before a statement; raises ``ValueError`` if it does not begin its line."""
+        found = self.function.found
+        before = found.lines[node.lineno - found.first][: found.position(node.lineno, node.col_offset)]
+        if before.strip():
+            raise ValueError("the statement does not begin its line")
+        return before
+
+    def whole_lines(self, node: ast.stmt) -> tuple[list[str], Replacement]:
+        """Return the lines of a statement and their removal; raises ``ValueError`` if others share them."""
+        self.indent(node)
+        found, end = self.function.found, node.end_lineno or node.lineno
+        last = found.lines[end - found.first]
+        after = last[found.position(end, node.end_col_offset or 0) :].strip()
+        if after and not after.startswith("#"):
+            raise ValueError("another statement shares the line")
+        lines = found.lines[node.lineno - found.first : end - found.first + 1]
+        if end - found.first + 1 < len(found.lines):
+            return lines, Replacement(node.lineno, 0, end + 1, 0, "")
+        raise ValueError("it is the last statement of the file's block")
+
+    def inserted_before(self, node: ast.stmt, lines: Sequence[str]) -> Replacement:
+        """Return the insertion of whole lines before a statement."""
+        self.indent(node)
+        return Replacement(node.lineno, 0, node.lineno, 0, "".join(f"{line}\n" for line in lines))
+
+    def inserted_after(self, node: ast.stmt, lines: Sequence[str]) -> Replacement:
+        """Return the insertion of whole lines after a statement."""
+        found, end = self.function.found, node.end_lineno or node.lineno
+        last = found.lines[end - found.first]
+        return Replacement(end, len(last), end, len(last), "".join(f"\n{line}" for line in lines))
+
+
+def enumerate_edits(
+    sources: Sources, observed: Observed, numbers: tuple[float, ...] = (), tiers: Sequence[int] = TIERS
+) -> list[Edit]:
+    """Return all edits of the functions, in the order of their text, each text once."""
+    from symattn.programs.repairing.blocks import BLOCK_RULES
+    from symattn.programs.repairing.expressions import RULES
+
+    result: list[Edit] = []
+    rules = [r for r in RULES if r.tier in tiers]
+    block_rules = [r for r in BLOCK_RULES if r.tier in tiers]
+    for key in sources.editable:
+        function = FunctionPlaces(sources.place(key), sources.functions[key], observed, numbers)
+        result += _EditsOfFunction(function).enumerate(rules, block_rules)
+    return result
+
+
+class _EditsOfFunction:
+    """The enumeration of the edits of one function."""
+
+    def __init__(self, function: FunctionPlaces) -> None:
+        self._function = function
+        self._known: set[tuple[Any, ...]] = set()
+        self._result: list[Edit] = []
+
+    def enumerate(self, rules: Sequence[Rule], block_rules: Sequence[BlockRule]) -> list[Edit]:
+        scope: dict[str, Kind] = {}
+        for node, parent, name, index in places_of(self._function.found.tree):
+            if isinstance(node, ast.stmt):
+                scope = self._scope_at(node)
+                self._edit_statement(node, parent, name, index, scope, block_rules)
+            elif _is_read(node, parent):
+                place = Place(node, parent, name, self._function.kind(node), scope, self._function)
+                for rule in rules:
+                    if isinstance(node, rule.nodes):
+                        for new in rule.change(place):
+                            self._add(rule, place, new)
+        return self._result
+
+    def _scope_at(self, node: ast.stmt) -> dict[str, Kind]:
+        observed = self._function.observed.scopes.get(getattr(node, "number", -1), {})
+        used = self._function.found.function
+        names = {n: used.__globals__[n] for n in used.__code__.co_names if n in used.__globals__}
+        plain = {n: Kind(type(x).__name__) for n, x in names.items() if type(x) in (int, float)}  # type: ignore[arg-type]
+        return plain | observed
+
+    def _add(self, rule: Rule, place: Place, new: str | ast.expr) -> None:
+        try:
+            tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
+            text = ast.unparse(tree)
+        except (SyntaxError, ValueError, AttributeError):
+            return
+        node = place.node
+        if text == ast.unparse(node):
+            return
+        span = self._function.found.span(node, _bracketed(tree, text, node, place))
+        self._keep(rule, (span,), self._function.found.text(node), text)
+
+    def _edit_statement(
+        self,
+        node: Any,
+        owner: ast.AST,
+        name: str,
+        index: int | None,
+        scope: dict[str, Kind],
+        rules: Sequence[BlockRule],
+    ) -> None:
+        body = getattr(owner, name)
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not isinstance(body, list) or index is None or is_text or isinstance(node, ast.FunctionDef):
+            return
+        statement = Statement(node, body, index, owner, scope, self._function)
+        for rule in rules:
+            try:
+                for replacements, old, new in rule.change(statement):
+                    self._keep(rule, tuple(replacements), old, new)
+            except ValueError:  # its lines hold more than the statement
+                continue
+
+    def _keep(self, rule: Rule | BlockRule, replacements: tuple[Replacement, ...], old: str, new: str) -> None:
+        if replacements not in self._known:
+            self._known.add(replacements)
+            likely = rule.likely
+            edit = Edit(rule.name, rule.tier, self._function.place, replacements, _shown(old), _shown(new), likely)
+            self._result.append(edit)
+
+
+def _shown(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _SHOWN else words[: _SHOWN - 1] + "…"
+
+
+def _is_read(node: ast.AST, parent: ast.AST) -> bool:
+    """Return whether a node is an expression whose value is used."""
+    if not isinstance(node, ast.expr) or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        return False
+    if isinstance(parent, ast.JoinedStr | ast.FormattedValue):
+        return False
+    return not (isinstance(parent, ast.Expr) and isinstance(node, ast.Constant))  # a docstring
+
+
+_PRECEDENCE: tuple[tuple[type[ast.AST] | tuple[type[ast.AST], ...], int], ...] = (
+    (ast.NamedExpr, 0), (ast.Lambda, 1), (ast.IfExp, 2), (ast.BoolOp, 3), (ast.Compare, 5), (ast.UnaryOp, 12),
+    (ast.Await, 14), (ast.Tuple, 0), (ast.Starred, 0),
+)  # fmt: skip
+_OF_OPERATORS: tuple[tuple[tuple[type[ast.operator], ...], int], ...] = (
+    ((ast.BitOr,), 6), ((ast.BitXor,), 7), ((ast.BitAnd,), 8), ((ast.LShift, ast.RShift), 9),
+    ((ast.Add, ast.Sub), 10), ((ast.Pow,), 13),
+)  # fmt: skip
+
+
+def precedence(node: ast.AST) -> int:
+    """Return how tightly an expression binds: 20 for atoms."""
+    if isinstance(node, ast.BinOp):
+        return next((k for kinds, k in _OF_OPERATORS if isinstance(node.op, kinds)), 11)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return 4
+    return next((k for kinds, k in _PRECEDENCE if isinstance(node, kinds)), 20)
+
+
+def _bracketed(tree: ast.expr, text: str, node: ast.expr, place: Place) -> str:
+    """Return the new text, in brackets if the old one bound more tightly and its place needs that."""
+    if isinstance(tree, ast.Tuple) or precedence(tree) >= precedence(node):
+        return text
+    parent, binds = place.parent, precedence(tree)
+    free = (ast.Assign, ast.AugAssign, ast.Return, ast.keyword, ast.Slice, ast.AnnAssign, ast.Expr, ast.Tuple, ast.List)
+    if isinstance(parent, free) or (isinstance(parent, ast.Call) and not place.is_called):
+        return text
+    if isinstance(parent, ast.Subscript) and place.field == "slice":
+        return text
+    if isinstance(parent, ast.BinOp):
+        on_left = place.field == "left" and not isinstance(parent.op, ast.Pow)
+        loose = binds < precedence(parent) + (not on_left)
+        return f"({text})" if loose else text
+    if isinstance(parent, ast.UnaryOp | ast.BoolOp | ast.Compare) and binds > precedence(parent):
+        return text
+    return f"({text})"
+
+
+def origin_of_lines(edit: Edit, lines: Sequence[str], first: int) -> dict[int, int]:
+    """Return for each untouched line of a function its number after the edit."""
+    shift, result, at = 0, {}, first
+    for r in sorted(edit.replacements):
+        for line in range(at, r.line):
+            result[line] = line + shift
+        whole = r.column == 0 and r.end_column == 0  # lines removed or inserted before the last one
+        grown = r.new.count("\n") - (r.end_line - r.line)
+        at = r.end_line if whole else r.end_line + 1
+        if not whole and r.line == r.end_line and "\n" not in r.new:
+            result[r.line] = r.line + shift  # an expression: its line must run as often as before
+        if not whole and r.new.startswith("\n"):
+            result[r.line] = r.line + shift  # lines inserted after it
+        shift += grown
+    for line in range(at, first + len(lines)):
+        result[line] = line + shift
+    return result
+
+
+def edited_lines(found: SourceFunction, edit: Edit) -> list[str]:
+    """Return the lines of a definition after an edit."""
+    return replaced(found.lines, edit.replacements, found.first)

@@ -1,0 +1,523 @@
+"""The rules that change one expression: a token or an operand, an insertion, a small expression of the scope."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from symattn.programs.repairing.edits import Place, Rule
+from symattn.programs.repairing.observing import NUMBERS
+
+Changes = Iterator[str | ast.expr]
+unparse = ast.unparse
+
+_GROUPS_OF_TWINS = """
+exp exp2 expm1; log log2 log1p log10; max min; maximum minimum; amax amin; sum mean max prod; sum cumsum; triu tril
+repeat tile; repeat repeat_interleave; zeros ones; zeros_like ones_like; sin cos; var std; sqrt square rsqrt
+argmax argmin; any all; floor ceil round; sinh tanh; float16 float32 float64; cumsum cumprod; sigmoid tanh
+relu gelu; logical_and logical_or; less less_equal; greater greater_equal; vstack hstack; argsort sort
+roll flip; less greater; fmax maximum; fmin minimum; concatenate stack; bfloat16 float32
+"""
+
+
+def _read_twins() -> dict[str, list[str]]:
+    result: dict[str, list[str]] = {}
+    for group in re.split(r"[;\n]", _GROUPS_OF_TWINS.strip()):
+        words = group.split()
+        for word in words:
+            result.setdefault(word, []).extend(w for w in words if w != word)
+    return result
+
+
+TWINS = _read_twins()
+_COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE, ast.Gt, ast.GtE), ast.LtE: (ast.Lt, ast.GtE, ast.Gt), ast.Gt: (ast.GtE, ast.Lt, ast.LtE),
+    ast.GtE: (ast.Gt, ast.LtE, ast.Lt), ast.Eq: (ast.NotEq, ast.GtE, ast.LtE), ast.NotEq: (ast.Eq,),
+    ast.In: (ast.NotIn,), ast.NotIn: (ast.In,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
+}  # fmt: skip
+OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
+    ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add, ast.Pow, ast.MatMult),
+    ast.Div: (ast.Mult, ast.FloorDiv, ast.Sub), ast.FloorDiv: (ast.Mod, ast.Div), ast.Mod: (ast.FloorDiv,),
+    ast.BitAnd: (ast.BitOr,), ast.BitOr: (ast.BitAnd,), ast.Pow: (ast.Mult,), ast.LShift: (ast.RShift,),
+    ast.RShift: (ast.LShift,), ast.MatMult: (ast.Mult,),
+}  # fmt: skip
+_COMMUTES = (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr)
+_LN2 = math.log(2)
+_REDUCTIONS = ("sum", "max", "mean", "min", "var", "std", "softmax", "cumsum", "amax", "amin", "prod")
+_AXIS_WORDS = ("axis", "dim")
+
+
+# -- tier 1: one token or operand --------------------------------------------------------------------------------------
+def change_comparison(p: Place) -> Changes:
+    node = p.node
+    for k, op in enumerate(node.ops):
+        for other in _COMPARISONS.get(type(op), ()):
+            yield ast.Compare(node.left, [*node.ops[:k], other(), *node.ops[k + 1 :]], node.comparators)
+
+
+def swap_compared(p: Place) -> Changes:
+    if len(p.node.ops) == 1:
+        yield ast.Compare(p.node.comparators[0], p.node.ops, [p.node.left])
+
+
+def change_operator(p: Place) -> Changes:
+    for other in OPERATORS.get(type(p.node.op), ()):
+        yield ast.BinOp(p.node.left, other(), p.node.right)
+
+
+def round_up(p: Place) -> Changes:
+    if isinstance(p.node.op, ast.FloorDiv):
+        yield f"-(-({unparse(p.node.left)}) // ({unparse(p.node.right)}))"
+
+
+def swap_operands(p: Place) -> Changes:
+    if not isinstance(p.node.op, _COMMUTES):
+        yield ast.BinOp(p.node.right, p.node.op, p.node.left)
+
+
+def drop_operand(p: Place) -> Changes:
+    node = p.node
+    if isinstance(node, ast.UnaryOp):
+        yield node.operand
+    elif isinstance(node, ast.BoolOp):
+        yield from node.values
+    elif not isinstance(node.op, ast.MatMult):
+        yield node.left
+        yield node.right
+
+
+def change_connective(p: Place) -> Changes:
+    yield ast.BoolOp(ast.Or() if isinstance(p.node.op, ast.And) else ast.And(), p.node.values)
+
+
+def change_branches(p: Place) -> Changes:
+    yield p.node.body
+    yield p.node.orelse
+    yield ast.IfExp(p.node.test, p.node.orelse, p.node.body)
+
+
+def _called_word(node: ast.Call) -> str:
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+
+
+def change_function(p: Place) -> Changes:
+    node = p.node
+    if isinstance(node, ast.Attribute):
+        for other in TWINS.get(node.attr, ()):
+            yield f"{unparse(node.value)}.{other}"
+    elif p.is_called:
+        for other in TWINS.get(node.id, ()):
+            yield other
+
+
+def _is_method(p: Place) -> bool:
+    """Return whether an array's method is called, and no function of a module."""
+    f = p.node.func
+    return isinstance(f, ast.Attribute) and p.kind_of(f.value).name in NUMBERS
+
+
+def unwrap(p: Place) -> Changes:
+    """An argument in place of a call, an array in place of its part or its transpose."""
+    node = p.node
+    if isinstance(node, ast.Call):
+        yield from [node.func.value] if _is_method(p) else [a for a in node.args[:3] if not isinstance(a, ast.Starred)]
+    elif isinstance(node, ast.Subscript):
+        if p.kind.is_array:
+            yield node.value
+    elif node.attr in ("T", "mT"):
+        yield node.value
+
+
+def _with_items(items: list[Any], k: int, j: int) -> list[Any]:
+    result = list(items)
+    result[k], result[j] = result[j], result[k]
+    return result
+
+
+def swap_arguments(p: Place) -> Changes:
+    node = p.node
+    for k in range(len(node.args)):
+        for j in range(k + 1, min(len(node.args), k + 3)):
+            yield ast.Call(node.func, _with_items(node.args, k, j), node.keywords)
+    for k in range(len(node.keywords)):
+        for j in range(k + 1, min(len(node.keywords), k + 3)):
+            one, other = node.keywords[k], node.keywords[j]
+            swapped = list(node.keywords)
+            swapped[k], swapped[j] = ast.keyword(one.arg, other.value), ast.keyword(other.arg, one.value)
+            yield ast.Call(node.func, node.args, swapped)
+
+
+def drop_argument(p: Place) -> Changes:
+    node = p.node
+    if len(node.args) > 1 or (node.args and _is_method(p)):
+        yield ast.Call(node.func, node.args[:-1], node.keywords)
+    for one in node.keywords:
+        yield ast.Call(node.func, node.args, [k for k in node.keywords if k is not one])
+
+
+def add_axis_argument(p: Place) -> Changes:
+    node = p.node
+    if _called_word(node) not in _REDUCTIONS:
+        return
+    word = "dim" if p.xp == "torch" else "axis"
+    given = {k.arg for k in node.keywords}
+    added = [] if given & {*_AXIS_WORDS} else [(word, -1), (word, 0), (word, -2)]
+    added += [] if given & {"keepdims", "keepdim"} else [("keepdims", True)]
+    for name, value in added:
+        yield ast.Call(node.func, node.args, [*node.keywords, ast.keyword(name, ast.Constant(value))])
+
+
+def swap_items(p: Place) -> Changes:
+    items = p.node.elts
+    for k in range(len(items) if len(items) < 6 else 0):
+        for j in range(k + 1, len(items)):
+            yield type(p.node)(_with_items(items, k, j), ast.Load())
+
+
+def _subscript_items(node: ast.Subscript) -> list[ast.expr]:
+    return list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def _with_subscript(node: ast.Subscript, k: int, item: ast.expr) -> ast.expr:
+    items = _subscript_items(node)
+    items[k] = item
+    return ast.Subscript(node.value, ast.Tuple(items, ast.Load()) if len(items) > 1 else items[0], ast.Load())
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def change_slice(p: Place) -> Changes:
+    one = ast.Constant(1)
+    for k, item in enumerate(_subscript_items(p.node)):
+        if not isinstance(item, ast.Slice):
+            continue
+        a, b, step = item.lower, item.upper, item.step
+        less = ast.UnaryOp(ast.USub(), one)
+        reverse = ast.UnaryOp(ast.USub(), one) if step is None else None
+        for bounds in (
+            (None, b, step), (a, None, step), (b, a, step), (a, b, None), (a, less, step), (one, b, step),
+            (None, a, step), (b, None, step), (a, b, reverse),
+        ):  # fmt: skip
+            yield _with_subscript(p.node, k, ast.Slice(*bounds))
+
+
+def move_new_axis(p: Place) -> Changes:
+    items = _subscript_items(p.node)
+    rest = [item for item in items if not _is_none(item)]
+    if len(rest) == len(items):
+        return
+    shape = p.kind_of(p.node.value).shape
+    rest += [ast.Slice()] * max(0, len(shape) - len(rest))
+    for k in range(len(rest) + 1):
+        several = ast.Tuple([*rest[:k], ast.Constant(None), *rest[k:]], ast.Load())
+        yield ast.Subscript(p.node.value, several, ast.Load())
+
+
+def change_name(p: Place) -> Changes:
+    if p.kind.name not in NUMBERS or p.is_called:
+        return
+    for name, kind in p.names(*NUMBERS).items():
+        alike = kind.name == p.kind.name or {kind.name, p.kind.name} <= {"int", "ints"}
+        if alike and abs(len(kind.shape) - len(p.kind.shape)) <= 1:
+            yield name
+
+
+def change_constant(p: Place) -> Changes:
+    value = p.node.value
+    if isinstance(value, bool):
+        yield str(not value)
+    elif isinstance(value, int):
+        named = isinstance(p.parent, ast.keyword) and p.parent.arg in _AXIS_WORDS
+        is_axis = named or (isinstance(p.parent, ast.Call) and p.field == "args")
+        others = {value + 1, value - 1, -value, 2 * value, value // 2, 0, 1}
+        others |= {-1, -2, 2, 3} if is_axis or isinstance(p.parent, ast.UnaryOp) else set()
+        for other in sorted(others - {value}, key=lambda x: (abs(x - value), x)):
+            yield str(other)
+        if is_axis:
+            yield "None"
+    elif isinstance(value, float) and value and math.isfinite(value):
+        for other in (
+            -value, 1 / value, 0.0, 1.0, value * value, value / 2, value * 2, value * 10, value / 10, value - 1,
+            value + 1, _LN2, 1 / _LN2, abs(value) ** 0.5, value * _LN2, value / _LN2, 2.0, 0.5,
+        ):  # fmt: skip
+            yield repr(other)
+
+
+def change_einsum(p: Place) -> Changes:
+    text = p.node.value
+    if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z.,\s]+(->[A-Za-z.\s]*)?", text) or "," not in text:
+        return
+    for k in range(len(text)):
+        for j in range(k + 1, len(text)):
+            if text[k].isalpha() and text[j].isalpha() and text[k] != text[j] and text[k:j].isalpha():
+                yield repr(text[:k] + text[j] + text[k + 1 : j] + text[k] + text[j + 1 :])
+
+
+def change_infinity(p: Place) -> Changes:
+    if p.node.attr == "inf":
+        yield from ("0.0", "1e9", "1e30")
+
+
+def shift_by_one(p: Place) -> Changes:
+    """One more or less, for whole numbers that are not written out."""
+    if p.kind.name in ("int", "ints") and not isinstance(p.node, ast.Constant) and not p.is_called:
+        yield f"{p.text} + 1"
+        yield f"{p.text} - 1"
+
+
+def negate(p: Place) -> Changes:
+    if p.kind.name == "bool":
+        yield f"not {p.text}"
+    elif p.kind.name == "bools":
+        yield f"~{p.text}"
+
+
+# -- tier 2: one insertion ---------------------------------------------------------------------------------------------
+def rebracket(p: Place) -> Changes:
+    a, b, op = p.node.left, p.node.right, p.node.op
+    if isinstance(a, ast.BinOp) and type(a.op) is not type(op):
+        yield ast.BinOp(a.left, a.op, ast.BinOp(a.right, op, b))
+    if isinstance(b, ast.BinOp) and type(b.op) is not type(op):
+        yield ast.BinOp(ast.BinOp(a, op, b.left), b.op, b.right)
+
+
+def replace_by_name(p: Place) -> Changes:
+    """A name in place of an expression of the same kind and number of axes."""
+    if isinstance(p.node, ast.Name | ast.Constant) or p.kind.name not in NUMBERS or p.is_called:
+        return
+    for name, kind in p.scope.items():
+        if kind.name == p.kind.name and len(kind.shape) == len(p.kind.shape):
+            yield name
+
+
+def add_whole_term(p: Place) -> Changes:
+    if p.kind.name not in ("int", "ints") or not isinstance(p.node, ast.Name):
+        return
+    for name in p.names("int"):
+        for op in ("+", "-", "*", "//", "%"):
+            yield f"{p.text} {op} {name}"
+
+
+def clip_whole(p: Place) -> Changes:
+    if p.kind.name != "int" or isinstance(p.node, ast.Constant):
+        return
+    for name in p.names("int"):
+        yield f"min({p.text}, {name})"
+        yield f"max({p.text}, {name})"
+    yield f"max({p.text}, 0)"
+    yield f"max({p.text}, 1)"
+
+
+def take_length(p: Place) -> Changes:
+    if p.kind.name != "int" or (isinstance(p.node, ast.Constant) and abs(p.node.value) <= 2):
+        return
+    for name, kind in p.names("floats").items():
+        for axis in range(1, min(len(kind.shape), 4) + 1):
+            yield f"{name}.shape[-{axis}]"
+
+
+def take_number(p: Place) -> Changes:
+    """A number of the specification in place of a plain number."""
+    if p.kind.name not in ("int", "float") or p.is_called:
+        return
+    for number in p.function.numbers:
+        if p.kind.name == "float" or isinstance(number, int):
+            yield repr(number)
+
+
+def add_mask(p: Place) -> Changes:
+    if p.kind.name == "bools":
+        for name in p.names("bools"):
+            yield f"{p.text} & {name}"
+            yield f"{p.text} | {name}"
+    elif p.kind.name == "floats" and p.xp:
+        for name, kind in p.names("bools").items():
+            if kind.broadcasts_to(p.kind):
+                for filled in (f"-{p.xp}.inf", "0.0"):
+                    yield f"{p.xp}.where({name}, {p.text}, {filled})"
+
+
+def transpose(p: Place) -> Changes:
+    if p.kind.is_array and len(p.kind.shape) >= 2:
+        yield f"{p.text}.swapaxes(-1, -2)"
+
+
+def _is_number_to_change(p: Place) -> bool:
+    return p.kind.is_real and not isinstance(p.node, ast.Constant) and not p.is_called
+
+
+def wrap(p: Place) -> Changes:
+    if _is_number_to_change(p):
+        for words in ("-{0}", "1 - {0}", "1 + {0}", "1 / {0}"):
+            yield words.format(p.text)
+
+
+def raise_to_power(p: Place) -> Changes:
+    if _is_number_to_change(p):
+        for exponent in ("2", "0.5", "-1", "-0.5", "3"):
+            yield f"{p.text} ** {exponent}"
+        if p.kind.is_array and p.xp:
+            for name in ("exp", "log", "abs", "sqrt", "tanh"):
+                yield f"{p.xp}.{name}({p.text})"
+
+
+def _numbers_that_fit(p: Place) -> list[str]:
+    names = p.names("int", "float", "floats")
+    return [n for n, kind in names.items() if not kind.is_array or kind.broadcasts_to(p.kind)]
+
+
+def insert_factor(p: Place) -> Changes:
+    """A factor or a divisor; inside a product it would be the same as around it."""
+    if not _is_number_to_change(p) or p.in_product:
+        return
+    roots = [f"{n}.shape[-1] ** 0.5" for n, kind in p.scope.items() if kind.name == "floats" and len(kind.shape) > 1]
+    numbers = [f"({x!r})" for x in p.function.numbers if x not in (0, 1)]
+    for factor in (*_numbers_that_fit(p), *roots, *numbers, "2", repr(_LN2)):
+        yield f"{p.text} * {factor}"
+        yield f"{p.text} / {factor}"
+
+
+def insert_term(p: Place) -> Changes:
+    if not _is_number_to_change(p):
+        return
+    numbers = [f"({x!r})" for x in p.function.numbers if isinstance(x, float)]
+    fitting = [n for n in _numbers_that_fit(p) if p.scope[n].name != "int"]
+    for term in (*fitting, *numbers):
+        yield f"{p.text} + {term}"
+        yield f"{p.text} - {term}"
+
+
+def normalise(p: Place) -> Changes:
+    if _is_number_to_change(p) and p.kind.name == "floats" and p.kind.shape:
+        yield "{0} / {0}.sum(-1, keepdims=True)".format(p.text)
+        if p.xp != "torch":
+            yield "{0} - {0}.max(-1, keepdims=True)".format(p.text)
+            yield "{0} - {0}.mean(-1, keepdims=True)".format(p.text)
+        else:
+            yield "{0} - {0}.amax(-1, keepdims=True)".format(p.text)
+
+
+def guard(p: Place) -> Changes:
+    if _is_number_to_change(p) and p.kind.name == "floats" and p.xp:
+        yield f"{p.xp}.where({p.xp}.isfinite({p.text}), {p.text}, 0)"
+        yield f"{p.xp}.where({p.text} == 0, 1, {p.text})"
+
+
+def clip_to_name(p: Place) -> Changes:
+    if _is_number_to_change(p) and p.kind.name == "floats" and p.xp:
+        for name, kind in p.names("floats").items():
+            if kind.broadcasts_to(p.kind):
+                yield f"{p.xp}.maximum({p.text}, {name})"
+                yield f"{p.xp}.minimum({p.text}, {name})"
+
+
+def cast(p: Place) -> Changes:
+    if p.kind.name != "floats" or not p.xp or p.is_called:
+        return
+    for word in ("float32", "float64"):
+        yield f"{p.text}.to({p.xp}.{word})" if p.xp == "torch" else f"{p.text}.astype({p.xp}.{word})"
+
+
+def copy_array(p: Place) -> Changes:
+    if isinstance(p.node, ast.Name) and p.kind.is_array:
+        yield f"{p.text}.clone()" if p.xp == "torch" else f"{p.text}.copy()"
+
+
+# -- tier 3: small expressions of the scope ----------------------------------------------------------------------------
+def take_index(p: Place) -> Changes:
+    """The item of another subscript in place of an item."""
+    for k, item in enumerate(_subscript_items(p.node)):
+        if _is_none(item):
+            continue
+        for text, other in p.function.subscripts.items():
+            if text not in (unparse(item), "..."):
+                yield _with_subscript(p.node, k, other)
+
+
+def add_difference(p: Place) -> Changes:
+    whole = p.names("int")
+    if p.kind.name == "ints" or (p.kind.name == "int" and isinstance(p.node, ast.Name)):
+        for a in whole:
+            for b in whole:
+                if a != b:
+                    yield f"{p.text} + {a} - {b}"
+
+
+def combine_whole(p: Place) -> Changes:
+    if p.kind.name == "int" and isinstance(p.node, ast.Name | ast.Constant) and not p.is_called:
+        whole = list(p.names("int"))
+        for a in whole:
+            for b in whole:
+                if a != b:
+                    for op in ("-", "//", "%"):
+                        yield f"{a} {op} {b}"
+                if a < b:
+                    yield f"{a} * {b}"
+                    yield f"{a} + {b}"
+
+
+def insert_function_of_name(p: Place) -> Changes:
+    """A factor or a term that is a function of a name."""
+    if not _is_number_to_change(p) or not p.xp or isinstance(p.node, ast.Name):
+        return
+    for name, kind in p.names("floats").items():
+        if kind.broadcasts_to(p.kind):
+            for function in ("exp", "log", "sqrt"):
+                yield f"{p.text} + {p.xp}.{function}({name})"
+                yield f"{p.text} - {p.xp}.{function}({name})"
+                if not p.in_product:
+                    yield f"{p.text} * {p.xp}.{function}({name})"
+                    yield f"{p.text} / {p.xp}.{function}({name})"
+
+
+ANY = ast.expr
+RULES: tuple[Rule, ...] = (
+    Rule("comparison", 1, ast.Compare, change_comparison, likely=True),
+    Rule("operands", 1, ast.Compare, swap_compared),
+    Rule("operator", 1, ast.BinOp, change_operator, likely=True),
+    Rule("rounding", 1, ast.BinOp, round_up, likely=True),
+    Rule("operands", 1, ast.BinOp, swap_operands, likely=True),
+    Rule("dropped", 1, (ast.BinOp, ast.UnaryOp, ast.BoolOp), drop_operand, likely=True),
+    Rule("and/or", 1, ast.BoolOp, change_connective, likely=True),
+    Rule("branches", 1, ast.IfExp, change_branches, likely=True),
+    Rule("function", 1, (ast.Attribute, ast.Name), change_function, likely=True),
+    Rule("unwrapped", 1, (ast.Call, ast.Subscript, ast.Attribute), unwrap, likely=True),
+    Rule("arguments", 1, ast.Call, swap_arguments, likely=True),
+    Rule("argument dropped", 1, ast.Call, drop_argument, likely=True),
+    Rule("axis", 1, ast.Call, add_axis_argument, likely=True),
+    Rule("order", 1, (ast.Tuple, ast.List), swap_items, likely=True),
+    Rule("slice", 1, ast.Subscript, change_slice, likely=True),
+    Rule("axis", 1, ast.Subscript, move_new_axis, likely=True),
+    Rule("constant", 1, ast.Constant, change_constant, likely=True),
+    Rule("einsum", 1, ast.Constant, change_einsum, likely=True),
+    Rule("constant", 1, ast.Attribute, change_infinity, likely=True),
+    Rule("±1", 1, ANY, shift_by_one, likely=True),
+    Rule("negated", 1, ANY, negate, likely=True),
+    Rule("variable", 1, ast.Name, change_name),
+    Rule("brackets", 2, ast.BinOp, rebracket),
+    Rule("variable", 2, ANY, replace_by_name),
+    Rule("term", 2, ANY, add_whole_term),
+    Rule("bound", 2, ANY, clip_whole),
+    Rule("length", 2, ANY, take_length),
+    Rule("number of the specification", 2, ANY, take_number),
+    Rule("mask", 2, ANY, add_mask),
+    Rule("transposed", 2, ANY, transpose),
+    Rule("wrapped", 2, ANY, wrap),
+    Rule("exponent", 2, ANY, raise_to_power),
+    Rule("factor", 2, ANY, insert_factor),
+    Rule("term", 2, ANY, insert_term),
+    Rule("normalised", 2, ANY, normalise),
+    Rule("guard", 2, ANY, guard),
+    Rule("bound", 2, ANY, clip_to_name),
+    Rule("cast", 2, ANY, cast),
+    Rule("copy", 2, ANY, copy_array),
+    Rule("index", 3, ast.Subscript, take_index),
+    Rule("term", 3, ANY, add_difference),
+    Rule("term", 3, ANY, combine_whole),
+    Rule("factor", 3, ANY, insert_function_of_name),
+)

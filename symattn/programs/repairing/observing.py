@@ -1,0 +1,181 @@
+"""What the expressions and statements of a function hold in one run: kinds, shapes, and the names in scope.
+
+Edits are pruned by what was observed: a factor must broadcast, a name is replaced by one of the same kind.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from symattn.programs.names import Function
+from symattn.programs.repairing.source import SourceFunction, Sources
+
+KindName = Literal["bool", "int", "float", "function", "other", "unseen", "bools", "ints", "floats"]
+_SEEN, _SCOPE = "__symattn_seen__", "__symattn_scope__"
+#: Numbers, alone or in arrays.
+NUMBERS = ("int", "float", "bool", "ints", "floats", "bools")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The kind of a value: a plain number, an array (``bools``, ``ints``, ``floats``) with its shape, or another."""
+
+    name: KindName
+    shape: tuple[int, ...] = ()
+
+    @property
+    def is_array(self) -> bool:
+        """Return whether it is an array of numbers."""
+        return self.name in ("bools", "ints", "floats")
+
+    @property
+    def is_real(self) -> bool:
+        """Return whether it holds real numbers."""
+        return self.name in ("float", "floats")
+
+    def broadcasts_to(self, other: Kind) -> bool:
+        """Return whether it may be a factor or a term of a value of the other kind without changing its shape."""
+        if not self.is_array or not other.is_array:
+            return not self.is_array
+        if len(self.shape) > len(other.shape):
+            return False
+        pairs = zip(reversed(self.shape), reversed(other.shape), strict=False)
+        return all(a in (1, b) for a, b in pairs)
+
+
+UNSEEN = Kind("unseen")
+
+
+def kind_of(x: object) -> Kind:
+    """Return the kind of a value."""
+    if isinstance(x, bool | np.bool_):
+        return Kind("bool")
+    if isinstance(x, int | np.integer):
+        return Kind("int")
+    if isinstance(x, float | np.floating):
+        return Kind("float")
+    shape = getattr(x, "shape", None)
+    if not isinstance(x, type) and isinstance(shape, tuple) and hasattr(x, "dtype"):
+        words = str(x.dtype)
+        names: dict[bool, KindName] = {True: "bools"} if "bool" in words else {True: "ints"} if "int" in words else {}
+        return Kind(names.get(True, "floats"), tuple(shape))
+    return Kind("function" if callable(x) else "other")
+
+
+@dataclass
+class Observed:
+    """The kinds of expressions, by the number of their node, and of the names in scope at each statement."""
+
+    kinds: dict[int, Kind] = field(default_factory=dict)
+    scopes: dict[int, dict[str, Kind]] = field(default_factory=dict)
+
+    def see(self, number: int, value: Any) -> Any:
+        """Record the kind of an expression, and return its value."""
+        if number not in self.kinds:
+            self.kinds[number] = kind_of(value)
+        return value
+
+    def see_scope(self, number: int, names: dict[str, Any]) -> None:
+        """Record the kinds of the names in scope."""
+        scope = self.scopes.setdefault(number, {})
+        for name, value in names.items():
+            if name not in scope:
+                scope[name] = kind_of(value)
+
+
+def number_nodes(found: SourceFunction, start: int) -> int:
+    """Number the nodes of a definition, and return the next number."""
+    for node in ast.walk(found.tree):
+        node.number = start  # type: ignore[attr-defined]
+        start += 1
+    return start
+
+
+def observe(sources: Sources, run: Callable[[Function], object]) -> Observed:
+    """Let ``run`` call the function rebuilt with recording expressions, and return what was recorded."""
+    result, number, codes = Observed(), 0, {}
+    for key in sources.functions:
+        found = sources.functions[key]
+        number = number_nodes(found, number)
+        tree = deepcopy(found.tree)
+        tree.body = _with_scopes([_Recording().visit(s) for s in tree.body], found.tree.body)
+        codes[key] = found.compile_tree(ast.fix_missing_locations(tree))
+    run(sources.rebuild(codes, {_SEEN: result.see, _SCOPE: result.see_scope}))
+    return result
+
+
+def _with_scopes(body: list[Any], originals: list[ast.stmt]) -> list[Any]:
+    result = []
+    for statement, original in zip(body, originals, strict=True):
+        number = ast.Constant(original.number)  # type: ignore[attr-defined]
+        names = ast.Call(ast.Name("locals", ast.Load()), [], [])
+        result += [ast.Expr(ast.Call(ast.Name(_SCOPE, ast.Load()), [number, names], [])), statement]
+    return result
+
+
+class _Recording(ast.NodeTransformer):
+    """Put each expression into a call that records it, and a record of names before each statement."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.JoinedStr | ast.arguments):
+            return node
+        bodies = {
+            name: list(body)
+            for name in ("body", "orelse")
+            if isinstance(body := getattr(node, name, None), list) and body and isinstance(body[0], ast.stmt)
+        }
+        function, annotation = getattr(node, "func", None), getattr(node, "annotation", None)
+        super().generic_visit(node)
+        if isinstance(node, ast.Call) and function is not None:
+            node.func = _called(node.func, function)
+        if annotation is not None:
+            node.annotation = annotation  # type: ignore[attr-defined]
+        for name, originals in bodies.items():
+            setattr(node, name, _with_scopes(getattr(node, name), originals))
+        return self._recorded(node) if self._is_recorded(node) else node
+
+    def _is_recorded(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.expr) or not hasattr(node, "number"):
+            return False
+        if isinstance(node, ast.Constant | ast.Starred | ast.Slice | ast.Lambda):
+            return False
+        if isinstance(node, ast.Tuple) and any(isinstance(x, ast.Slice | ast.Starred) for x in node.elts):
+            return False
+        return isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+
+    def _recorded(self, node: Any) -> ast.AST:
+        call = ast.Call(ast.Name(_SEEN, ast.Load()), [ast.Constant(node.number), node], [])
+        return ast.copy_location(call, node)
+
+
+def _called(recorded: ast.expr, original: ast.expr) -> ast.expr:
+    """Return what is called as it is, not recorded, except the object of a method."""
+    if isinstance(recorded, ast.Call) and isinstance(recorded.func, ast.Name) and recorded.func.id == _SEEN:
+        return recorded.args[1]
+    return original
+
+
+def places_of(tree: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.AST, str, int | None]]:
+    """Yield the nodes of a body in order: node, parent, field and index there."""
+    stack: list[tuple[ast.AST, ast.AST, str, int | None]]
+    stack = [(s, tree, "body", k) for k, s in reversed(list(enumerate(tree.body)))]
+    while stack:
+        node, parent, name, index = stack.pop()
+        yield node, parent, name, index
+        below: list[tuple[ast.AST, ast.AST, str, int | None]] = []
+        for field_name, value in ast.iter_fields(node):
+            if field_name in ("annotation", "returns", "decorator_list") or isinstance(node, ast.JoinedStr):
+                continue
+            if field_name == "args" and not isinstance(node, ast.Call):
+                continue
+            if isinstance(value, list):
+                below += [(x, node, field_name, k) for k, x in enumerate(value) if isinstance(x, ast.AST)]
+            elif isinstance(value, ast.AST):
+                below.append((value, node, field_name, None))
+        stack.extend(reversed(below))

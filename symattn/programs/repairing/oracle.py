@@ -1,0 +1,95 @@
+"""The last questions about an edited function: all that ``verify`` asks, with another seed.
+
+An edit is accepted if the edited function passes every judged case within the bound, agrees on residues where the code
+runs on them, and gives no fault in a new verification: other random inputs, repeated calls, changed arguments, views,
+and NaN behind masks if the domain has them. It must not refuse an input that the function as it is takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symattn.bounds.called_target import Runner
+from symattn.bounds.case_result import CaseResult, compared
+from symattn.document.errors import SymattnError
+from symattn.document.evidence import Grade
+from symattn.verification import engine
+from symattn.verification.engine import Session
+
+_OTHER_SEED = 7919  # added to the seed, so that the new inputs are others
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer: the grade, if the edit is accepted, with its ε; else None and the reason."""
+
+    grade: Grade | None
+    epsilon: float | None = None
+    reason: str = ""
+
+
+def examine(session: Session, edited: Runner) -> Answer:
+    """Ask the last questions about an edited function."""
+    try:
+        if (failed := _failed(session, edited)) is not None:
+            return Answer(None, reason=f"floats, {failed.case.group}")
+        return _searched_anew(session, edited)
+    except SymattnError as error:
+        return Answer(None, reason=str(error))
+
+
+def _failed(session: Session, edited: Runner) -> CaseResult | None:
+    """Return a judged case that fails, or None."""
+    again = _session_of(session, edited)
+    for record in session.records:
+        if record.undecided or record.case.alone is False:
+            continue
+        outcome = edited.run(record.case.inputs, record.case.memory)
+        right = [part.expected for part in record.parts]
+        subject = session.subject
+        loose = {k for k, name in enumerate(subject.outputs) if name in getattr(subject, "loose", ())}
+        result = compared(record.case, outcome, right, session.precision, loose, getattr(subject, "changes", ()))
+        if result.finding is None:
+            continue
+        if again.run_case(record.case).finding is not None:  # by all ways of computing
+            return result
+    return None
+
+
+def _session_of(session: Session, edited: Runner) -> Session:
+    return Session(
+        edited, session.subject, session.precision, session.promised, session.seed + _OTHER_SEED, session.examples,
+        session.budget, session.progress,
+    )  # fmt: skip
+
+
+def _searched_anew(session: Session, edited: Runner) -> Answer:
+    again = _session_of(session, edited)
+    if engine.finds_fault(again):
+        return Answer(None, reason="a new search")
+    if again.late or (again.refused and not session.refused):
+        return Answer(None, reason="inputs that are refused or take too long")
+    if session.domain.nonfinite_forbidden and [*session.subject.misconduct(again)]:
+        return Answer(None, reason="values behind masks")
+    if not any(r.decisive for r in again.records):
+        return Answer(None, reason="no case that could show a fault")
+    identity = again.identity
+    if identity is not None and identity.agrees is False and identity.difference is not None:
+        if not identity.nearly and not any("stands for any function" in note for note in identity.notes):
+            return Answer(None, reason="residues")
+    if identity is not None and identity.agrees:
+        return Answer(identity.evidence.grade, identity.epsilon)
+    return Answer(Grade.SAMPLED)
+
+
+def sorted_samples(records: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return wrong cases, most telling first: normal numbers, sizes that all differ, about 60 entries."""
+
+    def order(r: CaseResult) -> tuple[bool, bool, int]:
+        plain = r.case.group in ("random", "shapes", "sizes", "numbers", "accuracy")
+        shapes = {n: a.shape for n, a in r.case.inputs.items()}
+        lengths = [n for shape in shapes.values() for n in shape[-2:]]
+        return not plain, len(set(lengths)) < min(4, len(lengths)), abs(r.case.size - 60)
+
+    return sorted(records, key=order)

@@ -1,0 +1,434 @@
+"""The source of a user's function, and of the helpers in its file, rebuilt in memory with parts of the text replaced.
+
+Nothing is imported again and nothing is written: a replaced text is compiled, and its code runs in a copy of the
+user's globals. Loops of rebuilt code count their passes, so that an edit that makes one endless is stopped by a count.
+"""
+
+from __future__ import annotations
+
+import __future__
+
+import ast
+import functools
+import hashlib
+import inspect
+import linecache
+import types
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from symattn.programs.names import Function
+from symattn.verification.repair import Replacement, replaced
+
+#: Code that reaches beyond numbers is never edited: a changed argument could delete a file.
+OUTSIDE_NAMES = frozenset(
+    "open exec eval compile __import__ breakpoint os subprocess shutil socket pathlib Path requests urllib http ftplib "
+    "ctypes multiprocessing threading importlib tempfile pickle unlink rmtree rmdir system popen save savez "
+    "savez_compressed savetxt tofile memmap setattr delattr globals".split()
+)
+_FUTURE_FLAGS = functools.reduce(
+    lambda flags, name: flags | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
+)
+_CACHED = type(functools.lru_cache(lambda: None))
+_CONTAINERS = (dict, list, set)  # copied among the globals, since a rebuilt function must not meet the user's caches
+_COUNTED, _PASS = "__symattn_counted__", "__symattn_pass__"
+
+
+class EndlessLoop(BaseException):
+    """Raised in rebuilt code whose loops have passed more often than the limit."""
+
+
+@dataclass
+class SourceFunction:
+    """A function of the user, its definition as a tree, and the lines of its file."""
+
+    function: types.FunctionType
+    tree: Any  # an ``ast.FunctionDef``
+    lines: list[str]  # of the definition, without decorators
+    first: int  # the number of the first of them
+
+    def position(self, line: int, offset: int) -> int:
+        """Return the column in characters of an offset in bytes, as trees give it."""
+        text = self.lines[line - self.first]
+        return offset if text.isascii() else len(text.encode()[:offset].decode())
+
+    def span(self, node: ast.AST, new: str) -> Replacement:
+        """Return the replacement of a whole node."""
+        line, end = node.lineno, node.end_lineno  # type: ignore[attr-defined]
+        start = self.position(line, node.col_offset)  # type: ignore[attr-defined]
+        return Replacement(line, start, end, self.position(end, node.end_col_offset), new)  # type: ignore[attr-defined]
+
+    def text(self, node: ast.AST) -> str:
+        """Return the text of a node as the user wrote it."""
+        r = self.span(node, "")
+        part = self.lines[r.line - self.first : r.end_line - self.first + 1]
+        part[-1] = part[-1][: r.end_column]
+        part[0] = part[0][r.column :]
+        return "\n".join(part)
+
+    def compile_lines(self, lines: Sequence[str]) -> types.CodeType:
+        """Compile the lines of a definition in place of the function's own; free names stay free."""
+        first, indented = self.first, lines[0][:1].isspace()
+        if free := self.function.__code__.co_freevars:
+            lines = [f"def outer({', '.join(free)}):", *lines] if indented else lines
+        elif indented:
+            lines = ["if 1:", *lines]
+        text = "\n" * (first - 1 - indented) + "\n".join(lines)
+        return self._compiled(text)
+
+    def compile_tree(self, tree: ast.FunctionDef) -> types.CodeType:
+        """Compile a definition in place of the function's own; free names stay free."""
+        body: list[ast.stmt] = [tree]
+        if free := self.function.__code__.co_freevars:
+            outer = ast.parse(f"def outer({', '.join(free)}): pass").body[0]
+            assert isinstance(outer, ast.FunctionDef)
+            outer.body, body = body, [outer]
+        return self._compiled(ast.Module(body, []))
+
+    def _compiled(self, source: Any) -> types.CodeType:
+        flags = self.function.__code__.co_flags & _FUTURE_FLAGS
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an edit such as ``1 is 2``
+            code = compile(source, self.function.__code__.co_filename, "exec", flags, dont_inherit=True)
+        return next(c for c in _codes_within(code) if c.co_name == self.tree.name)
+
+    @cached_property
+    def counters(self) -> tuple[Replacement, ...]:
+        """The insertions by which each pass of a loop is counted."""
+        result = []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.For):
+                whole = self.span(node.iter, "")
+                result.append(Replacement(whole.line, whole.column, whole.line, whole.column, f"{_COUNTED}("))
+                result.append(Replacement(whole.end_line, whole.end_column, whole.end_line, whole.end_column, ")"))
+            elif isinstance(node, ast.While):
+                whole = self.span(node.test, "")
+                result.append(Replacement(whole.line, whole.column, whole.line, whole.column, f"{_PASS}() and ("))
+                result.append(Replacement(whole.end_line, whole.end_column, whole.end_line, whole.end_column, ")"))
+        return tuple(result)
+
+    def compile_edited(self, replacements: Sequence[Replacement] = ()) -> types.CodeType:
+        """Compile the definition with parts replaced, and with loops that count their passes."""
+        if not self.counters:
+            return self.compile_lines(replaced(self.lines, replacements, self.first))
+        if not any(_overlap(r, c) for r in replacements for c in self.counters):
+            return self.compile_lines(replaced(self.lines, (*replacements, *self.counters), self.first))
+        tree = self.parse(replaced(self.lines, replacements, self.first))
+        return self.compile_tree(_CountedLoops().visit(tree))
+
+    def parse(self, lines: Sequence[str]) -> ast.FunctionDef:
+        """Return the tree of a definition in place of this one, with the line numbers of the file."""
+        indented = lines[0][:1].isspace()
+        text = "\n".join(["if 1:", *lines] if indented else lines)
+        tree = ast.parse(text)
+        first = tree.body[0].body[0] if indented else tree.body[0]  # type: ignore[attr-defined]
+        assert isinstance(first, ast.FunctionDef)
+        ast.increment_lineno(first, self.first - 1 - indented)
+        first.decorator_list = []
+        for values in (first.args.defaults, first.args.kw_defaults):  # those of the live function are used
+            values[:] = [d and ast.copy_location(ast.Constant(None), d) for d in values]
+        return first
+
+
+def _codes_within(code: types.CodeType) -> Iterator[types.CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant
+            yield from _codes_within(constant)
+
+
+def read_function(function: types.FunctionType) -> SourceFunction | None:
+    """Return the definition of a function; None without one, or if its file is no longer what was loaded."""
+    code = function.__code__
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    if not 0 < code.co_firstlineno <= len(lines) or not _is_compiled_from(code, "".join(lines)):
+        return None
+    try:
+        block = inspect.getblock(lines[code.co_firstlineno - 1 :])
+        block = [line.rstrip("\r\n") for line in block]
+        at = next(k for k, line in enumerate(block) if line.lstrip().startswith("def "))
+        found = SourceFunction(function, _NOTHING, block[at:], code.co_firstlineno + at)
+        found = replace(found, tree=found.parse(found.lines))
+        found.compile_tree(found.tree)
+    except (OSError, SyntaxError, ValueError, IndexError, StopIteration, AssertionError, RecursionError):
+        return None
+    return found if found.tree.name == code.co_name else None
+
+
+_NOTHING = ast.parse("def nothing(): pass").body[0]
+
+
+def _is_compiled_from(code: types.CodeType, text: str) -> bool:
+    """Return whether a file's text gives this code: it may have changed since it was loaded."""
+    try:
+        whole = _compiled(text, code.co_filename)
+    except (SyntaxError, ValueError):
+        return False
+    alike = (c for c in _codes_within(whole) if (c.co_name, c.co_firstlineno) == (code.co_name, code.co_firstlineno))
+    return any(c.co_code == code.co_code and c.co_names == code.co_names for c in alike)
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(text: str, file: str) -> types.CodeType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compile(text, file, "exec", dont_inherit=True)
+
+
+def reaches_outside(found: SourceFunction) -> bool:
+    """Return whether a definition names files, sockets, processes or code made from text."""
+    for node in ast.walk(found.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
+            if any(word in OUTSIDE_NAMES for m in modules for word in m.split(".")):
+                return True
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if name in OUTSIDE_NAMES:
+            return True
+    return False
+
+
+class _CountedLoops(ast.NodeTransformer):
+    """Count each pass of a loop: in the iterator, or before the condition."""
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        self.generic_visit(node)
+        call = ast.Call(ast.Name(_COUNTED, ast.Load()), [node.iter], [])
+        node.iter = ast.fix_missing_locations(ast.copy_location(call, node.iter))
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        self.generic_visit(node)
+        test = ast.BoolOp(ast.And(), [ast.Call(ast.Name(_PASS, ast.Load()), [], []), node.test])
+        node.test = ast.fix_missing_locations(ast.copy_location(test, node.test))
+        return node
+
+
+def _overlap(one: Replacement, other: Replacement) -> bool:
+    """Return whether an insertion lies inside a replaced part."""
+    at = (other.line, other.column)
+    return (one.line, one.column) < at < (one.end_line, one.end_column)
+
+
+class Sources:
+    """A function with the helpers that it reaches in its own file, by ``id``, and how to rebuild it.
+
+    ``rebuild`` returns the function with other definitions for some of them. ``passes`` counts the passes of loops in
+    rebuilt code since it was set to 0; more than ``most_passes`` raise ``EndlessLoop``.
+    """
+
+    def __init__(self, root: Function) -> None:
+        self.root, self.passes, self.most_passes = root, 0, 10**9
+        self._objects: dict[int, Any] = {}  # by id: kept alive, and the order in which they were reached
+        self.functions: dict[int, SourceFunction] = {}
+        self._codes: dict[int, types.CodeType] = {}
+        self.file = _file_of(root)
+        if self.file:
+            self._reach(root)
+        self.digest = file_digest(self.file)
+
+    @property
+    def editable(self) -> list[int]:
+        """The functions that may be edited; none if one of them reaches beyond numbers."""
+        if any(map(reaches_outside, self.functions.values())):
+            return []
+        return list(self.functions)
+
+    def place(self, key: int) -> int:
+        """Return the number of a function in the order in which they were reached."""
+        return list(self.functions).index(key)
+
+    def at(self, place: int) -> int:
+        """Return the ``id`` of the function with this number."""
+        return list(self.functions)[place]
+
+    def _reach(self, x: Any) -> None:
+        if id(x) in self._objects:
+            return
+        if isinstance(x, functools.partial):
+            self._objects[id(x)] = x
+            for part in (x.func, *x.args, *x.keywords.values()):
+                self._reach(part)
+        elif isinstance(x, _CACHED):
+            self._objects[id(x)] = x
+            self._reach(x.__wrapped__)  # type: ignore[attr-defined]
+        elif isinstance(x, types.MethodType):
+            self._objects[id(x)] = x
+            self._reach(x.__func__)
+            self._reach(x.__self__)
+        elif isinstance(x, types.FunctionType):
+            if x.__code__.co_filename != self.file:
+                return
+            self._objects[id(x)] = x
+            if (found := read_function(x)) is not None:
+                self.functions[id(x)] = found
+            for part in _values_used(x):
+                self._reach(part)
+        elif methods := self._methods(x):
+            self._objects[id(x)] = x
+            for method in methods.values():
+                self._reach(method)
+
+    def _methods(self, x: Any) -> dict[str, types.FunctionType]:
+        """Return the methods of an instance that are defined in the file, by name."""
+        if isinstance(x, type | types.ModuleType):
+            return {}
+        result: dict[str, types.FunctionType] = {}
+        for owner in reversed(type(x).__mro__):
+            for name, value in vars(owner).items():
+                if isinstance(value, types.FunctionType) and value.__code__.co_filename == self.file:
+                    result[name] = value
+        return result
+
+    def _pass(self) -> bool:
+        self.passes += 1
+        if self.passes > self.most_passes:
+            raise EndlessLoop(f"more than {self.most_passes} passes of loops")
+        return True
+
+    def _counted(self, items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            self._pass()
+            yield item
+
+    def code_of(self, key: int) -> types.CodeType:
+        """Return the code of a function as it is, with loops that are counted."""
+        if key not in self._codes:
+            self._codes[key] = self.functions[key].compile_edited()
+        return self._codes[key]
+
+    def edited(self, key: int, replacements: Sequence[Replacement]) -> Function:
+        """Return the root with parts of the text of one function replaced. Raises ``SyntaxError`` or ``ValueError``."""
+        found = self.functions[key]
+        try:
+            code = found.compile_edited(replacements)
+        except (RecursionError, AssertionError, StopIteration, IndexError, AttributeError) as error:
+            raise ValueError(str(error)) from None
+        if code.co_freevars != found.function.__code__.co_freevars:
+            raise ValueError("a name of the closure is no longer used")
+        return self.rebuild({key: code})
+
+    def rebuild(
+        self, codes: Mapping[int, types.CodeType] | None = None, names: Mapping[str, Any] | None = None
+    ) -> Function:
+        """Return the root with other codes for some functions, in copied globals with further ``names``."""
+        return _Rebuilt(self, codes or {}, {_COUNTED: self._counted, _PASS: self._pass, **(names or {})}).value(self.root)
+
+
+class _Rebuilt:
+    """One rebuilding: every reached object is rebuilt once."""
+
+    def __init__(self, sources: Sources, codes: Mapping[int, types.CodeType], names: Mapping[str, Any]) -> None:
+        self._sources, self._codes, self._names = sources, codes, names
+        self._made: dict[int, Any] = {}
+        self._spaces: dict[int, dict[str, Any]] = {}
+
+    def value(self, x: Any) -> Any:
+        """Return the rebuilt object in place of a reached one; others as they are."""
+        if id(x) in self._made:
+            return self._made[id(x)]
+        if id(x) not in self._sources._objects:
+            return x
+        if isinstance(x, functools.partial):
+            keywords = {name: self.value(part) for name, part in x.keywords.items()}
+            self._made[id(x)] = functools.partial(self.value(x.func), *map(self.value, x.args), **keywords)
+        elif isinstance(x, _CACHED):
+            wrapped, settings = x.__wrapped__, x.cache_parameters()  # type: ignore[attr-defined]
+            self._made[id(x)] = functools.lru_cache(**settings)(self.value(wrapped))
+        elif isinstance(x, types.MethodType):
+            self._made[id(x)] = types.MethodType(self.value(x.__func__), self.value(x.__self__))
+        elif isinstance(x, types.FunctionType):
+            return self._function(x)
+        else:
+            self._made[id(x)] = self._instance(x)
+        return self._made[id(x)]
+
+    def _instance(self, x: Any) -> Any:
+        """Return a copy of an instance whose class has rebuilt methods."""
+        methods = {name: self.value(method) for name, method in self._sources._methods(x).items()}
+        try:
+            result = copy(x)
+            result.__class__ = type(type(x).__name__, (type(x),), methods)
+        except TypeError:
+            return x
+        return result
+
+    def _function(self, f: types.FunctionType) -> types.FunctionType:
+        code = self._codes.get(id(f))
+        if code is None:
+            code = self._sources.code_of(id(f)) if id(f) in self._sources.functions else f.__code__
+        contents = dict(_closure(f))
+        cells = {name: types.CellType() for name in code.co_freevars}
+        space = self._globals(f.__globals__)
+        made = types.FunctionType(code, space, f.__name__, None, tuple(cells.values()) or None)
+        self._made[id(f)] = made
+        made.__defaults__ = f.__defaults__ and tuple(map(self.value, f.__defaults__))
+        made.__kwdefaults__ = f.__kwdefaults__ and {n: self.value(x) for n, x in f.__kwdefaults__.items()}
+        made.__annotations__, made.__doc__, made.__module__ = f.__annotations__, f.__doc__, f.__module__
+        made.__qualname__ = f.__qualname__
+        for name, cell in cells.items():
+            if name in contents:
+                cell.cell_contents = self.value(contents[name])
+        return made
+
+    def _globals(self, space: dict[str, Any]) -> dict[str, Any]:
+        if id(space) in self._spaces:
+            return self._spaces[id(space)]
+        new = self._spaces[id(space)] = dict(space)
+        for name, x in space.items():
+            if type(x) in _CONTAINERS and name != "__builtins__":
+                new[name] = copy(x)
+            elif id(x) in self._sources._objects:
+                new[name] = self.value(x)
+        new.update(self._names)
+        return new
+
+
+def _file_of(root: Any) -> str:
+    """Return the file in which a function, or the class of an instance, is written."""
+    while True:
+        if isinstance(root, functools.partial):
+            root = root.func
+        elif isinstance(root, types.MethodType):
+            root = root.__func__
+        elif isinstance(root, _CACHED):
+            root = root.__wrapped__  # type: ignore[attr-defined]
+        else:
+            break
+    if not isinstance(root, types.FunctionType):
+        root = inspect.getattr_static(type(root), "forward", None) or inspect.getattr_static(type(root), "__call__", None)
+    code = getattr(root, "__code__", None)
+    return str(code.co_filename) if code is not None else ""
+
+
+def file_digest(file: str) -> str:
+    """Return a hash of a file's contents, by which a later change is noticed; empty if there is no such file."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _closure(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of a closure; empty cells are left out."""
+    for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue
+
+
+def _values_used(f: types.FunctionType) -> Iterator[Any]:
+    """Yield the globals, closure values and defaults that a function may use."""
+    codes = (f.__code__, *_codes_within(f.__code__))
+    for name in sorted({n for c in codes for n in c.co_names}):
+        if name in f.__globals__:
+            yield f.__globals__[name]
+    yield from dict(_closure(f)).values()
+    yield from f.__defaults__ or ()
+    yield from (f.__kwdefaults__ or {}).values()

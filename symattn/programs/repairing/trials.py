@@ -1,0 +1,251 @@
+"""Trials of edits in the function's own process: which edits make it pass the cases that were judged.
+
+The cheapest question comes first: one wrong case, on which most edits fail at once, then further wrong and right ones,
+then all of them. What passes is only a candidate; ``oracle`` asks the last questions.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.bounds.called_target import Inputs, Memory, Outcome
+from symattn.bounds.case_result import holds, shares
+from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
+from symattn.programs.repairing.observing import observe
+from symattn.programs.repairing.source import Sources
+from symattn.programs.target import captured
+
+if TYPE_CHECKING:
+    from symattn.programs.target import Target
+
+#: How far above the allowed error a candidate may be: only the first way of computing is compared here.
+LOOSE = 8.0
+_SPARE_PASSES, _TIMES_PASSES = 10_000, 20  # passes of loops that an edited function may take beyond the original
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A judged case with its expected outputs: the exact values in float64 (NaN: not judged), and the allowed errors.
+
+    ``wrong`` says whether the function as it is was wrong here.
+    """
+
+    inputs: Inputs
+    memory: Memory
+    near: tuple[np.ndarray, ...]
+    allowed: tuple[np.ndarray, ...]
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The cases to try: ``first`` in this order, then ``all``; ``traced`` are those in which lines are counted."""
+
+    first: tuple[Sample, ...]
+    all: tuple[Sample, ...]
+    various: tuple[Sample, ...]  # wrong ones, by which partial repairs are compared
+    returned: str  # the format in which outputs are due
+    loose: frozenset[int] = frozenset()
+    changes: frozenset[str] = frozenset()
+    numbers: tuple[float, ...] = ()  # of the specification
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What there is to edit: the file, its digest, all edits, and the units that one trial costs on average."""
+
+    file: str
+    digest: str
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An edit that passes all samples; ``strays``: lines run that did not before, or another number of times."""
+
+    edit: Edit
+    strays: bool
+
+
+class Trials:
+    """The function of a target, with edits tried on samples."""
+
+    def __init__(self, target: Target, samples: Samples) -> None:
+        self._target, self._samples = target, samples
+        self.sources = Sources(target.written)
+        self._lines: Counter[int] | None = None
+
+    def open(self) -> Opened | None:
+        """Enumerate all edits; None if there is no source to edit, or it does not behave as the function does."""
+        sources, samples = self.sources, self._samples
+        if not sources.editable or not samples.first:
+            return None
+        original = self._target.version(sources.rebuild())
+        for sample in samples.first[:2]:
+            if self._passes(original, sample) == sample.wrong:
+                return None
+        most = 0
+        for sample in samples.all:
+            sources.passes = 0
+            original.run(sample.inputs, sample.memory)
+            most = max(most, sources.passes)
+        sources.most_passes = _TIMES_PASSES * most + _SPARE_PASSES
+        observed = None
+        for sample in (*sorted(samples.first[:3], key=_size)[::-1], *samples.first[3:]):
+            runs: list[Outcome] = []
+
+            def run(function: Any, sample: Sample = sample, runs: list[Outcome] = runs) -> None:
+                sources.passes = 0
+                runs.append(self._target.version(function).run(sample.inputs, sample.memory))
+
+            observed = observe(sources, run)
+            if runs[0].error is None:
+                break
+        assert observed is not None
+        edits = enumerate_edits(sources, observed, samples.numbers)
+        return Opened(sources.file, sources.digest, tuple(edits))
+
+    def version(self, edits: Sequence[Edit]) -> Target | None:
+        """Return the target with edits of one function, or None if they give no code."""
+        replacements = [r for edit in edits for r in edit.replacements]
+        try:
+            edited = self.sources.edited(self.sources.at(edits[0].place), replacements)
+        except (SyntaxError, ValueError):
+            return None
+        self.sources.passes = 0
+        return self._target.version(edited)
+
+    def screen(self, several: Iterable[tuple[Edit, ...]]) -> list[tuple[int, bool]]:
+        """Try edits, or several at once; return the numbers of those that pass all samples, and whether they stray."""
+        result = []
+        with captured(), warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            for number, edits in enumerate(several):
+                version = self.version(edits)
+                if version is not None and self._passes_all(version):
+                    result.append((number, self._strays(edits, version)))
+        return result
+
+    def score(self, edits: Iterable[Edit]) -> list[float]:
+        """Return for each edit how many of the various wrong samples pass, with the share of right entries."""
+        result = []
+        for edit in edits:
+            version = self.version((edit,))
+            result.append(0.0 if version is None else self._score(version))
+        return result
+
+    def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]:
+        """Return how many wrong samples pass with edits, and how many right ones fail."""
+        version = self.version(edits)
+        if version is None:
+            return 0, len(self._samples.all)
+        passed = [self._passes(version, s) for s in self._samples.all]
+        pairs = list(zip(passed, self._samples.all, strict=True))
+        return sum(p for p, s in pairs if s.wrong), sum(not p for p, s in pairs if not s.wrong)
+
+    # -- one version ---------------------------------------------------------------------------------------------------
+    def _passes_all(self, version: Target) -> bool:
+        first, *others = self._samples.first
+        if self._share_of(version.attempt(first.inputs), first) < 1:
+            return False
+        return all(self._passes(version, s) for s in (first, *others, *self._samples.all))
+
+    def _run(self, version: Target, sample: Sample) -> Outcome:
+        self.sources.passes = 0
+        return version.run(sample.inputs, sample.memory)
+
+    def _passes(self, version: Target, sample: Sample) -> bool:
+        return self._share(version, sample) == 1.0
+
+    def _score(self, version: Target) -> float:
+        return sum(self._share(version, s) for s in self._samples.various)
+
+    def _share(self, version: Target, sample: Sample) -> float:
+        """Return which part of the entries is right; 0 if the call shows anything else that is wrong."""
+        outcome, samples = self._run(version, sample), self._samples
+        if outcome.error is not None or outcome.output is None or outcome.overwrote:
+            return 0.0
+        if set(outcome.mutated) - samples.changes or not holds(outcome.dtype, Format(samples.returned)):
+            return 0.0
+        return self._share_of((outcome.output, *outcome.others), sample)
+
+    def _share_of(self, got: Sequence[np.ndarray | None], sample: Sample) -> float:
+        """Return which part of the entries of the outputs is right, in the worst output."""
+        if len(got) < len(sample.near):
+            return 0.0
+        least = 1.0
+        for k, (near, allowed) in enumerate(zip(sample.near, sample.allowed, strict=True)):
+            array = got[k]
+            if array is not None and k in self._samples.loose and array.size == near.size:
+                array = array.reshape(near.shape)
+            if array is None or array.shape != near.shape:
+                return 0.0
+            ratios, _ = shares(array, near, 0.0, LOOSE * allowed)
+            right = (ratios <= 1) | np.isnan(near)
+            least = min(least, float(right.mean()) if right.size else 1.0)
+        return least
+
+    # -- the path of execution -----------------------------------------------------------------------------------------
+    def _strays(self, edits: Sequence[Edit], version: Target) -> bool:
+        """Return whether an untouched line runs another number of times than before."""
+        if self._lines is None:
+            self._lines = self._count_lines(self._target.version(self.sources.rebuild()))
+        now = self._count_lines(version)
+        found = self.sources.functions[self.sources.at(edits[0].place)]
+        joined = edits[0]
+        if len(edits) > 1:
+            replacements = tuple(r for edit in edits for r in edit.replacements)
+            joined = Edit("", 4, joined.place, replacements, "", "")
+        origin = origin_of_lines(joined, found.lines, found.first)
+        last, shift = found.first + len(found.lines), len(edited_lines(found, joined)) - len(found.lines)
+        for line, count in self._lines.items():
+            inside = found.first <= line < last
+            if inside and line not in origin:
+                continue
+            # other functions of the file keep their numbers: only one is compiled anew
+            if now[origin[line] if inside else line] != count:
+                return True
+        known = {origin.get(line, 0) for line in self._lines} | set(self._lines)
+        touched = {r.line + k for r in joined.replacements for k in range(r.new.count("\n") + 1)}
+        new = [n for n in now if n not in known and n not in touched and found.first <= n < last + shift]
+        return bool(new)
+
+    def _count_lines(self, version: Target) -> Counter[int]:
+        """Return how often each line of the user's file runs in two cases."""
+        lines: Counter[int] = Counter()
+        file = self.sources.file
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            if frame.f_code.co_filename != file:
+                return None
+            if event == "line":
+                lines[frame.f_lineno] += 1
+            return trace
+
+        for sample in (self._samples.first[0], self._samples.various[-1]):
+            with _traced(trace):
+                self._run(version, sample)
+        return lines
+
+
+@contextmanager
+def _traced(trace: Any) -> Iterator[None]:
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def _size(sample: Sample) -> int:
+    return sum(int(np.size(a)) for a in sample.inputs.values())

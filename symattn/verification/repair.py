@@ -1,0 +1,167 @@
+"""``Repair``: an edit of a function's source after which it computes the definition, as a report shows it."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from symattn.document import files
+from symattn.document.errors import InputError
+from symattn.document.evidence import Evidence, Grade
+
+#: What a repair claims no more than.
+NOT_MEANT = "The smallest edit found, not necessarily what you meant."
+
+
+@dataclass(frozen=True, order=True)
+class Replacement:
+    """A new text in place of a part of a file: lines are counted from 1, columns of characters from 0."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    new: str
+
+
+def replaced(lines: Sequence[str], replacements: Iterable[Replacement], first: int = 1) -> list[str]:
+    """Return the lines of a text, the first of which has the number ``first``, with parts replaced.
+
+    >>> replaced(["a = b  # why", "c"], [Replacement(1, 4, 1, 5, "2 * b")])
+    ['a = 2 * b  # why', 'c']
+    """
+    result = list(lines)
+    for r in sorted(replacements, reverse=True):
+        start, end = r.line - first, r.end_line - first
+        text = result[start][: r.column] + r.new + result[end][r.end_column :]
+        result[start : end + 1] = text.split("\n")
+    return result
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in a file: line and column, both counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Repair:
+    """An edit of the source, and what is known of the function that it gives.
+
+    file       the file that holds the function
+    line       the first line that changes, counted from 1; ``column`` the first column there, ``end`` the end
+    old, new   the text before and after, in one line each
+    rule       the rule that made the edit
+    path       "other" if lines of the code run that did not run before, or another number of times
+    grade      ``tested`` with its ``epsilon`` if the edited code agrees on residues, else ``sampled``
+    tried      how many edits were tried, and ``possible`` how many there were
+    repaired   for how many of the ``wrong`` calls it gives what the definition does
+    """
+
+    file: str
+    replacements: tuple[Replacement, ...]
+    old: str
+    new: str
+    rule: str
+    path: Literal["same", "other"]
+    grade: Grade
+    epsilon: float | None
+    tried: int
+    possible: int
+    repaired: int
+    wrong: int
+    digest: str = ""
+
+    RECORD = "file, line, column, end, old, new, rule, path, grade, epsilon, tried, possible, repaired, wrong"
+
+    @property
+    def line(self) -> int:
+        """The first line that changes."""
+        return min(self.replacements).line
+
+    @property
+    def column(self) -> int:
+        """The first column that changes."""
+        return min(self.replacements).column + 1
+
+    @property
+    def end(self) -> Position:
+        """The place after the last part that changes."""
+        last = max(self.replacements)
+        return Position(last.end_line, last.end_column + 1)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the edited function has no fault that was found."""
+        return self.repaired == self.wrong
+
+    @property
+    def change(self) -> str:
+        """The place and the change: ``line 22 of attn.py: `acc` → `acc * a` ``."""
+        place = f"line {self.line} of {Path(self.file).name}"
+        if not self.new:
+            return f"{place}: remove `{self.old}`"
+        if not self.old:
+            return f"{place}: insert `{self.new}`"
+        return f"{place}: `{self.old}` → `{self.new}`"
+
+    @property
+    def words(self) -> str:
+        """The repair as a sentence of a report, without its end."""
+        tried = f"1 of {self.tried:,} edit{'s' * (self.tried != 1)} tried"
+        if not self.is_whole:
+            return f"{self.change} repairs {self.repaired} of {self.wrong} wrong calls (sampled; {tried})"
+        evidence = str(Evidence(self.grade, "", self.epsilon))
+        other = "; the code then takes another path, so it may only avoid the mistake" * (self.path == "other")
+        return f"{self.change} makes it equal to the definition ({evidence}; {tried}){other}"
+
+    def diff(self, text: str | None = None) -> str:
+        """Return the repair as a unified diff of its file. Raises ``InputError`` if the file has changed."""
+        old = self._unchanged() if text is None else text
+        new = self._edited(old)
+        name = _shown_path(self.file)
+        lines = difflib.unified_diff(_kept_lines(old), _kept_lines(new), f"a/{name}", f"b/{name}")
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+    def write(self) -> None:
+        """Write the edited file in place. Raises ``InputError`` if it has changed since it was read."""
+        old = self._unchanged()
+        files.write(Path(self.file), self._edited(old).encode(), force=True)
+
+    def _unchanged(self) -> str:
+        try:
+            content = Path(self.file).read_bytes()
+        except OSError as error:
+            raise InputError(f"{self.file} cannot be read: {error.strerror}") from None
+        if hashlib.sha256(content).hexdigest() != self.digest:
+            raise InputError(f"{self.file} has changed since it was verified; hint: verify it again")
+        return content.decode()
+
+    def _edited(self, text: str) -> str:
+        end = "\r\n" if "\r\n" in text else "\n"
+        return end.join(replaced(text.split(end), self.replacements))
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """The repairs that were found, best first, and a note if there is none or the search was cut short."""
+
+    repairs: tuple[Repair, ...] = ()
+    note: str = ""
+
+
+def _kept_lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def _shown_path(file: str) -> str:
+    """Return the path from the current folder if the file lies in it, as patches name files."""
+    path = os.path.relpath(file)
+    return Path(path).as_posix() if not path.startswith(os.pardir) else Path(file).as_posix().lstrip("/")
