@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from symattn.document.model import Document, Text
 
 COQ = "coq"  # no document: see ``prove``
+PATCHES = (".diff", ".patch")  # see ``verify --fix``
 FORMATS = ("text", "latex", "markdown", "html", "json")
 _DOCUMENT = under("Output", "output")
 Detail = Literal["quiet", "usual", "verbose"]
@@ -206,7 +207,7 @@ def concise(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def _by_suffix(path: Path | None) -> str:
-    if path is None:
+    if path is None or path.suffix in PATCHES:
         return "text"
     if path.suffix == ".v":
         return COQ

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 
 from .calling import SEARCH, calling, judging
-from .choices import Whole
+from .choices import Choice, Whole
 from .fields import fields, given
 from .groups import Grouped
 from .output import Output, concise, options
@@ -16,7 +16,15 @@ from .promises import promised, promises
 from .variants import specified, variants
 
 
-@click.command("verify", cls=Grouped)
+class _WithFix(Grouped):
+    """The command, in which ``--fix`` needs no value."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read a bare ``--fix`` as ``--fix=diff``, so that it does not take TARGET as its value."""
+        return super().parse_args(ctx, ["--fix=diff" if word == "--fix" else word for word in args])
+
+
+@click.command("verify", cls=_WithFix)
 @click.argument("target")
 @fields
 @variants
@@ -33,6 +41,12 @@ from .variants import specified, variants
     help="Search until a relative error of PART in STEP would show: scale=0.001.",
 )
 @click.option("--show-output", is_flag=True, help="Show what the function prints.")
+@click.option(
+    "--fix",
+    type=Choice(("diff", "write")),
+    metavar="[=write]",
+    help="Print the first edit that makes it right as a diff; =write edits the file.",
+)
 @click.option("--case", "word", metavar="ID", help="Run one case of a report again.")
 @click.option("--write-test", metavar="FILE", help="Write the faults as tests for pytest.")
 @click.option("--baseline", metavar="FILE", help="Accept the faults in FILE; report those gone.")
@@ -44,6 +58,7 @@ def command(
     target: str,
     output: Output,
     show_output: bool,
+    fix: str | None,
     word: str | None,
     write_test: str | None,
     baseline: str | None,
@@ -68,7 +83,7 @@ def command(
     the arrays q, k, v and o of a run, or an .onnx file.
     """
     from . import files
-    from .verifying import ExtraTasks
+    from .verifying import ExtraTasks, check_fix, give_fix
 
     if (report := files.report(click.get_current_context(), target, wishes)) is not None:
         return output.emit(report.document())
@@ -80,11 +95,12 @@ def command(
     settings |= {"power": _shares(settings["power"])} if "power" in settings else {}
     domain = promised(settings)
     spec, cut, origin = specified(settings)
+    check_fix(fix, output, word)
     with progress("trying") as show:
         report = extras.report(
             target, spec, domain=domain, progress=show, origin=origin, notes=(cut,) if cut else (), **settings
         )
-    return output.emit(report.document(show_output))
+    return output.emit(report.document(show_output)) if fix is None else give_fix(fix, report, output)
 
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:

@@ -10,11 +10,46 @@ import click
 
 from symattn.document import files
 
-from .errors import say
+from . import stream
+from .errors import Status, say
+from .output import PATCHES, Output, status
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.registry import Specification
     from symattn.verification.report import Report
+
+
+def check_fix(fix: str | None, output: Output, word: str | None) -> None:
+    """Raise UsageError for options that go without ``--fix``, and for a patch without it."""
+    if fix is None:
+        if output.path is not None and output.path.suffix in PATCHES:
+            raise click.UsageError(f"{output.path} is a patch; hint: --fix writes one.")
+        return
+    if word is not None:
+        raise click.UsageError("--fix rests on all cases, so it goes without --case.")
+    if fix == "write" and output.path is not None:
+        raise click.UsageError("--fix=write edits the file of TARGET, so it goes without -o.")
+
+
+def give_fix(fix: str, report: Report, output: Output) -> Status:
+    """Print the first repair as a diff, or edit the file; return the exit code of the report."""
+    from symattn.verification.repair import NOT_MEANT
+
+    whole = next((r for r in report.repairs if r.is_whole), None)
+    result = status(report.document())
+    if whole is None:
+        partly = next((f"; {r.words}" for r in report.repairs), "")
+        say(f"symattn: {report.verdict.value}, and no edit to give{partly}")
+    elif fix == "write":
+        whole.write()
+        say(f"symattn: {whole.words}. {NOT_MEANT}")
+    else:
+        say(f"symattn: {whole.words}. {NOT_MEANT}")
+        if output.path is None:
+            stream.write(whole.diff())
+        else:
+            files.write(output.path, whole.diff(), output.force)
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,14 +132,24 @@ def _words(report: Report) -> str:
     from symattn.document.model import Note
     from symattn.document.render import render
 
-    document = replace(report, faults=report.faults[:1]).document()
+    document = replace(report, faults=report.faults[:1], repairs=()).document()
     notes = () if report.faults else tuple(Note((note,)) for note in report.notes if note != IN_PROCESS)
     whole = replace(document, blocks=(*document.blocks, *notes), verdict=None)
     lines = render(whole, "text").splitlines()
     rules = [i for i, line in enumerate(lines) if line and not line.strip("─")]
     body = "\n".join(lines[rules[0] + 1 : rules[-1]]).strip("\n")
     others = "".join(f"\nAlso: {fault.message}" for fault in report.faults[1:])
-    return f"{report.target.partition('(')[0]}: {_gist(report)}\n\n{body}{others}"
+    return f"{report.target.partition('(')[0]}: {_gist(report)}\n\n{body}{others}{_fix(report)}"
+
+
+def _fix(report: Report) -> str:
+    """Return the last lines: the first repair, and its diff."""
+    if not report.repairs:
+        return ""
+    first, diff = report.repairs[0], ""
+    with suppress(InputError):  # a function of a notebook has no file
+        diff = f"\n\n{first.diff()}"
+    return f"{diff}\nFix: {first.words}"
 
 
 def _gist(report: Report) -> str:

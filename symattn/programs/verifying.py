@@ -33,8 +33,8 @@ from symattn.verification.subject import Subject
 class Options(Answering):
     """The options of ``verify`` and of others that call functions in this process; ``child`` adds those of targets.
 
-    ``call`` holds keywords to pass, by name or as texts such as ``is_causal=true``. With ``repair``, edits of the source
-    of a wrong function are sought that make it right.
+    ``call`` holds keywords to pass, by name or as texts such as ``is_causal=true``. With ``repair``, edits of
+    the source of a wrong function are sought that make it right.
     """
 
     dtype: str | Precision = "float32"

@@ -157,6 +157,9 @@ class Repairs:
     note: str = ""
 
 
+NO_REPAIRS = Repairs()
+
+
 def _kept_lines(text: str) -> list[str]:
     return text.splitlines(keepends=True)
 

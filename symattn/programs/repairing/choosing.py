@@ -13,7 +13,7 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import inf, isfinite
 from typing import Protocol
 
@@ -90,9 +90,14 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
     subject = session.subject
     loose = frozenset(k for k, name in enumerate(subject.outputs) if name in getattr(subject, "loose", ()))
     return Samples(
-        tuple(map(sample, first)), tuple(map(sample, every)), tuple(map(sample, various)), session.precision.returned.name,
-        loose, frozenset(getattr(subject, "changes", ())), numbers_of(getattr(subject, "spec", None)),
-    )  # fmt: skip
+        first=tuple(map(sample, first)),
+        all=tuple(map(sample, every)),
+        various=tuple(map(sample, various)),
+        returned=session.precision.returned.name,
+        loose=loose,
+        changes=frozenset(getattr(subject, "changes", ())),
+        numbers=numbers_of(getattr(subject, "spec", None)),
+    )
 
 
 def _spread(records: Sequence[CaseResult], most: int) -> list[CaseResult]:
@@ -252,8 +257,4 @@ def _apart(one: Edit, other: Edit) -> bool:
     if one.place != other.place or one is other:
         return False
     spans = sorted((*one.replacements, *other.replacements))
-    for a, b in zip(spans, spans[1:], strict=False):
-        if (a.end_line, a.end_column) > (b.line, b.column):
-            return False
-    return True
-
+    return all((a.end_line, a.end_column) <= (b.line, b.column) for a, b in pairwise(spans))

@@ -151,8 +151,8 @@ class Statement:
         """The next statement of the block."""
         return self.body[self.index + 1] if self.index + 1 < len(self.body) else None
 
-    def text(self, node: ast.stmt) -> str:
-        """Return the text of a statement."""
+    def text(self, node: ast.AST) -> str:
+        """Return the text of a statement or an expression."""
         return self.function.found.text(node)
 
     def put(self, node: ast.AST, new: str) -> Replacement:

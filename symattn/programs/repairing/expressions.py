@@ -123,7 +123,8 @@ def unwrap(p: Place) -> Changes:
     """An argument in place of a call, an array in place of its part or its transpose."""
     node = p.node
     if isinstance(node, ast.Call):
-        yield from [node.func.value] if _is_method(p) else [a for a in node.args[:3] if not isinstance(a, ast.Starred)]
+        plain = [a for a in node.args[:3] if not isinstance(a, ast.Starred)]
+        yield from [node.func.value] if _is_method(p) else plain  # type: ignore[attr-defined]
     elif isinstance(node, ast.Subscript):
         if p.kind.is_array:
             yield node.value
@@ -241,11 +242,11 @@ def change_constant(p: Place) -> Changes:
         if is_axis:
             yield "None"
     elif isinstance(value, float) and value and math.isfinite(value):
-        for other in (
+        for number in (
             -value, 1 / value, 0.0, 1.0, value * value, value / 2, value * 2, value * 10, value / 10, value - 1,
             value + 1, _LN2, 1 / _LN2, abs(value) ** 0.5, value * _LN2, value / _LN2, 2.0, 0.5,
         ):  # fmt: skip
-            yield repr(other)
+            yield repr(number)
 
 
 def change_einsum(p: Place) -> Changes:
@@ -314,7 +315,7 @@ def clip_whole(p: Place) -> Changes:
 
 
 def take_length(p: Place) -> Changes:
-    if p.kind.name != "int" or (isinstance(p.node, ast.Constant) and abs(p.node.value) <= 2):
+    if p.kind.name != "int" or (isinstance(p.node, ast.Constant) and p.node.value in (-2, -1, 0, 1, 2)):
         return
     for name, kind in p.names("floats").items():
         for axis in range(1, min(len(kind.shape), 4) + 1):
@@ -394,12 +395,12 @@ def insert_term(p: Place) -> Changes:
 
 def normalise(p: Place) -> Changes:
     if _is_number_to_change(p) and p.kind.name == "floats" and p.kind.shape:
-        yield "{0} / {0}.sum(-1, keepdims=True)".format(p.text)
+        yield f"{p.text} / {p.text}.sum(-1, keepdims=True)"
         if p.xp != "torch":
-            yield "{0} - {0}.max(-1, keepdims=True)".format(p.text)
-            yield "{0} - {0}.mean(-1, keepdims=True)".format(p.text)
+            yield f"{p.text} - {p.text}.max(-1, keepdims=True)"
+            yield f"{p.text} - {p.text}.mean(-1, keepdims=True)"
         else:
-            yield "{0} - {0}.amax(-1, keepdims=True)".format(p.text)
+            yield f"{p.text} - {p.text}.amax(-1, keepdims=True)"
 
 
 def guard(p: Place) -> Changes:

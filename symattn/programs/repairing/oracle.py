@@ -16,6 +16,7 @@ from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
 from symattn.verification import engine
 from symattn.verification.engine import Session
+from symattn.verification.semantics import IdentityResult
 
 _OTHER_SEED = 7919  # added to the seed, so that the new inputs are others
 
@@ -75,12 +76,17 @@ def _searched_anew(session: Session, edited: Runner) -> Answer:
     if not any(r.decisive for r in again.records):
         return Answer(None, reason="no case that could show a fault")
     identity = again.identity
-    if identity is not None and identity.agrees is False and identity.difference is not None:
-        if not identity.nearly and not any("stands for any function" in note for note in identity.notes):
-            return Answer(None, reason="residues")
+    if identity is not None and _refutes(identity):
+        return Answer(None, reason="residues")
     if identity is not None and identity.agrees:
         return Answer(identity.evidence.grade, identity.epsilon)
     return Answer(Grade.SAMPLED)
+
+
+def _refutes(identity: IdentityResult) -> bool:
+    """Return whether residues refute: not if numbers are nearly equal, or a letter stands for any function."""
+    opaque = any("stands for any function" in note for note in identity.notes)
+    return identity.agrees is False and identity.difference is not None and not identity.nearly and not opaque
 
 
 def sorted_samples(records: Sequence[CaseResult]) -> list[CaseResult]:

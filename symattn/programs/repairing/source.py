@@ -5,7 +5,6 @@ user's globals. Loops of rebuilt code count their passes, so that an edit that m
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -27,10 +26,13 @@ from symattn.verification.repair import Replacement, replaced
 
 #: Code that reaches beyond numbers is never edited: a changed argument could delete a file.
 OUTSIDE_NAMES = frozenset(
-    "open exec eval compile __import__ breakpoint os subprocess shutil socket pathlib Path requests urllib http ftplib "
-    "ctypes multiprocessing threading importlib tempfile pickle unlink rmtree rmdir system popen save savez "
-    "savez_compressed savetxt tofile memmap setattr delattr globals".split()
-)
+    (
+        "open", "exec", "eval", "compile", "__import__", "breakpoint", "os", "subprocess", "shutil",
+        "socket", "pathlib", "Path", "requests", "urllib", "http", "ftplib", "ctypes", "multiprocessing",
+        "threading", "importlib", "tempfile", "pickle", "unlink", "rmtree", "rmdir", "system", "popen",
+        "save", "savez", "savez_compressed", "savetxt", "tofile", "memmap", "setattr", "delattr", "globals",
+    )
+)  # fmt: skip
 _FUTURE_FLAGS = functools.reduce(
     lambda flags, name: flags | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
 )
@@ -129,9 +131,6 @@ class SourceFunction:
         first = tree.body[0].body[0] if indented else tree.body[0]  # type: ignore[attr-defined]
         assert isinstance(first, ast.FunctionDef)
         ast.increment_lineno(first, self.first - 1 - indented)
-        first.decorator_list = []
-        for values in (first.args.defaults, first.args.kw_defaults):  # those of the live function are used
-            values[:] = [d and ast.copy_location(ast.Constant(None), d) for d in values]
         return first
 
 
@@ -222,7 +221,7 @@ class Sources:
     rebuilt code since it was set to 0; more than ``most_passes`` raise ``EndlessLoop``.
     """
 
-    def __init__(self, root: Function) -> None:
+    def __init__(self, root: Function | None) -> None:
         self.root, self.passes, self.most_passes = root, 0, 10**9
         self._objects: dict[int, Any] = {}  # by id: kept alive, and the order in which they were reached
         self.functions: dict[int, SourceFunction] = {}
@@ -256,7 +255,7 @@ class Sources:
                 self._reach(part)
         elif isinstance(x, _CACHED):
             self._objects[id(x)] = x
-            self._reach(x.__wrapped__)  # type: ignore[attr-defined]
+            self._reach(x.__wrapped__)
         elif isinstance(x, types.MethodType):
             self._objects[id(x)] = x
             self._reach(x.__func__)
@@ -317,7 +316,9 @@ class Sources:
         self, codes: Mapping[int, types.CodeType] | None = None, names: Mapping[str, Any] | None = None
     ) -> Function:
         """Return the root with other codes for some functions, in copied globals with further ``names``."""
-        return _Rebuilt(self, codes or {}, {_COUNTED: self._counted, _PASS: self._pass, **(names or {})}).value(self.root)
+        known = {_COUNTED: self._counted, _PASS: self._pass, **(names or {})}
+        result: Function = _Rebuilt(self, codes or {}, known).value(self.root)
+        return result
 
 
 class _Rebuilt:
@@ -338,7 +339,7 @@ class _Rebuilt:
             keywords = {name: self.value(part) for name, part in x.keywords.items()}
             self._made[id(x)] = functools.partial(self.value(x.func), *map(self.value, x.args), **keywords)
         elif isinstance(x, _CACHED):
-            wrapped, settings = x.__wrapped__, x.cache_parameters()  # type: ignore[attr-defined]
+            wrapped, settings = x.__wrapped__, x.cache_parameters()
             self._made[id(x)] = functools.lru_cache(**settings)(self.value(wrapped))
         elif isinstance(x, types.MethodType):
             self._made[id(x)] = types.MethodType(self.value(x.__func__), self.value(x.__self__))
@@ -397,11 +398,13 @@ def _file_of(root: Any) -> str:
         elif isinstance(root, types.MethodType):
             root = root.__func__
         elif isinstance(root, _CACHED):
-            root = root.__wrapped__  # type: ignore[attr-defined]
+            root = root.__wrapped__
         else:
             break
     if not isinstance(root, types.FunctionType):
-        root = inspect.getattr_static(type(root), "forward", None) or inspect.getattr_static(type(root), "__call__", None)
+        root = inspect.getattr_static(type(root), "forward", None) or inspect.getattr_static(
+            type(root), "__call__", None
+        )
     code = getattr(root, "__code__", None)
     return str(code.co_filename) if code is not None else ""
 
