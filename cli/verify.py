@@ -43,9 +43,9 @@ class _WithFix(Grouped):
 @click.option("--show-output", is_flag=True, help="Show what the function prints.")
 @click.option(
     "--fix",
-    type=Choice(("diff", "write")),
-    metavar="[=write]",
-    help="Print the first edit that makes it right as a diff; =write edits the file.",
+    type=Choice(("diff", "write", "no")),
+    metavar="[=write|no]",
+    help="Print the first edit that makes it right as a diff; =write edits the file, =no seeks no edit.",
 )
 @click.option("--case", "word", metavar="ID", help="Run one case of a report again.")
 @click.option("--write-test", metavar="FILE", help="Write the faults as tests for pytest.")
@@ -98,9 +98,16 @@ def command(
     check_fix(fix, output, word)
     with progress("trying") as show:
         report = extras.report(
-            target, spec, domain=domain, progress=show, origin=origin, notes=(cut,) if cut else (), **settings
+            target,
+            spec,
+            domain=domain,
+            progress=show,
+            origin=origin,
+            notes=(cut,) if cut else (),
+            repair=fix != "no",
+            **settings,
         )
-    return output.emit(report.document(show_output)) if fix is None else give_fix(fix, report, output)
+    return output.emit(report.document(show_output)) if fix in (None, "no") else give_fix(fix, report, output)
 
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def check_fix(fix: str | None, output: Output, word: str | None) -> None:
     """Raise UsageError for options that go without ``--fix``, and for a patch without it."""
-    if fix is None:
+    if fix in (None, "no"):
         if output.path is not None and output.path.suffix in PATCHES:
             raise click.UsageError(f"{output.path} is a patch; hint: --fix writes one.")
         return

@@ -35,7 +35,7 @@ def verify(
     budget: float = engine.BUDGET,
     seed: int = engine.SEED,
     power: Mapping[str, float] | None = None,
-    repair: bool = True,
+    repair: bool = False,
 ) -> Report:
     """Verify that ``function`` computes the attention ``spec``, within what its precision allows.
 
@@ -49,8 +49,8 @@ def verify(
     intermediate results may be stored in the input's format (``eager``), or stay in a wider one (``fused``), as in
     ``Precision.of``. ``call`` holds keywords to pass. A torch module with weights is called with other weights.
     ``power`` lists mistakes that must be detected, ``{"scale": 0.001}`` for a scale that is 0.1 % off: inputs are
-    added until it would be, or the report says why not and is undecided. Where a function is wrong and its source is at
-    hand, edits of it that make it right are sought, and reported as ``repairs``, unless ``repair`` is False; nothing is
+    added until it would be, or the report says why not and is undecided. With ``repair``, edits of the source of a
+    wrong function that make it right are sought, and reported as ``repairs``; they run in this process, and nothing is
     written. The order of axes and the shape of masks
     are found by small calls unless ``layout`` gives the order.
 

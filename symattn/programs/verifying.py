@@ -49,7 +49,7 @@ class Options(Answering):
     seed: int = engine.SEED
     progress: Progress = lambda words: None
     power: Mapping[str, float] | None = None
-    repair: bool = True
+    repair: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers and the layout."""

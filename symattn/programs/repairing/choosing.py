@@ -33,7 +33,7 @@ from symattn.verification.repair import Repair, Repairs
 MAX_EDITS = 6000  # single edits that are tried
 MAX_PAIRS = 3000  # pairs of edits
 MAX_EXAMINED = 6  # candidates of a tier to which the last questions are put
-MAX_REPORTED = 3
+_MOST_SLACK = 8.0
 _SHARE_OF_BUDGET = 3  # the part of the budget of processor time: a third
 _CHUNK = 250  # edits sent to the function's process at once
 _FIRST_WRONG, _FIRST_RIGHT, _VARIOUS = 9, 6, 12  # cases of the first screen, and of partial repairs
@@ -84,7 +84,7 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
         if id(r) not in made:
             near = tuple(np.asarray(part.expected.near, dtype=np.float64) for part in r.parts)
             allowed = tuple(np.asarray(part.expected.allowed, dtype=np.float64) for part in r.parts)
-            made[id(r)] = Sample(dict(r.case.inputs), r.case.memory, near, allowed, r.finding is not None)
+            made[id(r)] = Sample(dict(r.case.inputs), r.case.memory, near, allowed, r.finding is not None, _slack(r))
         return made[id(r)]
 
     subject = session.subject
@@ -98,6 +98,13 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
         changes=frozenset(getattr(subject, "changes", ())),
         numbers=numbers_of(getattr(subject, "spec", None)),
     )
+
+
+def _slack(r: CaseResult) -> float:
+    """Return how far above the allowed error a candidate may be: less if the function itself is hardly above it."""
+    if r.finding is None or not isfinite(r.worst):
+        return _MOST_SLACK
+    return float(min(max(r.worst**0.5, 1.0), _MOST_SLACK))
 
 
 def _spread(records: Sequence[CaseResult], most: int) -> list[CaseResult]:
@@ -177,18 +184,15 @@ class _Search:
                 order = strays, sum(map(size_of, edits)), not likely, start + number, edits
                 candidates.append(order)
         candidates.sort(key=lambda c: c[:4])
-        line = None
         for strays, *_, edits in candidates[:MAX_EXAMINED]:
-            kept = [a for a in self._accepted if not a[0]]
-            if len(kept) >= MAX_REPORTED or (strays and self._accepted):
+            if strays and self._accepted:
                 break
-            if kept and edits[0].line != line:  # alternatives are asked for at the same line only
-                continue
             answer = self._examined(edits)
             if answer.grade is not None:
                 self._accepted.append((strays, edits, answer))
-                line = edits[0].line
-        return any(not strays for strays, *_ in self._accepted)
+                if not strays:
+                    return True
+        return False
 
     def _examined(self, edits: Several) -> Answer:
         edited = self._trials.version(edits)
@@ -232,7 +236,7 @@ class _Search:
 
     def _result(self) -> Repairs:
         ordered = sorted(self._accepted, key=lambda a: a[0])
-        return Repairs(tuple(self._repair(*a) for a in ordered[:MAX_REPORTED]), self._note())
+        return Repairs(tuple(self._repair(*a) for a in ordered), self._note())
 
     def _note(self) -> str:
         if not self._cut:

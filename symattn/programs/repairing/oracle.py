@@ -19,6 +19,7 @@ from symattn.verification.engine import Session
 from symattn.verification.semantics import IdentityResult
 
 _OTHER_SEED = 7919  # added to the seed, so that the new inputs are others
+_FEWER = 4  # a part of the random inputs of a verification is drawn anew
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ def _failed(session: Session, edited: Runner) -> CaseResult | None:
 
 def _session_of(session: Session, edited: Runner) -> Session:
     return Session(
-        edited, session.subject, session.precision, session.promised, session.seed + _OTHER_SEED, session.examples,
-        session.budget, session.progress,
+        edited, session.subject, session.precision, session.promised, session.seed + _OTHER_SEED,
+        -(-session.examples // _FEWER), session.budget, session.progress,
     )  # fmt: skip
 
 

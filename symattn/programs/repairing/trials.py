@@ -27,8 +27,6 @@ from symattn.programs.target import captured
 if TYPE_CHECKING:
     from symattn.programs.target import Target
 
-#: How far above the allowed error a candidate may be: only the first way of computing is compared here.
-LOOSE = 8.0
 _SPARE_PASSES, _TIMES_PASSES = 10_000, 20  # passes of loops that an edited function may take beyond the original
 
 
@@ -36,7 +34,8 @@ _SPARE_PASSES, _TIMES_PASSES = 10_000, 20  # passes of loops that an edited func
 class Sample:
     """A judged case with its expected outputs: the exact values in float64 (NaN: not judged), and the allowed errors.
 
-    ``wrong`` says whether the function as it is was wrong here.
+    ``wrong`` says whether the function as it is was wrong here. Errors up to ``slack`` times what is allowed pass,
+    since only the first way of computing is compared here.
     """
 
     inputs: Inputs
@@ -44,6 +43,7 @@ class Sample:
     near: tuple[np.ndarray, ...]
     allowed: tuple[np.ndarray, ...]
     wrong: bool
+    slack: float
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Trials:
                 array = array.reshape(near.shape)
             if array is None or array.shape != near.shape:
                 return 0.0
-            ratios, _ = shares(array, near, 0.0, LOOSE * allowed)
+            ratios, _ = shares(array, near, 0.0, sample.slack * allowed)
             right = (ratios <= 1) | np.isnan(near)
             least = min(least, float(right.mean()) if right.size else 1.0)
         return least

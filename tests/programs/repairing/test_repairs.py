@@ -1,0 +1,187 @@
+"""Repairs through ``verify`` and the command line: what is said, written, refused, and never touched."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from symattn import Attention, Domain, verify
+from symattn.document import schemas
+from symattn.document.errors import InputError
+from symattn.document.evidence import Grade
+from symattn.programs.repairing.oracle import examine
+from symattn.programs.repairing.source import EndlessLoop, Sources
+from symattn.programs.verifying import Options
+from symattn.testing import AttentionFault, assert_attention
+from symattn.verification import engine
+from symattn.verification.repair import Repair, Replacement
+from symattn_cli.main import main
+from tests.programs.repairing.programs import FLASH, PLAIN, loaded, write
+
+WRONG = PLAIN.replace("return e / e.sum(-1", "return e / e.sum(0")
+
+
+def test_a_report_says_line_edit_and_grade_and_writes_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path, WRONG)
+    before = path.read_text()
+    report = verify(loaded(tmp_path, WRONG), examples=4, repair=True)
+    first = report.repairs[0]
+    assert (first.line, first.old, first.new, first.rule) == (6, "0", "1", "constant")
+    assert (first.path, first.grade, first.repaired) == ("same", Grade.TESTED, first.wrong)
+    assert first.epsilon is not None
+    assert first.epsilon < 1e-9
+    assert "Fix: line 6 of attn.py: `0` → `1`" in str(report)
+    assert "not necessarily what you meant" in str(report)
+    assert "-    return e / e.sum(0, keepdims=True)\n+    return e / e.sum(1, keepdims=True)\n" in first.diff()
+    document = json.loads(report.json())
+    assert (document["repairs"][0]["end"], document["repairs"][0]["column"]) == ({"line": 6, "column": 23}, 22)
+    jsonschema.Draft202012Validator(json.loads(schemas.text("document"))).validate(document)
+    assert path.read_text() == before
+
+
+def test_a_right_function_and_a_function_without_source_have_none(tmp_path: Path) -> None:
+    assert verify(loaded(tmp_path, PLAIN), examples=4, repair=True).repairs == ()
+    made: dict[str, Any] = {}
+    exec("import numpy as np\ndef attention(q, k, v):\n    return v[:1] + 0 * q[:, :1]", made)
+    assert verify(made["attention"], domain=Domain(same_width=True), examples=0, repair=True).repairs == ()
+
+
+@pytest.mark.deep
+def test_a_factor_that_is_missing_in_a_loop_is_inserted_and_the_comment_stays(tmp_path: Path) -> None:
+    report = verify(loaded(tmp_path, FLASH), repair=True)
+    diff = report.repairs[0].diff()
+    assert "+        acc, m = acc * a + p @ v[j : j + 4], new  # the sum so far\n" in diff
+    assert report.faults[0].cause is not None
+    assert "not rescaled" in report.faults[0].cause
+
+
+@pytest.mark.deep
+def test_fix_prints_a_diff_and_writes_only_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, WRONG)
+    before, target = path.read_text(), f"{path}:attention"
+    assert main(["verify", "--fix", target]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith("--- a/")
+    assert "makes it equal to the definition (tested ε" in printed.err
+    assert path.read_text() == before
+    assert main(["verify", target, "--fix", "-o", str(tmp_path / "fix.patch")]) == 1
+    assert (tmp_path / "fix.patch").read_text() == printed.out
+    assert main(["verify", target, "--fix=write"]) == 1
+    assert path.read_text() == before.replace("e.sum(0,", "e.sum(1,")
+    capsys.readouterr()
+    assert main(["verify", target, "--fix"]) == 0
+    assert "no edit to give" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), [(("--fix", "--case", "0w6j"), "--case"), (("--fix=write", "-o", "a.patch"), "-o")]
+)
+def test_options_that_do_not_go_with_fix_are_refused(
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", "attn.py:attention", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.deep
+def test_a_failing_assertion_ends_with_the_diff_and_the_edit(tmp_path: Path) -> None:
+    with pytest.raises(AttentionFault) as caught:
+        assert_attention(loaded(tmp_path, WRONG), repair=True)
+    assert str(caught.value).splitlines()[-1].startswith("Fix: line 6 of attn.py: `0` → `1` makes it equal")
+    assert "+    return e / e.sum(1, keepdims=True)" in str(caught.value)
+
+
+def test_a_file_that_has_changed_is_not_written(tmp_path: Path) -> None:
+    path = write(tmp_path, WRONG)
+    sources = Sources(loaded(tmp_path, WRONG))
+    repair = Repair(
+        str(path), (Replacement(6, 21, 6, 22, "-1"),), "0", "-1", "constant", "same", Grade.SAMPLED, None, 1, 1, 1, 1,
+        sources.digest,
+    )  # fmt: skip
+    assert "+    return e / e.sum(-1, keepdims=True)" in repair.diff()
+    path.write_text(path.read_text() + "\n# more\n")
+    for act in (repair.write, repair.diff):
+        with pytest.raises(InputError, match="has changed since it was verified"):
+            act()
+
+
+def test_a_function_whose_file_has_changed_is_not_edited(tmp_path: Path) -> None:
+    function = loaded(tmp_path, PLAIN)
+    assert len(Sources(function).editable) == 2
+    write(tmp_path, PLAIN.replace("q @ k.T", "k @ q.T"))
+    assert [f.function.__name__ for f in Sources(function).functions.values()] == ["softmax"]
+
+
+@pytest.mark.parametrize(
+    "line", ["open('x', 'w')", "import os", "np.save('x', q)", "exec('1')", "from subprocess import run"]
+)
+def test_code_that_names_files_or_processes_is_not_edited(tmp_path: Path, line: str) -> None:
+    function = loaded(tmp_path, PLAIN.replace("    return softmax", f"    {line}\n    return softmax"))
+    assert Sources(function).editable == []
+
+
+def test_a_loop_that_becomes_endless_is_stopped_by_a_count(tmp_path: Path) -> None:
+    lines = ["n = 0", "while n < 3:", "    n += 1", "for i in range(3):", "    n += i", "return n"]
+    sources = Sources(loaded(tmp_path, "def attention(q):\n" + "".join(f"    {line}\n" for line in lines)))
+    assert sources.rebuild()(None) == 6
+    assert sources.passes == 6
+    (key,), sources.most_passes = sources.functions, 100
+    endless = sources.edited(key, [Replacement(7, 8, 7, 14, "n -= 1")])
+    with pytest.raises(EndlessLoop):
+        endless(None)
+
+
+def test_a_rebuilt_function_has_caches_of_its_own(tmp_path: Path) -> None:
+    text = "STORED = {}\n\n\ndef attention(q):\n    return STORED.setdefault(len(q), q)\n"
+    function = loaded(tmp_path, text)
+    function(np.ones(2))
+    assert Sources(function).rebuild()(np.zeros(2)).tolist() == [0, 0]
+    assert function(np.zeros(2)).tolist() == [1, 1]
+
+
+# -- edits that would pass for want of the right question --------------------------------------------------------------
+CAUSAL = """
+def attention(q, k, v):
+    s = q @ k.T / np.float32(np.sqrt(q.shape[-1]))
+    s = np.where(CONDITION, s, -np.inf)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+"""
+SEES = "np.arange(len(k)) <= np.arange(len(q))[:, None] + len(k) - len(q)"
+MASKED = CAUSAL.replace("CONDITION", SEES)
+
+
+def _before_scores(*lines: str) -> str:
+    return PLAIN.replace("    s = q", "".join(f"    {line}\n" for line in lines) + "    s = q")
+
+
+CAUSAL_SPEC = {"causal": True}
+ONES = [
+    ("right", PLAIN, {}, True),
+    ("1 at one size", PLAIN.replace(") @ v", ") @ v * np.float32(len(k) / len(q))"), {}, False),
+    ("widths that are equal", PLAIN.replace("q.shape[-1])", "v.shape[-1])"), {}, False),
+    ("a branch for many keys", _before_scores("k = k * 2 if len(k) > 40 else k"), {}, False),
+    ("stored keys", "S = {}\n\n\n" + _before_scores("k = S.setdefault(k.shape, k.copy())"), {}, False),
+    ("a changed argument", _before_scores("k -= k.mean(0)"), {}, False),
+    ("refused sizes", _before_scores("if len(q) != len(k):", "    raise ValueError('lengths')"), {}, False),
+    ("causal, right", MASKED, CAUSAL_SPEC, True),
+    ("equal lengths", MASKED.replace(" + len(k) - len(q)", ""), CAUSAL_SPEC, False),
+    ("one of two masks", MASKED.replace("<=", "<"), CAUSAL_SPEC, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "fields", "accepted"), [o[1:] for o in ONES], ids=[o[0] for o in ONES])
+def test_only_edits_that_are_right_at_all_sizes_are_accepted(
+    tmp_path: Path, text: str, fields: dict[str, Any], accepted: bool
+) -> None:
+    spec, how = Attention(**fields), Options(examples=4)
+    wrong = loaded(tmp_path, PLAIN.replace("q @ k.T", "q @ k.T * 2"), "wrong")
+    with how.opened(wrong, spec) as runner:
+        session = how.session(runner, spec, how.examples, how.budget)
+        for name, group in list(session.subject.first().items())[:1]:
+            engine._try_group(session, name, group, np.random.default_rng(0))
+        answer = examine(session, runner.version(loaded(tmp_path, text, "edited")))  # type: ignore[attr-defined]
+    assert (answer.grade is not None) == accepted, answer

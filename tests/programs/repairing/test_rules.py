@@ -1,0 +1,121 @@
+"""Each rule repairs a mistake: one of its edits makes a wrong function give what the right one does."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.programs.loading import load
+from symattn.programs.repairing.blocks import BLOCK_RULES
+from symattn.programs.repairing.edits import Edit, enumerate_edits
+from symattn.programs.repairing.expressions import RULES
+from symattn.programs.repairing.observing import observe
+from symattn.programs.repairing.source import Sources
+
+X = np.random.default_rng(0).normal(size=(3, 4))
+Y = np.random.default_rng(1).normal(size=(3, 4))
+M = X > 0
+IDS = np.arange(4)
+
+# rule, tier, the wrong body, the right one; the function is f(x, y, m, n, ids, given)
+BODIES = [
+    ("comparison", 1, "return np.where(ids > n, 0, x)", "return np.where(ids >= n, 0, x)"),
+    ("operands", 1, "return x - y", "return y - x"),
+    ("operator", 1, "return x * y", "return x / y"),
+    ("rounding", 1, "return x * (7 // n)", "return x * -(-7 // n)"),
+    ("dropped", 1, "return x * 2 + y", "return x * 2"),
+    ("and/or", 1, "return x if n > 1 or n > 2 else y", "return x if n > 1 and n > 2 else y"),
+    ("branches", 1, "return x if n > 5 else y", "return y if n > 5 else x"),
+    ("function", 1, "return np.exp(x)", "return np.exp2(x)"),
+    ("unwrapped", 1, "return np.abs(x)", "return x"),
+    ("arguments", 1, "return np.where(m, x, y)", "return np.where(m, y, x)"),
+    ("argument dropped", 1, "return x.sum(axis=0)", "return x.sum()"),
+    ("axis", 1, "return x + y.sum(keepdims=False)", "return x + y.sum(keepdims=False, axis=0)"),
+    ("order", 1, "return x.reshape((4, 3))", "return x.reshape((3, 4))"),
+    ("slice", 1, "return x[1:]", "return x[:1]"),
+    ("axis", 1, "return x[:, :3] + ids[:3, None]", "return x[:, :3] + ids[None, :3]"),
+    ("constant", 1, "return x.sum(axis=0, keepdims=True)", "return x.sum(axis=1, keepdims=True)"),
+    ("einsum", 1, "return np.einsum('ij,kj->ik', x, y)", "return np.einsum('ij,kj->ki', x, y)"),
+    ("constant", 1, "return np.where(m, x, -np.inf)", "return np.where(m, x, -1e30)"),
+    ("±1", 1, "return x * n", "return x * (n + 1)"),
+    ("negated", 1, "return np.where(m, x, 0)", "return np.where(~m, x, 0)"),
+    ("variable", 1, "return x + x", "return x + y"),
+    ("brackets", 2, "return x * y + n", "return x * (y + n)"),
+    ("variable", 2, "return (x - 1) * 2", "return y * 2"),
+    ("term", 2, "return x[:, : n]", "return x[:, : n + one]"),
+    ("bound", 2, "return x[:, : n + 2].sum() * (n + 2)", "return x[:, : n + 2].sum() * min(n + 2, one)"),
+    ("length", 2, "return x / 7", "return x / y.shape[-1]"),
+    ("number of the specification", 2, "return x * 3.0", "return x * 0.37"),
+    ("mask", 2, "return x * 2", "return np.where(m, x * 2, 0.0)"),
+    ("transposed", 2, "return x[:, :3] @ y[:, :3]", "return x[:, :3] @ y[:, :3].T"),
+    ("wrapped", 2, "return x * y", "return (1 - x) * y"),
+    ("exponent", 2, "return x * y", "return x ** 2 * y"),
+    ("factor", 2, "return x + y", "return x + y * half"),
+    ("term", 2, "return x * y", "return x * (y + half)"),
+    ("normalised", 2, "return np.exp(x)", "return np.exp(x) / np.exp(x).sum(-1, keepdims=True)"),
+    ("guard", 2, "return x / (x - x)", "return x"),
+    ("bound", 2, "return x * 2", "return np.maximum(x, y) * 2"),
+    ("cast", 2, "return x * 2", "return x.astype(np.float32).astype(np.float64) * 2"),
+    ("copy", 2, "z = x\n    z[0] = 0.0\n    return x + z", "z = x.copy()\n    z[0] = 0.0\n    return x + z"),
+    ("index", 3, "z = y[:2]\n    return x[n:] * 2", "z = y[:2]\n    return x[:2] * 2"),
+    ("term", 3, "return x + 7", "return x + (one - n)"),
+    ("factor", 3, "return x + 1", "return (x + 1) * np.exp(y)"),
+    ("removed", 1, "x = x * 2\n    return x + y", "return x + y"),
+    ("moved", 1, "x = x + 1\n    x = x * 2\n    return x", "x = x * 2\n    x = x + 1\n    return x"),
+    ("condition", 1, "if n > 5:\n        x = x + 1\n    return x", "return x + 1"),
+    ("moved", 1, "for i in range(3):\n        y = y * 2\n        x = x + y\n    return x", "return x + 8 * y"),
+    ("moved", 1, "for i in range(3):\n        y = y * 2\n    x = x + 1\n    return x + y", "return x + 3 + 8 * y"),
+    ("assignment", 1, "for i in range(3):\n        x = y\n    return x", "return x + 3 * y"),
+    ("assignment", 2, "z = x * 0\n    z = x + y\n    return x", "return x + y"),
+    ("factor", 2, "z = x\n    z = z + y\n    return z", "return x * half + y"),
+    ("assignment", 3, "z = x\n    for i in range(2):\n        w = z + y\n    return z", "return x + 2 * y"),
+]  # fmt: skip
+
+
+def _function(folder: Path, name: str, body: str) -> Callable[..., Any]:
+    path = folder / f"{name}.py"
+    text = f"import numpy as np\n\n\ndef {name}(x, y, m, n, one, half, ids):\n    {body}\n    # the end\n"
+    path.write_text(text, encoding="utf-8")
+    return load(f"{path}:{name}").function
+
+
+def _given() -> tuple[Any, ...]:
+    return X.copy(), Y.copy(), M.copy(), 2, 1, 0.5, IDS.copy()
+
+
+def _edits_of(function: Callable[..., Any], tiers: tuple[int, ...] = (1, 2, 3)) -> tuple[Sources, list[Edit]]:
+    sources = Sources(function)
+    with np.errstate(all="ignore"):
+        seen = observe(sources, lambda f: f(*_given()))
+    return sources, enumerate_edits(sources, seen, (0.37,), tiers)
+
+
+def _agrees(edited: Callable[..., Any], wanted: Any) -> bool:
+    try:
+        got = edited(*_given())
+    except Exception:
+        return False
+    return np.shape(got) == np.shape(wanted) and np.allclose(got, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rule", "tier", "wrong", "right"), BODIES)
+def test_a_rule_repairs_a_mistake(tmp_path: Path, rule: str, tier: int, wrong: str, right: str) -> None:
+    sources, edits = _edits_of(_function(tmp_path, "wrong", wrong), (tier,))
+    with np.errstate(all="ignore"):
+        wanted = _function(tmp_path, "right", right)(*_given())
+        found = []
+        for edit in edits:
+            try:
+                version = sources.edited(sources.at(edit.place), edit.replacements)
+            except (SyntaxError, ValueError):
+                continue
+            if edit.rule == rule and _agrees(version, wanted):
+                found.append(edit)
+    assert found, [e.new for e in edits if e.rule == rule]
+
+
+def test_every_rule_has_a_mistake_that_it_repairs() -> None:
+    named = {(rule, tier) for rule, tier, *_ in BODIES}
+    assert {(r.name, r.tier) for r in (*RULES, *BLOCK_RULES)} == named
