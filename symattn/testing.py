@@ -144,6 +144,10 @@ def _words(report: Report) -> str:
 
 def _fix(report: Report) -> str:
     """Return the last lines: the first repair, and its diff."""
+    from contextlib import suppress
+
+    from symattn.document.errors import InputError
+
     if not report.repairs:
         return ""
     first, diff = report.repairs[0], ""
