@@ -142,7 +142,10 @@ class Repair:
             raise InputError(f"{self.file} cannot be read: {error.strerror}") from None
         if hashlib.sha256(content).hexdigest() != self.digest:
             raise InputError(f"{self.file} has changed since it was verified; hint: verify it again")
-        return content.decode()
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            raise InputError(f"{self.file} is not UTF-8; hint: edit it by hand") from None
 
     def _edited(self, text: str) -> str:
         end = "\r\n" if "\r\n" in text else "\n"

@@ -62,9 +62,10 @@ def find_repairs(session: Session) -> Repairs:
         return Repairs()
     session.progress("repairs")
     try:
-        trials = make(_samples_of(session, wrong))
+        samples = _samples_of(session, wrong)
+        trials = make(samples)
         opened = trials.open()
-        return Repairs() if opened is None else _Search(session, trials, opened).found(len(wrong))
+        return Repairs() if opened is None else _Search(session, trials, opened, samples, len(wrong)).found()
     except SymattnError as error:
         return Repairs(note=f"The search for a repair ended: {error}.")
 
@@ -144,16 +145,15 @@ Several = tuple[Edit, ...]
 class _Search:
     """One search. ``tried`` counts the edits, each of which was called at least once."""
 
-    def __init__(self, session: Session, trials: TriesEdits, opened: Opened) -> None:
+    def __init__(self, session: Session, trials: TriesEdits, opened: Opened, samples: Samples, wrong: int) -> None:
         self._session, self._trials, self._opened = session, trials, opened
         self._effort = Effort(inf, session.budget / _SHARE_OF_BUDGET, lambda: getattr(session.runner, "spent", (0, 0)))
         self._tried, self._cut = 0, False
         self._accepted: list[tuple[bool, Several, Answer]] = []
-        self._wrong = 0
+        self._wrong, self._sampled = wrong, sum(s.wrong for s in samples.all)
 
-    def found(self, wrong: int) -> Repairs:
+    def found(self) -> Repairs:
         """Search tier by tier, until an edit is accepted by which the code keeps its path."""
-        self._wrong = wrong
         left = MAX_EDITS
         for tier in TIERS:
             edits = [(e,) for e in self._opened.edits if e.tier == tier]
@@ -166,7 +166,7 @@ class _Search:
             if self._settle(self._pairs(best)):
                 return self._result()
             if not self._accepted and best:
-                return self._part(best[0])
+                return self._part(best)
         return self._result()
 
     def _settle(self, several: Sequence[Several]) -> bool:
@@ -226,13 +226,14 @@ class _Search:
                 pairs[one, other] = None
         return list(pairs)[:MAX_PAIRS]
 
-    def _part(self, best: Edit) -> Repairs:
-        """Return the edit that repairs most wrong calls, if it spoils no right one."""
-        repaired, spoiled = self._trials.repaired((best,))
-        if spoiled or not repaired:
-            return self._result()
-        part = self._repair(False, (best,), Answer(Grade.SAMPLED))
-        return Repairs((replace(part, repaired=repaired, wrong=self._wrong),), self._note())
+    def _part(self, best: Sequence[Edit]) -> Repairs:
+        """Return the first edit that repairs wrong calls and spoils no right one."""
+        for edit in best[:_BEAM]:
+            repaired, spoiled = self._trials.repaired((edit,))
+            if repaired and not spoiled:
+                part = self._repair(False, (edit,), Answer(Grade.SAMPLED))
+                return Repairs((replace(part, repaired=repaired, wrong=self._sampled),), self._note())
+        return self._result()
 
     def _result(self) -> Repairs:
         ordered = sorted(self._accepted, key=lambda a: a[0])

@@ -8,6 +8,7 @@ one token or operand, then one insertion, then small expressions of the scope; p
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,9 @@ from symattn.programs.repairing.source import SourceFunction, Sources
 from symattn.verification.repair import Replacement, replaced
 
 TIERS = (1, 2, 3)
-_SHOWN = 100  # characters of an old or a new text that are shown
+_SHOWN = 40  # characters of a text that is shown whole
+_AROUND = 3  # tokens that are shown around a change
+_LONGEST = 120  # characters of a text that is shown
 
 
 @dataclass(frozen=True)
@@ -246,8 +249,9 @@ class _EditsOfFunction:
         node = place.node
         if text == ast.unparse(node):
             return
-        span = self._function.found.span(node, _bracketed(tree, text, node, place))
-        self._keep(rule, (span,), self._function.found.text(node), text)
+        old, new = self._function.found.text(node), _bracketed(tree, text, node, place)
+        span = self._function.found.span(node, new)
+        self._keep(rule, (narrowed(span, old),), *shown_change(old, text))
 
     def _edit_statement(
         self,
@@ -274,13 +278,53 @@ class _EditsOfFunction:
         if replacements not in self._known:
             self._known.add(replacements)
             likely = rule.likely
-            edit = Edit(rule.name, rule.tier, self._function.place, replacements, _shown(old), _shown(new), likely)
+            old, new = shorten(old), shorten(new)
+            edit = Edit(rule.name, rule.tier, self._function.place, replacements, old, new, likely)
             self._result.append(edit)
 
 
-def _shown(text: str) -> str:
+_TOKEN = re.compile(r"""'[^'\n]*'|"[^"\n]*"|\w+|\S""")
+
+
+def _ends_in_common(old: list[re.Match[str]], new: list[re.Match[str]]) -> tuple[int, int]:
+    """Return how many tokens are the same at the start, and at the end."""
+    shortest, start, end = min(len(old), len(new)), 0, 0
+    while start < shortest and old[start][0] == new[start][0]:
+        start += 1
+    while end < shortest - start and old[-1 - end][0] == new[-1 - end][0]:
+        end += 1
+    return start, end
+
+
+def narrowed(span: Replacement, old: str) -> Replacement:
+    """Return a replacement of the tokens that change alone, so that the user's spacing and comments stay."""
+    olds, news = list(_TOKEN.finditer(old)), list(_TOKEN.finditer(span.new))
+    start, end = _ends_in_common(olds, news)
+    if "\n" in old or start + end in (0, len(olds), len(news)):
+        return span  # tokens that are only inserted or removed keep their neighbours, for their spacing
+    left, right = olds[start].start(), olds[-1 - end].end()
+    new = span.new[news[start].start() : news[-1 - end].end()]
+    return Replacement(span.line, span.column + left, span.line, span.column + right, new)
+
+
+def shown_change(old: str, new: str) -> tuple[str, str]:
+    """Return the old and new text for a reader: of long ones the tokens that change, with some around them."""
+    if max(len(old), len(new)) <= _SHOWN:
+        return old, new
+    olds, news = list(_TOKEN.finditer(old)), list(_TOKEN.finditer(new))
+    start, end = (max(0, n - _AROUND) for n in _ends_in_common(olds, news))
+    return _part_of(old, olds, start, end), _part_of(new, news, start, end)
+
+
+def _part_of(text: str, tokens: list[re.Match[str]], start: int, end: int) -> str:
+    part = text[tokens[start].start() : tokens[-1 - end].end()]
+    return "…" * (start > 0) + part + "…" * (end > 0)
+
+
+def shorten(text: str) -> str:
+    """Return a text in one line, cut if it is long."""
     words = " ".join(text.split())
-    return words if len(words) <= _SHOWN else words[: _SHOWN - 1] + "…"
+    return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
 
 
 def _is_read(node: ast.AST, parent: ast.AST) -> bool:

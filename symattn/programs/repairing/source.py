@@ -37,6 +37,7 @@ _FUTURE_FLAGS = functools.reduce(
     lambda flags, name: flags | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
 )
 _CACHED = type(functools.lru_cache(lambda: None))
+EMPTY = ("{}", "[]", "dict()", "list()", "set()")  # containers without anything in them, as code writes them
 _CONTAINERS = (dict, list, set)  # copied among the globals, since a rebuilt function must not meet the user's caches
 _COUNTED, _PASS = "__symattn_counted__", "__symattn_pass__"
 
@@ -141,11 +142,10 @@ def _codes_within(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes_within(constant)
 
 
-def read_function(function: types.FunctionType) -> SourceFunction | None:
+def read_function(function: types.FunctionType, file: FileText) -> SourceFunction | None:
     """Return the definition of a function; None without one, or if its file is no longer what was loaded."""
-    code = function.__code__
-    lines = linecache.getlines(code.co_filename, function.__globals__)
-    if not 0 < code.co_firstlineno <= len(lines) or not _is_compiled_from(code, "".join(lines)):
+    code, lines = function.__code__, file.lines
+    if not 0 < code.co_firstlineno <= len(lines) or not file.gives(code):
         return None
     try:
         block = inspect.getblock(lines[code.co_firstlineno - 1 :])
@@ -162,21 +162,48 @@ def read_function(function: types.FunctionType) -> SourceFunction | None:
 _NOTHING = ast.parse("def nothing(): pass").body[0]
 
 
-def _is_compiled_from(code: types.CodeType, text: str) -> bool:
-    """Return whether a file's text gives this code: it may have changed since it was loaded."""
-    try:
-        whole = _compiled(text, code.co_filename)
-    except (SyntaxError, ValueError):
-        return False
-    alike = (c for c in _codes_within(whole) if (c.co_name, c.co_firstlineno) == (code.co_name, code.co_firstlineno))
-    return any(c.co_code == code.co_code and c.co_names == code.co_names for c in alike)
+class FileText:
+    """The text of a file of functions: from the disk, or as a notebook keeps it, with a hash of what was read."""
 
+    def __init__(self, name: str, space: Mapping[str, Any]) -> None:
+        self.name, self.digest = name, ""
+        try:
+            content = Path(name).read_bytes()
+            text = content.decode()
+            self.digest = hashlib.sha256(content).hexdigest()
+        except (OSError, ValueError):
+            text = "".join(linecache.getlines(name, dict(space)))
+        self.lines = [f"{line}\n" for line in text.replace("\r\n", "\n").split("\n")]
 
-@functools.lru_cache(maxsize=4)
-def _compiled(text: str, file: str) -> types.CodeType:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return compile(text, file, "exec", dont_inherit=True)
+    @cached_property
+    def code(self) -> types.CodeType | None:
+        """The compiled text, or None if it is no code."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return compile("".join(self.lines), self.name, "exec", dont_inherit=True)
+            except (SyntaxError, ValueError):
+                return None
+
+    def gives(self, code: types.CodeType) -> bool:
+        """Return whether the text gives this code: it may have changed since it was loaded."""
+        if self.code is None:
+            return False
+        same = (code.co_name, code.co_firstlineno, code.co_code, code.co_names)
+        return any((c.co_name, c.co_firstlineno, c.co_code, c.co_names) == same for c in _codes_within(self.code))
+
+    @cached_property
+    def empty_at_first(self) -> frozenset[str]:
+        """The names that the module sets to an empty container, such as a cache that calls fill."""
+        if self.code is None:
+            return frozenset()
+        result = set()
+        for node in ast.parse("".join(self.lines)).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            value = getattr(node, "value", None)
+            if value is not None and ast.unparse(value) in EMPTY:
+                result |= {target.id for target in targets if isinstance(target, ast.Name)}
+        return frozenset(result)
 
 
 def reaches_outside(found: SourceFunction) -> bool:
@@ -226,10 +253,16 @@ class Sources:
         self._objects: dict[int, Any] = {}  # by id: kept alive, and the order in which they were reached
         self.functions: dict[int, SourceFunction] = {}
         self._codes: dict[int, types.CodeType] = {}
-        self.file = _file_of(root)
+        code, space = _written_in(root)
+        self.file = str(code.co_filename) if code else ""
+        self.text = FileText(self.file, space)
         if self.file:
             self._reach(root)
-        self.digest = file_digest(self.file)
+
+    @property
+    def digest(self) -> str:
+        """The hash of the file as it was read."""
+        return self.text.digest
 
     @property
     def editable(self) -> list[int]:
@@ -264,7 +297,7 @@ class Sources:
             if x.__code__.co_filename != self.file:
                 return
             self._objects[id(x)] = x
-            if (found := read_function(x)) is not None:
+            if (found := read_function(x, self.text)) is not None:
                 self.functions[id(x)] = found
             for part in _values_used(x):
                 self._reach(part)
@@ -368,7 +401,7 @@ class _Rebuilt:
         space = self._globals(f.__globals__)
         made = types.FunctionType(code, space, f.__name__, None, tuple(cells.values()) or None)
         self._made[id(f)] = made
-        made.__defaults__ = f.__defaults__ and tuple(map(self.value, f.__defaults__))
+        made.__defaults__ = self._defaults(f)
         made.__kwdefaults__ = f.__kwdefaults__ and {n: self.value(x) for n, x in f.__kwdefaults__.items()}
         made.__annotations__, made.__doc__, made.__module__ = f.__annotations__, f.__doc__, f.__module__
         made.__qualname__ = f.__qualname__
@@ -377,21 +410,30 @@ class _Rebuilt:
                 cell.cell_contents = self.value(contents[name])
         return made
 
+    def _defaults(self, f: types.FunctionType) -> tuple[Any, ...] | None:
+        """Return the default values; a container that is empty in the text is a cache, and begins anew."""
+        found = self._sources.functions.get(id(f))
+        written = [ast.unparse(node) for node in found.tree.args.defaults] if found else []
+        if f.__defaults__ is None or len(written) != len(f.__defaults__):
+            return f.__defaults__ and tuple(map(self.value, f.__defaults__))
+        pairs = zip(f.__defaults__, written, strict=True)
+        return tuple(type(x)() if text in EMPTY and type(x) in _CONTAINERS else self.value(x) for x, text in pairs)
+
     def _globals(self, space: dict[str, Any]) -> dict[str, Any]:
         if id(space) in self._spaces:
             return self._spaces[id(space)]
         new = self._spaces[id(space)] = dict(space)
         for name, x in space.items():
             if type(x) in _CONTAINERS and name != "__builtins__":
-                new[name] = copy(x)
+                new[name] = type(x)() if name in self._sources.text.empty_at_first else copy(x)
             elif id(x) in self._sources._objects:
                 new[name] = self.value(x)
         new.update(self._names)
         return new
 
 
-def _file_of(root: Any) -> str:
-    """Return the file in which a function, or the class of an instance, is written."""
+def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
+    """Return the code of a function, or of the method that calls an instance, and its globals."""
     while True:
         if isinstance(root, functools.partial):
             root = root.func
@@ -402,19 +444,9 @@ def _file_of(root: Any) -> str:
         else:
             break
     if not isinstance(root, types.FunctionType):
-        root = inspect.getattr_static(type(root), "forward", None) or inspect.getattr_static(
-            type(root), "__call__", None
-        )
-    code = getattr(root, "__code__", None)
-    return str(code.co_filename) if code is not None else ""
-
-
-def file_digest(file: str) -> str:
-    """Return a hash of a file's contents, by which a later change is noticed; empty if there is no such file."""
-    try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    except OSError:
-        return ""
+        methods = (inspect.getattr_static(type(root), name, None) for name in ("forward", "__call__"))
+        root = next((m for m in methods if isinstance(m, types.FunctionType)), None)
+    return (root.__code__, root.__globals__) if root is not None else (None, {})
 
 
 def _closure(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
