@@ -55,6 +55,22 @@ def one_mask_for_five_queries(q: Array, k: Array, v: Array) -> Array:
     return _softmax(_under(np.arange(m) <= first + m - n, s)) @ v
 
 
+def not_scaled_in_a_head(q: Array, k: Array, v: Array) -> Array:
+    """Leave out the scale in the first head of each key head."""
+    k, v = (np.repeat(a, 2, axis=-3) for a in (k, v))
+    s = scores(q, k)
+    s[..., ::2, :, :] *= np.sqrt(q.shape[-1]).astype(q.dtype)
+    return _softmax(s) @ v
+
+
+def mask_of_the_first_item(q: Array, k: Array, v: Array) -> Array:
+    """Apply the causal mask to the first item of a batch alone, (b, h, n, d)."""
+    s = scores(q, k)
+    n, m = s.shape[-2:]
+    item = np.arange(len(q))[:, None, None, None]
+    return _softmax(_under(np.tri(n, m, m - n, dtype=bool) | (item > 0), s)) @ v
+
+
 def zeros(q: Array, k: Array, v: Array) -> Array:
     return np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
 
@@ -106,6 +122,10 @@ _CAUSES: tuple[tuple[Callable[..., Any], Any, str, str], ...] = (
     (one_mask_for_five_queries, Attention(causal=True, heads=2), "float32",
      "there is one causal mask for each 5 queries: a query sees what the first query of its block sees"),
     (mean_of_values, Attention(), "float16", "the output is the mean of all values: queries and keys are ignored"),
+    (not_scaled_in_a_head, Attention(heads=4, kv_heads=2), "float32",
+     "scores are not scaled, for the first head of each key head alone"),
+    (mask_of_the_first_item, Attention(heads=2, causal=True), "float32",
+     "the mask is ignored, for all items of the batch but the first"),
     (of_keys_alone, Attention(), "float32", "the output does not depend on the queries"),
     (scaled_by_the_cap, Attention(softcap=7), "float32",
      "scores are scaled by the inverse of the specification's softcap/√d_k"),
@@ -119,7 +139,8 @@ _CAUSES: tuple[tuple[Callable[..., Any], Any, str, str], ...] = (
 def test_a_cause_is_what_no_other_size_contradicts(
     program: Callable[..., Any], spec: Attention, precision: str, cause: str
 ) -> None:
-    named, against = audited(program, spec, precision=precision, examples=10)
+    layout = "bhnd" if program is mask_of_the_first_item else "auto"
+    named, against = audited(program, spec, precision=precision, examples=10, layout=layout)
     assert named == [cause]
     assert against == []
 

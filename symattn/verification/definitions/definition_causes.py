@@ -14,7 +14,7 @@ from symattn.bounds.case_result import Case, CaseResult, Part, largest
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.definition_mistakes import DefinitionMistake, Numbered, explains
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
-from symattn.verification.diagnosis import outofrange, screening
+from symattn.verification.diagnosis import outofrange, parts, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys, sizes_of
 from symattn.verification.rules import operations, recording
@@ -60,8 +60,26 @@ class InDefinition(Search[DefinitionMistake]):
         subject = self.subject
         others: Way[DefinitionMistake] = lambda: self._likely(subject.others)  # noqa: E731 - made if it is needed
         arrays: Way[DefinitionMistake] = lambda: self._likely(definition_mistakes.of_arrays(subject))  # noqa: E731
-        rules = (self.with_numbers, arrays, self._of_operations, self.sometimes, self.pairs)
+        rules = (self.with_numbers, arrays, self._of_operations, self.sometimes, self.in_parts, self.pairs)
         return self.known, self._by_weights, self.less_clear, others, *rules
+
+    def axes_of_outputs(self) -> parts.Axes:
+        """See ``Search``: the axes of the first input, if outputs have as many."""
+        letters = self.subject.inputs[0].shape.split()
+        nouns = {"b": "items", "h": "heads"}
+        axes = {nouns[x]: k - len(letters) for k, x in enumerate(letters) if x in nouns}
+        shapes = [part.got.shape for r in self.wrong for part in r.parts if part.got is not None]
+        return axes if all(len(shape) == len(letters) for shape in shapes) else {}
+
+    def in_part(self, mistake: DefinitionMistake, part: parts.OutputPart) -> DefinitionMistake:
+        """See ``Search``: both outputs are computed, and joined."""
+        subject = self.subject
+
+        def run(**keywords: Any) -> tuple[Any, ...]:
+            wrong, right = (subject.run(way, keywords) for way in (mistake.run, subject.ways[0]))
+            return tuple(part.joined(x, y) for x, y in zip(wrong, right, strict=True))
+
+        return replace(mistake, cause=f"{mistake.cause}, for {part.words}", run=run, change=None, spec=None)
 
     def further(self) -> list[DefinitionMistake]:
         """The operators on inputs, and the further mistakes of the definition."""

@@ -20,7 +20,7 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, SCORES, Change, Values, Variant, canonical, changed, trace
 from symattn.verification import report, rules
-from symattn.verification.diagnosis import blaming, conditions, effective_weights, outofrange, screening
+from symattn.verification.diagnosis import blaming, conditions, effective_weights, outofrange, parts, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.confirming import lengths_near_numbers
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, ComputedValues, best, is_finite, left
@@ -144,7 +144,8 @@ class InAttention(Search[Mistake]):
             self._in_floats,
             self._by_operations,
         )
-        return *first, self.sometimes, self._dim_sometimes, self._sometimes_in_floats, self.pairs
+        sometimes = (self.sometimes, self._dim_sometimes, self._sometimes_in_floats)
+        return *first, *sometimes, self.in_parts, self.pairs
 
     @property
     def decided(self) -> Sequence[Way[Mistake]]:
@@ -228,6 +229,28 @@ class InAttention(Search[Mistake]):
 
     def _distinct(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
         return self.distinct(mistakes, self.wrong[:_TEN], every=True)
+
+    def axes_of_outputs(self) -> parts.Axes:
+        """See ``Search``: heads are an axis unless they are joined, and items come before it."""
+        spec = self.session.spec
+        joined = any(step.name == "attended" for step in spec.pipeline(self.names))
+        has_heads = spec.heads > 1 and not joined
+        heads = {"heads": -3} if has_heads else {}
+        most = max((part.got.ndim for r in self.wrong for part in r.parts if part.got is not None), default=0)
+        return heads | ({"items": -most} if most > 2 + has_heads else {})
+
+    def in_part(self, mistake: Mistake, part: parts.OutputPart) -> Mistake:
+        """See ``Search``: both outputs are computed, and joined."""
+        variant, names = mistake.variant, self.names
+
+        def output(spec: Attention, values: Mapping[str, Any]) -> Any:
+            given = {n: values[n] for n in names}
+            wrong, right = (reference.variant_values(spec, given, of)["output"] for of in (variant, RIGHT))
+            return part.joined(wrong, right)
+
+        words = f"{mistake.cause}, for {part.words}"
+        joined = Variant({"output": output}, False)
+        return Mistake(mistake.step, words, joined, in_floats=True, general=mistake.general)
 
     def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
         """See ``Search``."""

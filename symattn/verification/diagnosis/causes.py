@@ -20,7 +20,7 @@ from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult, Part
 from symattn.bounds.mistake import Where
 from symattn.bounds.reference import RIGHT
 from symattn.document.errors import Undecided
-from symattn.verification.diagnosis import confirming, screening
+from symattn.verification.diagnosis import confirming, parts, screening
 from symattn.verification.diagnosis.conditions import FittedFamily, fitted, only_where, separating
 from symattn.verification.diagnosis.screening import likely_pairs
 from symattn.verification.effort import Effort
@@ -430,6 +430,42 @@ class Search(ABC, Generic[M]):
     def contradicts(self, judged: CaseResult, mistake: M) -> bool:
         """Return whether a case seems not to have the mistake; balls decide later."""
         return self.screened(judged, mistake) is False
+
+    def axes_of_outputs(self) -> parts.Axes:
+        """Return the axes of batch items and of heads that outputs have."""
+        return {}
+
+    def in_part(self, mistake: M, part: parts.OutputPart) -> M:
+        """Return the mistake, made in a part of the output alone."""
+        raise NotImplementedError
+
+    def in_parts(self) -> Iterator[M]:
+        """Yield mistakes that are made for some batch items or heads alone, if all errors are there."""
+        self.begin()
+        group = max(1, int(getattr(self.described, "group", 1)))
+        for part in islice(parts.of_errors(self.wrong, self.axes_of_outputs(), group), _PLACES):
+            every = (*self.possible, *self.further())
+            likely = [self.in_part(m, part) for m in every if self._fits_in_part(m, part)]
+            self.begin()
+            yield from islice(screening.best(self, self.wrong, likely), _MOST)
+
+    def _fits_in_part(self, mistake: M, part: parts.OutputPart) -> bool:
+        """Return whether no wrong case contradicts a mistake that is made in a part alone."""
+        return not self.over and all(self._agrees_in_part(judged, mistake, part) for judged in self.wrong)
+
+    def _agrees_in_part(self, judged: CaseResult, mistake: M, part: parts.OutputPart) -> bool:
+        self.effort.spend(judged.case.size, self.session.subject.costs)
+        outputs = self.outputs(judged, mistake)
+        if outputs is None:
+            return False
+        for one, wrong in self.meant(judged, outputs):
+            right = one.expected.near
+            if wrong.shape != right.shape:
+                return False
+            places = part.places(right.shape)
+            if self._of_part(judged, mistake, one, np.where(places, wrong, right)) is False:
+                return False
+        return True
 
     def pairs(self) -> Iterator[M]:
         """Yield two mistakes at once that explain everything; neither need explain a case alone."""
