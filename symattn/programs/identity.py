@@ -26,6 +26,7 @@ from symattn.programs.program import Program
 from symattn.programs.target import Target, captured
 from symattn.verification.semantics import (
     EPSILON,
+    HELD_OUT,
     SIZES,
     IdentityResult,
     ResidueRun,
@@ -58,12 +59,16 @@ def identity(
     names = tuple(dict.fromkeys(how.inputs))
     maker = Maker(spec, how, Precision.of("float64"), domain or Domain())
     batch = (2, 3)[: maker.batches]  # several items on each batch axis of the layout
-    given = []
-    for s in sizes:
-        fitted = maker.fitted(s)
-        if fitted.d_k != s.d_k:  # the specification does not take this width, but 4, whose root is whole
-            fitted = maker.fitted(replace(s, d_k=4))
-        given.append(replace(fitted, batch=batch))
+
+    def kept(wanted: Sequence[Sizes]) -> tuple[Sizes, ...]:
+        """Return the sizes of the domain nearest to these, with batches."""
+        result = []
+        for s in wanted:
+            fitted = maker.fitted(s)
+            if fitted.d_k != s.d_k:  # the specification does not take this width, but 4, whose root is whole
+                fitted = maker.fitted(replace(s, d_k=4))
+            result.append(replace(fitted, batch=batch))
+        return tuple(dict.fromkeys(result))
 
     def masks(s: Sizes, random: Random) -> Tensors:
         rng = np.random.default_rng(random.getrandbits(32))
@@ -71,7 +76,7 @@ def identity(
         return labels | maker.masks(s.n_q, s.n_k, rng, labels, s.batch)
 
     tables = isinstance(spec.position, Rotary | Alibi)
-    return identity_test(program.on, spec, names, tuple(dict.fromkeys(given)), epsilon, seed, masks, tables)
+    return identity_test(program.on, spec, names, kept(sizes), epsilon, seed, masks, tables, kept(HELD_OUT))
 
 
 def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain | None = None) -> IdentityResult:

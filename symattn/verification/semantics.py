@@ -44,6 +44,9 @@ LARGEST = 2  # largest of the whole numbers that are drawn
 _NEAR, _ROUGHLY = 2.0**-18, 2.0**-9  # relative differences of angles that float32 hardly resolves, and roughly
 _LIKE = {"do": "attended"}  # the gradient of each head's output, where a derivative is tested
 
+#: Sizes at which a mistake that gives the same residues at ``SIZES`` is asked again.
+HELD_OUT = (Sizes(20, 21, 4, 3, 6), Sizes(13, 37, 4, 2, 6), Sizes(5, 139, 4, 2, 6))
+
 #: Returns the function for arrays of a kind, which takes the inputs by name.
 Prepare = Callable[[type[Modular]], Callable[[Mapping[str, Any]], Any]]
 #: Returns the masks for sizes, by name.
@@ -107,6 +110,7 @@ class IdentityResult:
     notes: tuple[str, ...] = ()
     nearly: bool = False
     witnesses: tuple[Witness, ...] = ()
+    held_out: tuple[Witness, ...] = ()  # outputs at other sizes, by which no mistake is chosen
 
     def joined(self, other: IdentityResult) -> IdentityResult:
         """Return both results as one if both agree: their probabilities of a wrong yes add up."""
@@ -127,22 +131,28 @@ def identity_test(
     seed: int = 0,
     masks: Masks | None = None,
     tables: bool = False,
+    held_out: Sequence[Sizes] = (),
 ) -> IdentityResult:
     """Test whether the function computes ``spec`` at all ``sizes``; a wrong yes has probability at most ε.
 
     ``names`` are the inputs that both take. Each size has two runs: with small whole queries, then with such keys (with
     ``x``: whole tokens and query weights, then whole tokens and key weights). Tables of cosines and sines are whole
     numbers if they are inputs, or, with ``tables``, if the function makes them. ``masks`` makes the masks for sizes; by
-    default each query may see the first key. Raises ``InputError`` for names and sizes that do not fit the
-    specification.
+    default each query may see the first key. If the function differs, its outputs at sizes ``held_out`` are kept as
+    well. Raises ``InputError`` for names and sizes that do not fit the specification.
     """
-    random, work, runs = Random(seed), residue_work(), []
-    for s in sizes:
-        for numbers in _numbers(names):
-            shapes = _shapes(s, spec, tuple(names))
-            fixed = dict(masks(s, random) if masks else _masks(shapes, spec, random))
-            runs.append(ResidueRun(spec, s, numbers, shapes, fixed, random, work, tables=tables))
-    return settle(runs, prepare, epsilon)
+
+    def made(wanted: Sequence[Sizes], random: Random) -> list[ResidueRun]:
+        runs, work = [], residue_work()
+        for s in wanted:
+            for numbers in _numbers(names):
+                shapes = _shapes(s, spec, tuple(names))
+                fixed = dict(masks(s, random) if masks else _masks(shapes, spec, random))
+                runs.append(ResidueRun(spec, s, numbers, shapes, fixed, random, work, tables=tables))
+        return runs
+
+    runs = made(sizes, Random(seed))
+    return settle(runs, prepare, epsilon, lambda: made(held_out, Random(seed + 1)))
 
 
 def residue_work() -> Work:
@@ -150,8 +160,16 @@ def residue_work() -> Work:
     return Work(_WORK)
 
 
-def settle(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> IdentityResult:
-    """Return the joint result of all runs; stop at the first run that differs or is refused."""
+def settle(
+    runs: Sequence[ResidueRun],
+    prepare: Prepare,
+    epsilon: float,
+    held_out: Callable[[], Sequence[ResidueRun]] = tuple,
+) -> IdentityResult:
+    """Return the joint result of all runs; stop at the first run that differs or is refused.
+
+    If one differs, the outputs in all runs are kept, and those in the ``held_out`` ones, which are made for that.
+    """
     with listening() as notes:
         for run in runs:
             run.settle(prepare, epsilon / len(runs))
@@ -171,13 +189,22 @@ def settle(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> Iden
         if difference and last.angles is not None and last.angles.used:
             notes.append("a cosine or sine stands for any function of its angle")
         seen = _witnesses(runs, prepare) if difference and not nearly else ()
-        return IdentityResult(agrees, evidence, None, pairs, difference, words, tuple(notes), nearly, seen)
+        apart = _witnesses(_with_roots(held_out(), runs), prepare) if seen else ()
+        return IdentityResult(agrees, evidence, None, pairs, difference, words, tuple(notes), nearly, seen, apart)
     if any(r.epsilon is None for r in runs):
         why = "; ".join(dict.fromkeys(words for r in runs for words in r.unbounded)) or _TOO_LARGE
         evidence = Evidence(Grade.SAMPLED, f"{where}; {UNBOUNDED}: {why}")
         return IdentityResult(True, evidence, None, pairs, notes=tuple(notes))
     total = sum(r.epsilon or 0.0 for r in runs)
     return IdentityResult(True, Evidence(Grade.TESTED, where, total), total, pairs, notes=tuple(notes))
+
+
+def _with_roots(held_out: Sequence[ResidueRun], runs: Sequence[ResidueRun]) -> Sequence[ResidueRun]:
+    """Return the held-out runs with primes that have the roots of unity that the other runs asked for."""
+    needed = tuple(sorted({root for run in runs for root in run.roots}))
+    for run in held_out:
+        run.roots = needed
+    return held_out
 
 
 def _witnesses(runs: Sequence[ResidueRun], prepare: Prepare) -> tuple[Witness, ...]:

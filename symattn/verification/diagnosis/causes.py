@@ -292,8 +292,19 @@ class Search(ABC, Generic[M]):
     def exactly(self) -> Iterator[M]:
         """Yield mistakes that give the same residues as the function, and that no output in floats contradicts."""
         for mistake in self.survivors(self.possible):
-            if all(w.gives(lambda inputs, m=mistake: self.on_residues(inputs, m)) for w in self.witnesses):  # type: ignore[misc]
+            if self._gives_all(self.witnesses, mistake):
                 yield mistake
+
+    def _other_residues(self, mistake: M) -> bool:
+        """Return whether a mistake with the residues of the function gives others at held-out sizes."""
+        if mistake.where is not None or not self.witnesses or not self._gives_all(self.witnesses, mistake):
+            return False
+        identity = self.session.identity
+        return identity is not None and not self._gives_all(identity.held_out, mistake)
+
+    def _gives_all(self, witnesses: Sequence[Witness], mistake: M) -> bool:
+        """Return whether the mistake gives the residues of the function in all of these runs."""
+        return all(w.gives(lambda inputs: self.on_residues(inputs, mistake)) for w in witnesses)
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def outputs(self, judged: CaseResult, mistake: M | None) -> Outputs:
@@ -556,7 +567,7 @@ class Search(ABC, Generic[M]):
         self.rounds += 1
         session = self.session
         rng = np.random.default_rng((session.seed, confirming.HELD_OUT_SEED, self.rounds))
-        remaining = mistakes
+        remaining = tuple(m for m in mistakes if not self._other_residues(m))
         for case in session.subject.of_other_sizes(session, mistakes, rng):
             if session.effort.over:
                 break
