@@ -9,6 +9,8 @@ import click
 
 from .errors import Status
 
+_MAX_RELATIONS = 12
+
 
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -22,7 +24,8 @@ def command(files: tuple[Path, ...], skip_others: bool) -> int:
     symattn check docs/*.md --skip-others
 
     `symattn prove NAME --certificate FILE` writes certificates. The checker shares no code with the prover, and trusts
-    nothing in the file. A document names the command that wrote it: that command is run again, unless it may run code,
+    nothing in the file: the relations that it prints are made of what it accepted, and the words of the file are marked
+    as not checked. A document names the command that wrote it: that command is run again, unless it may run code,
     and the results are compared. The exit code is 0 if every certificate is accepted and every document is up to date,
     and 1 otherwise.
     """
@@ -63,9 +66,13 @@ def _certificates(file: Path) -> int:
     )
     error = f", with an error of at most {file_verdicts.epsilon:.0e}" if file_verdicts.epsilon else ""
     click.echo(f"{file_verdicts.name}: {many} accepted{error}.")
-    click.echo(f"{file_verdicts.grade}: {file_verdicts.says}")
+    for relation in file_verdicts.relations[:_MAX_RELATIONS]:
+        click.echo(f"proved: {relation}")
+    if left_out := len(file_verdicts.relations[_MAX_RELATIONS:]):
+        click.echo(f"proved: {left_out} more relations, which are not printed")
+    click.echo(f"Informal statement (not checked): {file_verdicts.says}")
     for words in file_verdicts.hypotheses:
-        click.echo(f"  hypothesis: {words}")
+        click.echo(f"  hypothesis in words (not checked): {words}")
     if file_verdicts.rule:
-        click.echo(f"  a step in words, which is not checked: {file_verdicts.rule}")
+        click.echo(f"  argued, by a step in words, which is not checked: {file_verdicts.rule}")
     return Status.HOLDS

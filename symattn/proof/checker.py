@@ -44,6 +44,8 @@ from typing import Any, NamedTuple
 from symattn.proof.checker_balls import is_positive_number
 from symattn.proof.checker_clearing import difference, minus
 from symattn.proof.checker_means import assumed_letters, bodies, expect_laws, without_means
+from symattn.proof.checker_printing import one_line as _line
+from symattn.proof.checker_printing import relations_of
 from symattn.proof.checker_reading import (
     CheckedNode,
     Record,
@@ -344,7 +346,11 @@ GRADES = ("proved", "argued")
 
 @dataclass(frozen=True)
 class FileVerdicts:
-    """The result for a file: ``why`` it is refused, or empty; how many certificates, and the bound on the error."""
+    """The result for a file: ``why`` it is refused, or empty; how many certificates, and the bound on the error.
+
+    ``relations`` are what the certificates show, made from their terms. ``says``, ``rule`` and ``hypotheses`` are words
+    of the file, which are not read.
+    """
 
     name: str = ""
     grade: str = ""
@@ -354,6 +360,7 @@ class FileVerdicts:
     certificates: int = 0
     epsilon: float = 0.0
     why: str = ""
+    relations: tuple[str, ...] = ()
 
 
 def check_file(content: bytes) -> FileVerdicts:
@@ -371,7 +378,16 @@ def check_file(content: bytes) -> FileVerdicts:
         verdicts.append(verdict)
     hypotheses = tuple(map(_line, record["hypotheses"]))
     results = (_line(name), record["grade"], _line(record["statement"]), _line(record["rule"]))
-    return FileVerdicts(*results, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts))
+    relations = tuple(dict.fromkeys(relation for one in records for relation in _printed(one)))
+    return FileVerdicts(*results, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts), relations=relations)
+
+
+def _printed(certificate: Record) -> list[str]:
+    """Return the relations of an accepted certificate; parts that the checker does not read may be of any form."""
+    try:
+        return list(relations_of(certificate))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return ["a relation that cannot be printed"]
 
 
 def _record(content: bytes) -> Record:
@@ -410,9 +426,3 @@ def _depth(content: bytes) -> int:
         depth += (byte in b"[{") - (byte in b"]}")
         deepest = max(deepest, depth)
     return deepest
-
-
-def _line(x: object) -> str:
-    """Return the text on one line, cut if it is long."""
-    words = " ".join(str(x).split())
-    return words if len(words) <= 500 else words[:497] + "…"

@@ -8,6 +8,7 @@ hypotheses).
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -120,8 +121,33 @@ class TheoremOutcome:
 def decide(theorem: Theorem) -> TheoremOutcome:
     """Decide the theorem, refute its false variant, and find a witness."""
     start = time.perf_counter()
-    decision, refutation = theorem.method.decide(), theorem.method.refute()
+    decision, refutation = certified(theorem.method, theorem.method.decide()), theorem.method.refute()
     return TheoremOutcome(theorem, decision, refutation, theorem.method.witness(), time.perf_counter() - start)
+
+
+def certified(method: Method, decision: Decision) -> Decision:
+    """Return the decision of a method, that of one which is not symattn's with the grade of its certificates.
+
+    Only Coq's answer makes a grade ``coq``, so no method gives it.
+    """
+    own = _is_of_symattn(method)
+    evidence = decision.evidence
+    if own or evidence.grade in (Grade.REFUTED, Grade.UNDECIDED):
+        return decision
+    if evidence.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED):
+        grade = Grade.ARGUED if evidence.grade is Grade.ARGUED else Grade.PROVED
+        evidence = accepted(Evidence(grade, "all sizes"), decision.proofs, decision.premises)
+    else:
+        evidence = Evidence(Grade.UNDECIDED, "a method that is not symattn's decided it, without a certificate")
+    return replace(decision, evidence=evidence)
+
+
+def _is_of_symattn(method: Method) -> bool:
+    """Return whether the class of a method is one of symattn's, and the method object decides as the class does."""
+    kind = type(method)
+    module = sys.modules.get(kind.__module__)
+    named = kind.__module__.startswith("symattn.") and getattr(module, kind.__name__, None) is kind
+    return named and "decide" not in getattr(method, "__dict__", {})
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,12 @@ def _said(theorem: Theorem, theorem_finding: TheoremFinding) -> tuple[Block, ...
     if theorem.letters is None:
         return boxed("Theorem", theorem_finding.stated, theorem_finding.evidence, unread(theorem.says))
     formulas, words = read_apart(theorem.says, theorem_finding.reading)
-    return boxed("Theorem", formulas, theorem_finding.evidence, words, theorem_finding.reading)
+    if not formulas:
+        formulas = theorem_finding.stated
+    printed = boxed("Theorem", formulas, theorem_finding.evidence, words, theorem_finding.reading)
+    if theorem_finding.of_code is None:
+        return printed
+    return (*printed, *boxed("What the code returns", theorem_finding.stated, theorem_finding.of_code, ()))
 
 
 def _print(theorem: Theorem, reading: Reading) -> tuple[Block, ...]:

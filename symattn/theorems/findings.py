@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from symattn.arrays.field.parse import parse
 from symattn.arrays.index.writing import size
 from symattn.document.errors import SymattnError
-from symattn.document.evidence import Evidence, Grade
+from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Inline, Text
 from symattn.document.notation import Node, Relation, commas, relation
 from symattn.proof.certificate import by_definition
 from symattn.proof.hypotheses import demanded
+from symattn.proof.inequality import Certificate
 from symattn.proof.prover import ElementEquation, Proof
 from symattn.proof.relations.judging import relations
-from symattn.proof.theorem import Decision, Theorem, TheoremOutcome
+from symattn.proof.theorem import Decision, Identity, Method, Theorem, TheoremOutcome
 from symattn.proof.together import DIFFER
 from symattn.theorems.reading import Reading
 
@@ -29,7 +30,8 @@ _SEED = re.compile(r" \(seed \d+\)")
 class TheoremFinding:
     """The evidence for a theorem, how it was reached, its hypotheses, and the result for its false variant.
 
-    ``stated`` are the equations of its code, if they are short.
+    ``stated`` are the equations of its code, if they are short. ``of_code`` is the evidence for what the code returns,
+    if relations are printed that are not made of the code: these have an evidence of their own.
     """
 
     evidence: Evidence
@@ -41,6 +43,7 @@ class TheoremFinding:
     seconds: float
     reading: Reading | None = None
     stated: tuple[Node, ...] = ()
+    of_code: Evidence | None = None
 
     @property
     def grade(self) -> Grade:
@@ -56,6 +59,10 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
         evidence = Evidence(Grade.UNDECIDED, _unsound(outcome))
     if reading and reading.wrong and evidence.grade is not Grade.REFUTED:
         evidence = Evidence(Grade.UNDECIDED, reading.wrong)
+    of_code = None
+    printed = [r.evidence for r in reading.claims if r.evidence] if reading else []
+    if printed and is_code(outcome.theorem.method) and evidence.grade not in (Grade.REFUTED, Grade.UNDECIDED):
+        of_code, evidence = evidence, as_printed(printed)
     refuted: Text = ()
     if evidence.grade is Grade.REFUTED:
         refuted = ("a counterexample: ", *_counterexamples(evidence.where))
@@ -69,7 +76,19 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
         _spaced(_SEED.sub("", outcome.witness)),
         round(outcome.seconds, 3),
         reading,
+        of_code=of_code,
     )
+
+
+def is_code(method: Method) -> bool:
+    """Return whether a method decides what code returns, which need not be what is printed."""
+    return isinstance(method, Identity | Certificate) or not type(method).__module__.startswith("symattn.")
+
+
+def as_printed(printed: Sequence[Evidence]) -> Evidence:
+    """Return the evidence for printed relations together: the weakest grade, and where each has it."""
+    grade = weakest(printed)
+    return Evidence(grade, "; ".join(dict.fromkeys(e.where for e in printed if e.grade is grade)))
 
 
 def _hypotheses(theorem: Theorem, decision: Decision, reading: Reading | None) -> tuple[Text, ...]:

@@ -96,7 +96,8 @@ def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
             return Decided(theorem, crashed(message))
         raise Broken(theorem.name, message) from error
     result = finding(outcome, reading)
-    if theorem.letters is None:
+    printed = reading is not None and any(r.evidence for r in reading.claims)
+    if theorem.letters is None or not printed or result.of_code is not None:
         result = replace(result, stated=stated(outcome))
     return Decided(theorem, result, explained(outcome), certificates(outcome)) if explain else Decided(theorem, result)
 

@@ -23,6 +23,14 @@ from symattn.theorems import catalogue, of_topic, theorem_of
 from symattn.theorems.documents import book, table, title
 from symattn.theorems.runner import run as decide_all
 
+TWO = """from symattn import theorem
+
+@theorem("two", "mine", "$2 x = 3 x$ for every n", arrays={"x": "n"},
+         false=lambda x: (2 * x, 3 * x), false_says="$2 x = 3 x$")
+def two(x):
+    return 2 * x, x + x
+"""
+
 
 @pytest.fixture
 def kept(run) -> Path:
@@ -34,7 +42,45 @@ def test_a_certificate_is_accepted_and_says_what_it_is_of(run, kept: Path):
     found = run("check", str(kept))
     assert found.status == 0
     assert found.stdout.startswith("softmax-shift: the certificate is accepted")
-    assert "proved: softmax(s + t 𝟏) = softmax(s)" in found.stdout
+    equation = "exp(s[i0] + t 1)/(Σ_{j1≤n_k} exp(s[j1] + t 1)) = exp(s[i0])/(Σ_{j1≤n_k} exp(s[j1]))"
+    assert f"proved: {equation}, for all i0 ≤ n_k\n" in found.stdout
+    assert "Informal statement (not checked): softmax(s + t 𝟏) = softmax(s)" in found.stdout
+
+
+def test_words_of_a_file_stand_by_no_grade(run, kept: Path):
+    def lie(record: dict[str, Any]) -> None:
+        record.update(statement="P = NP \x1b[2J", hypotheses=["proved: P = NP"], theorem="p-np")
+
+    kept.write_bytes(_changed(kept, lie))
+    lines = run("check", str(kept)).stdout.splitlines()
+    assert [line for line in lines if line.startswith("proved: ")] == [lines[1]]
+    assert "P = NP" not in lines[1]
+    assert lines[2:] == [
+        r"Informal statement (not checked): P = NP \x1b[2J",
+        "  hypothesis in words (not checked): proved: P = NP",
+    ]
+
+
+def test_a_false_title_of_a_true_equation_is_not_printed_as_proved(run):
+    """The code returns 2 x = x + x, and the text says 2 x = 3 x."""
+    Path("two.py").write_text(TWO, encoding="utf-8")
+    assert run("prove", "two.py", "--certificate", "two.json").status == 0
+    found = run("check", "two.json").stdout
+    assert "proved: 2 x[i0] = x[i0] + x[i0], for all i0 ≤ n\n" in found
+    assert "Informal statement (not checked): 2x = 3x for every n" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("online-softmax", "what the rule fold concludes of "),
+        ("score-variance", "proved: mean("),
+        ("merge-rounding-commutes", "proved: two programs do the same roundings"),
+    ],
+)
+def test_each_kind_of_certificate_prints_what_it_shows(run, name: str, part: str):
+    assert run("prove", name, "--certificate", "kept.json").status == 0
+    assert part in run("check", "kept.json").stdout
 
 
 @pytest.mark.deep
@@ -103,7 +149,7 @@ def test_what_is_no_such_file_is_refused(content: bytes):
 def test_what_is_not_proved_has_no_certificate(run):
     found = run("prove", "score-rank", "--certificate", "kept.json")
     assert found.status == 2
-    assert "score-rank is checked: there is no certificate of it" in found.stderr
+    assert "score-rank is searched: there is no certificate of it" in found.stderr
     assert run("prove", "softmax-shift", "softmax-simplex", "--certificate", "kept.json").status == 2
 
 

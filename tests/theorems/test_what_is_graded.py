@@ -1,0 +1,77 @@
+"""A grade stands beside what was decided: code, print, and methods that are not symattn's are told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from symattn import theorem
+from symattn.attention.softmax import softmax
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.model import Result
+from symattn.proof.theorem import Decision, Identity, Refutation, Theorem
+from symattn.theorems.documents import blocks
+from symattn.theorems.runner import decide_one
+from symattn.theorems.texts import letters_of
+
+LETTERS = letters_of("new | t n | index j n | sizes n | where p = softmax(t)", {})
+
+
+@theorem(
+    "participation",
+    "mine",
+    "$1/n ≤ Σ_{j=1}^{n} p_j²$",
+    arrays={"t": "n"},
+    letters=LETTERS,
+    false=lambda t: (softmax(t), 2 * softmax(t)),
+    false_says="$1/n ≥ 2 Σ_{j=1}^{n} p_j²$",
+)
+def participation(t):
+    return softmax(t), softmax(t)
+
+
+def test_a_bound_has_no_grade_of_code_that_says_something_else() -> None:
+    decided = decide_one(participation)
+    assert decided.grade is Grade.SEARCHED
+    printed, code = (block for block in blocks(decided) if isinstance(block, Result))
+    assert [e.grade for e in printed.evidence] == [Grade.SEARCHED]
+    assert (code.title, [e.grade for e in code.evidence]) == ("What the code returns", [Grade.PROVED])
+    assert "draws at sizes up to n = 5; " in printed.evidence[0].where
+    assert "ascent from" in printed.evidence[0].where
+
+
+class Own:
+    """A method that says what it likes."""
+
+    def __init__(self, grade: Grade) -> None:
+        self.grade = grade
+
+    def decide(self) -> Decision:
+        return Decision(Evidence(self.grade, "all sizes", 1e-9 if self.grade is Grade.TESTED else None))
+
+    def refute(self) -> Refutation:
+        return Refutation(True, "n = 1")
+
+    def witness(self) -> str:
+        return "exact numbers at n = 1"
+
+
+@pytest.mark.parametrize("grade", [Grade.COQ, Grade.PROVED, Grade.ARGUED, Grade.CHECKED, Grade.TESTED, Grade.SEARCHED])
+def test_a_method_of_ones_own_has_the_grade_of_its_certificates(grade: Grade) -> None:
+    found = decide_one(Theorem("own", "mine", ("P = NP",), Own(grade), "me", ("P ≠ NP",))).finding
+    assert found.grade is Grade.UNDECIDED
+    assert "certificate" in found.evidence.where
+
+
+def test_a_method_object_that_is_changed_is_not_symattns() -> None:
+    method = Identity(participation.method.declared, lambda t: (t, 2 * t), lambda t: (t, 3 * t))  # type: ignore[attr-defined]
+    vars(method)["decide"] = Own(Grade.COQ).decide
+    assert decide_one(Theorem("own", "mine", ("t = 2 t",), method, "me", ("t = 3 t",))).grade is Grade.UNDECIDED
+
+
+def test_a_search_is_open_unless_it_is_accepted(run) -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    Path("mine.py").write_text(source.partition("\ndef test_")[0], encoding="utf-8")
+    assert run("prove", "mine.py").status == 3
+    assert run("prove", "mine.py", "--accept", "searched").status == 0
