@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .choices import Whole
+from .errors import Status, say
 from .groups import Grouped
 from .output import COQ, Output, accepting, options
 from .progress import progress
@@ -72,7 +73,7 @@ def command(
     if wanted or search is not None:
         return output.emit(_listing(names, search))
     from symattn.document import files
-    from symattn.proving import document
+    from symattn.proving import document, mistake_in
 
     if certificate:
         files.check(certificate, output.force, "certificates")
@@ -82,7 +83,11 @@ def command(
         results = results if explain else [replace(d, explained=(), certificates=()) for d in results]
     if coq:
         results, output = _by_coq(results, names, explain, jobs, output)
-    return output.emit(document(results, names, explain, coq))
+    status = output.emit(document(results, names, explain, coq))
+    mistakes = [f"symattn: {why}" for why in map(mistake_in, results) if why]
+    for line in mistakes:
+        say(line)
+    return Status.USAGE if mistakes else status
 
 
 def proved(names: tuple[str, ...], *, explain: bool, jobs: int, cached: bool) -> list[Decided]:

@@ -25,6 +25,7 @@ from symattn.proof.statement import Letters, run
 from symattn.proof.theorem import Identity, Theorem
 from symattn.theorems import TOPICS, documents, runner, select
 from symattn.theorems.documents import Decided
+from symattn.theorems.findings import BAD_STATEMENT, unstated
 
 _MANY = 8  # theorems; more are shown as a table
 HINT = "state one with the decorator symattn.theorem, under a name of its own"
@@ -71,25 +72,46 @@ def decided(
     cached: bool,
     progress: runner.Progress = lambda done, of, name: None,
 ) -> list[Decided]:
-    """Decide the theorems with these names, topics or files, and those given as objects."""
+    """Decide the theorems with these names, topics or files, and those given as objects.
+
+    A theorem whose code has a mistake is undecided, and says so; the others are decided. Raises InputError if there is
+    no other.
+    """
     words = tuple(named("prove()", name) for name in names if not isinstance(name, Theorem))
     own = {name.name: (name, "prove") for name in names if isinstance(name, Theorem)}
     chosen = {**(gathered(words) if words or not own else {}), **own}
-    for theorem, place in chosen.values():
+    mistakes = {name: str(error) for name, (theorem, place) in chosen.items() if (error := _mistake(theorem, place))}
+    theorems = [theorem for name, (theorem, _) in chosen.items() if name not in mistakes]
+    if not theorems:
+        raise InputError(next(iter(mistakes.values())))
+    # A theorem that is not in a file cannot be sent to another process.
+    jobs = 1 if own else jobs
+    results = runner.run(
+        theorems, partial(by_name, words), jobs=jobs, explain=explain, cached=cached and not own, progress=progress
+    )
+    found = {d.theorem.name: d for d in results}
+    for name, why in mistakes.items():
+        found[name] = Decided(chosen[name][0], unstated(why))
+    if all(mistake_in(d) for d in found.values()):
+        place, why = chosen[results[0].theorem.name][1], mistake_in(results[0])
+        raise InputError(f"{place}: {why}" if place else why)
+    return [found[name] for name in chosen]
+
+
+def mistake_in(decided: Decided) -> str:
+    """Return the mistake in the code of a theorem, in one line; "" if there is none."""
+    where = decided.finding.evidence.where
+    return where.removeprefix(BAD_STATEMENT) if where.startswith(BAD_STATEMENT) else ""
+
+
+def _mistake(theorem: Theorem, place: str) -> InputError | None:
+    """Run the functions of a user's statement once; return the error for a mistake in them."""
+    try:
         if place:
             tried(theorem, place)
-    theorems = [theorem for theorem, _ in chosen.values()]
-    try:
-        # A theorem that is not in a file cannot be sent to another process.
-        jobs = 1 if own else jobs
-        return runner.run(
-            theorems, partial(by_name, words), jobs=jobs, explain=explain, cached=cached and not own, progress=progress
-        )
-    except runner.Broken as broken:
-        place = chosen[broken.name][1]
-        if not place:
-            raise
-        raise InputError(f"{place}: a function of {broken.name!r} raises {broken.error}") from broken
+    except InputError as error:
+        return error
+    return None
 
 
 def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:

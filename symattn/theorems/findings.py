@@ -113,6 +113,14 @@ def crashed(error: str) -> TheoremFinding:
     return TheoremFinding(Evidence(Grade.UNDECIDED, f"{DEFECT} ({error})"), (), (), Grade.UNDECIDED, (), (), 0.0)
 
 
+BAD_STATEMENT = "bad input: "
+
+
+def unstated(error: str) -> TheoremFinding:
+    """Return the data of a theorem whose code has a mistake, so that there is nothing to decide."""
+    return TheoremFinding(Evidence(Grade.UNDECIDED, BAD_STATEMENT + error), (), (), Grade.UNDECIDED, (), (), 0.0)
+
+
 def _unsound(outcome: TheoremOutcome) -> str:
     if outcome.refutation.accepted:
         return "the false variant is accepted as well"

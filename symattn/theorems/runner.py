@@ -30,7 +30,7 @@ from symattn.proof.theorem import Theorem, TheoremOutcome, decide
 from symattn.proof.words import listed
 from symattn.theorems.as_printed import read
 from symattn.theorems.documents import Decided
-from symattn.theorems.findings import DEFECT, TheoremFinding, crashed, finding, sizes_written
+from symattn.theorems.findings import BAD_STATEMENT, DEFECT, TheoremFinding, crashed, finding, sizes_written, unstated
 from symattn.theorems.kept import Cache
 
 Source = Callable[[], Mapping[str, Theorem]]
@@ -66,7 +66,7 @@ def run(
         else _in_turn(undecided, explain, progress)
     )
     for outcome in decided:
-        if not outcome.finding.evidence.where.startswith(DEFECT):
+        if not outcome.finding.evidence.where.startswith((DEFECT, BAD_STATEMENT)):
             cache.put(outcome.theorem, outcome.finding)
         result[outcome.theorem.name] = outcome
         progress(len(result), len(theorems), outcome.theorem.name)
@@ -105,7 +105,15 @@ def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
 def _in_turn(theorems: Sequence[Theorem], explain: bool, progress: Progress) -> Iterator[Decided]:
     for n, theorem in enumerate(theorems):
         progress(n, len(theorems), theorem.name)
-        yield decide_one(theorem, explain)
+        yield _decided_or_unstated(theorem, explain)
+
+
+def _decided_or_unstated(theorem: Theorem, explain: bool) -> Decided:
+    """Decide a theorem; one whose functions fail is reported, and stops no other."""
+    try:
+        return decide_one(theorem, explain)
+    except Broken as broken:
+        return Decided(theorem, unstated(f"a function of {broken.name!r} raises {broken.error}"))
 
 
 def _parallel(theorems: Sequence[Theorem], source: Source, jobs: int, explain: bool) -> Iterator[Decided]:
@@ -153,7 +161,7 @@ def _deaf() -> None:
 
 
 def _work(source: Source, name: str, explain: bool) -> tuple[str, _Parts]:
-    decided = decide_one(source()[name], explain)
+    decided = _decided_or_unstated(source()[name], explain)
     return name, (decided.finding, decided.explained, decided.certificates)
 
 

@@ -325,3 +325,34 @@ def test_the_theorem_of_the_page_has_the_grade_and_the_false_one_does_not(
     told = capsys.readouterr().out
     assert "[refuted: " in told
     assert "[coq: " not in told
+
+
+BAD_BESIDE_GOOD = """from symattn import theorem
+
+
+def stated(name, sides):
+    return theorem(
+        name, "mine", "2 x = x + x", arrays={"x": "n"}, false=lambda x: (x, 2 * x), false_says="x = 2 x"
+    )(sides)
+
+
+unknown = stated("unknown", lambda x: (2 * x, y))
+one = stated("one", lambda x: 2 * x)
+good = stated("good", lambda x: (2 * x, x + x))
+"""
+
+
+def test_a_bad_statement_stops_no_other(run):
+    Path("mine.py").write_text(BAD_BESIDE_GOOD, encoding="utf-8")
+    ran = run("prove", "mine.py", "-f", "json")
+    assert ran.status == 2
+    assert {entry["name"]: entry["grade"] for entry in ran.json["theorems"]} == {
+        "unknown": "undecided",
+        "one": "undecided",
+        "good": "proved",
+    }
+    assert ran.stderr.splitlines() == [
+        "symattn: mine.py:10: the statement of 'unknown' raises NameError: name 'y' is not defined",
+        "symattn: mine.py: the statement of 'one': it returns one array; hint: return (left, right), or a list of such"
+        " pairs",
+    ]
