@@ -54,7 +54,7 @@ def check_domain(spec: object, domain: Domain) -> None:
             raise InputError(f"{result}: definitions other than plain attention do not know it; hint: leave it out")
         if not _OF_BOTH.get(promise, set()) <= names:
             raise InputError(f"{result}: {subject.title} has no such sizes; hint: leave it out")
-        if promise == "fully_masked_rows" and subject.closing is None:
+        if promise == "fully_masked_rows" and subject.closing is None and subject.empties is None:
             raise InputError(f"--fully-masked: {subject.title} has no rows without any key; hint: leave it out")
 
 
@@ -336,10 +336,11 @@ class Adapted:
         """Make small calls, and record whether they return about the right values."""
         result: list[bool] = []
         names = [i.name for i in self.subject.inputs if i.name in self.convention.inputs]
-        family, precision = list(self.subject.families)[1], Precision.of(request.dtype)
+        numbers, precision = [*self.subject.families.values()][1], Precision.of(request.dtype)
         for sizes in _shown(self.subject, ordered(request.spec)):
             fitted = self.subject.within(sizes, request.domain)
-            inputs = self.subject.draw(names, fitted, family, precision, np.random.default_rng(0))
+            rng = np.random.default_rng(0)
+            inputs = self.subject.draw(names, fitted, numbers(rng), precision, rng)
             outcome = Target(self, self.convention).run(inputs)
             with np.errstate(all="ignore"):
                 wanted = self.subject.run(self.subject.ways[0], inputs)

@@ -263,6 +263,7 @@ class OfAttention(Subject):
 LATER: dict[str, Group] = {
     "ranges": numbers.ranges,
     "orders": numbers.orders,
+    "distant keys": numbers.distant,
     "hidden keys": numbers.hiding,
     "masked tiles": numbers.offsets,
     "windows": numbers.windows,

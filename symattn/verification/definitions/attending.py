@@ -16,7 +16,7 @@ from symattn.bounds.called_target import Inputs, Layout
 from symattn.document.errors import InputError
 from symattn.verification import rules
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered
-from symattn.verification.definitions.definition_subject import Definition, Input
+from symattn.verification.definitions.definition_subject import Definition, Family, Input, Numbers
 from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 
@@ -32,6 +32,7 @@ _WORDS = {
 }
 #: Axes besides n and d, by layout; other orders are brought into b, h, n, d.
 LAYOUTS: Mapping[str, str] = {x: " ".join(x[:-1].replace("n", "")) for x in get_args(Layout) if x[-1] == "d"}
+NEAR = 0.1  # the part of keys that are not far below the largest score
 _SIZES = (
     (2, 2, 2, 2), (3, 5, 4, 6), (4, 4, 3, 2), (1, 3, 2, 3), (2, 6, 5, 4), (5, 5, 8, 3), (1, 1, 1, 1), (3, 4, 1, 2),
     (6, 6, 2, 5), (3, 9, 2, 1), (1, 17, 3, 2), (5, 16, 2, 2), (2, 33, 2, 1), (17, 17, 2, 2), (2, 3, 33, 2),
@@ -70,7 +71,7 @@ def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
         # queries are the last of the keys' tokens
         "admits": lambda inputs, sizes: spec.position is None or sizes["n_q"] <= sizes["n_k"],
         "open": partial(open_rows, spec),
-        "closing": closing, "whole": ("q", "k"),
+        "closing": closing, "whole": ("q", "k"), "distant": partial(distant, spec),
     }  # fmt: skip
     return Definition(**usual | more)
 
@@ -164,6 +165,26 @@ def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
             front = {x: size if spec.heads > 1 and x != "b" else 1 for x, size in front.items()}
         result.append({**front, "n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v})
     return tuple(result)
+
+
+def distant(spec: Attention, distance: float) -> Family:
+    """Return the family in which most keys score ``distance`` below the others, whichever axis is that of tokens."""
+
+    def family(rng: Random) -> Numbers:
+        def numbers(name: str, shape: tuple[int, ...]) -> Array:
+            if name[0] not in "qk":
+                return rng.standard_normal(shape)
+            result = np.zeros(shape)
+            if name[0] == "k":
+                result[..., 0] = np.where(rng.random(shape[:-1]) < NEAR, 0.0, -1.0)
+            else:
+                scale = float(spec.scale) if isinstance(spec.scale, Real) and spec.scale else shape[-1] ** -0.5
+                result[..., 0] = distance / abs(scale)
+            return result
+
+        return numbers
+
+    return family
 
 
 def open_rows(spec: Attention, inputs: Inputs, sizes: Mapping[str, int]) -> bool:

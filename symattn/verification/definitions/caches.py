@@ -108,6 +108,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         changes=frozenset(("k_cache", "v_cache")),
         finish=partial(_emptied, layout) if static else lambda inputs: inputs,
+        empties=partial(_filled_otherwise, layout),
         admits=lambda inputs, result: not static or result["m"] >= result["n"],
         means={"m": ("n_k", 1)},
         whole=("q", "k k_cache"),
@@ -132,6 +133,18 @@ def _emptied(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:
         slots[int(inputs["length"]) :] = 0
         results[name] = cache
     return results
+
+
+def _filled_otherwise(layout: Layout, inputs: dict[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Yield the inputs with an empty cache, and with one that the new tokens just fill."""
+    axis = attending.tokens_axis(layout)
+    if "length" not in inputs:
+        none = {n: np.moveaxis(np.moveaxis(inputs[n], axis, 0)[:0], 0, axis) for n in ("k_cache", "v_cache")}
+        yield "a cache of no tokens", {**inputs, **none}
+        return
+    room = inputs["k_cache"].shape[axis] - inputs["k"].shape[axis]
+    for words, length in {"an empty cache": 0, "a cache that the new tokens just fill": room}.items():
+        yield words, _emptied(layout, {**inputs, "length": np.asarray(length, dtype=np.int64)})
 
 
 Mask = Callable[[Array, Array, int, int], Array]

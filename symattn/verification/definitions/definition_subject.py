@@ -8,7 +8,7 @@ bounds. A known mistake is a function of the same inputs that computes something
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from math import prod
@@ -42,6 +42,8 @@ _HELD_OUT = (
     {"n_q": 3, "n_k": 4, "d_k": 68, "d_v": 67, "d_model": 70}, {"n_q": 1, "n_k": 37},
 )  # fmt: skip
 _BEYOND = (19, 70)  # sizes a little beyond those of common tiles; larger ones take too long
+#: Distances of most scores below the largest ones, and sizes at which they are tried.
+_DISTANCES, _OF_DISTANT = (4.0, 9.0, 11.0, 15.0), {"b": 1, "h": 1, "n_q": 3, "n_k": 70}
 _TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
 Numbers = Callable[[str, tuple[int, ...]], Array]  # from an input's name and shape
@@ -106,6 +108,9 @@ class Definition(Subject):
     others    further mistakes, tried if none of those explains the results
     shapes    sizes by letter, for each case that is tried for its shape; others are drawn from these
     settings  values of parameters that are not arrays, by name; a function of the inputs if it depends on them
+    distant   a family, by distance, in which most exponentials are that far below the largest ones (None: there are no
+              exponentials)
+    empties   changes of inputs that leave a part without keys, or a cache empty or full, each in words
     kept      letters that are the same in every case, however small
     width     the smallest legal d_k that is at least a given number
     means     letters that stand for the n_q, n_k, d_k, d_v or d_model of a domain, with the factor by
@@ -138,6 +143,8 @@ class Definition(Subject):
     families: Mapping[str, Family] = field(default_factory=lambda: FAMILIES)
     others: Sequence[DefinitionMistake] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    distant: Callable[[float], Family] | None = None
+    empties: Callable[[dict[str, Array]], Iterator[tuple[str, dict[str, Array]]]] | None = None
     kept: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()
     loose: frozenset[str] = frozenset()
@@ -237,10 +244,9 @@ class Definition(Subject):
         return result
 
     def draw(
-        self, names: Sequence[str], sizes: Mapping[str, int], family: str, precision: Precision, rng: Random
+        self, names: Sequence[str], sizes: Mapping[str, int], numbers: Numbers, precision: Precision, rng: Random
     ) -> dict[str, Array]:
         """Draw inputs of these sizes, rounded to the format, except whole numbers and booleans."""
-        numbers = self.families[family](rng)
         result: dict[str, Array] = {}
         for i in self.inputs:
             if i.name in names and i.made is None:
@@ -263,7 +269,18 @@ class Definition(Subject):
     def later(self) -> Mapping[str, Cases]:
         """See ``Subject``: more tokens than common tiles have, and wider rows."""
         names = {"more tokens": _TOKENS, "wider rows": _WIDTHS}
-        return {group: partial(self._beyond_tiles, group, of) for group, of in names.items()}
+        beyond: dict[str, Cases] = {group: partial(self._beyond_tiles, group, of) for group, of in names.items()}
+        return beyond if self.distant is None else {**beyond, "distant keys": self._of_distant}
+
+    def _of_distant(self, session: Session, rng: Random) -> Iterator[Case]:
+        """Yield inputs in which most exponentials are far below the largest ones, and matter only together."""
+        assert self.distant is not None
+        sizes = self.within(self._small_but(_OF_DISTANT), session.domain)
+        for distance in _DISTANCES:
+            names = tuple(i.name for i in self.inputs if i.name in session.runner.convention.inputs)
+            numbers = self.distant(distance)(rng)
+            inputs = self.draw(names, sizes, numbers, session.precision, rng)
+            yield Case("distant keys", f"{distance:g} below the largest, {equal_sizes(sizes)}", inputs)
 
     def _beyond_tiles(self, group: str, names: Sequence[str], session: Session, rng: Random) -> Iterator[Case]:
         """Yield sizes beyond those of tiles under these names, of tokens also under one alone; all others are small."""
@@ -296,6 +313,17 @@ class Definition(Subject):
         session.progress("again")
         for case in session.share("again", self.again(session, rng)):
             session.take(case)
+        for case in session.share("empty parts", self._of_empties(session, rng)):
+            _take_empty(session, case)
+
+    def _of_empties(self, session: Session, rng: Random) -> Iterator[Case]:
+        """Yield inputs with a part without keys, and with an empty and a full cache."""
+        if self.empties is None:
+            return
+        for sizes in self._sizes(session)[:2]:
+            made = self._case(session, "empty parts", next(iter(self.families)), sizes, rng)
+            for words, inputs in self.empties(dict(made.inputs)):
+                yield Case("empty parts", words, inputs)
 
     def again(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield the same inputs twice, with others of the same shape in between, and views."""
@@ -370,7 +398,7 @@ class Definition(Subject):
 
     def _case(self, session: Session, group: str, family: str, sizes: Mapping[str, int], rng: Random) -> Case:
         names = tuple(i.name for i in self.inputs if i.name in session.runner.convention.inputs)
-        inputs = self.draw(names, sizes, family, session.precision, rng)
+        inputs = self.draw(names, sizes, self.families[family](rng), session.precision, rng)
         return Case(group, f"{family}, {equal_sizes(sizes)}", inputs)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
@@ -408,8 +436,10 @@ class Definition(Subject):
 
     # -- outputs -------------------------------------------------------------------------------------------------------
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
-        """See ``judging``."""
-        return definition_mistakes.legal(self, precision, inputs)
+        """Return the legal outputs; with −∞ in a log-sum-exp those of the first way, since the others have no value."""
+        empty = self.empties is not None and any(np.isneginf(a).any() for a in inputs.values() if a.dtype.kind == "f")
+        of = replace(self, ways=self.ways[:1]) if empty else self
+        return definition_mistakes.legal(of, precision, inputs)
 
     def right(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs by the first way."""
@@ -456,6 +486,10 @@ class Definition(Subject):
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield notes; if the ways have words, one on which implementations the verdict covers."""
         yield from hints.notes(session.identity, faults)
+        if session.on_empty:
+            judged = session.on_empty[0]
+            gives = judged.outcome.error or "numbers that are not finite"
+            yield f"For {judged.case.name} it gives {gives}; --fully-masked makes that a fault."
         words = [way.words for way in self.ways if isinstance(way, DefinitionForm)]
         if words:
             yield f"Any implementation is one in one of these forms, each with its own bound: {'; '.join(words)}."
@@ -464,6 +498,19 @@ class Definition(Subject):
                 "An error is compared with the bound of the form token by token; what exceeds it is compared with a "
                 f"wider bound, of every form {self.other_forms.words}."
             )
+
+
+def _take_empty(session: Session, case: Case) -> None:
+    """Try a case with an empty part: wrong numbers are a fault; NaN, infinities and errors only if the domain has rows
+    without any key, since common formulas, such as σ(l₂ − l₁), have no value there."""
+    if session.over:
+        return
+    judged = session.run_case(case)
+    without = judged.finding in ("not finite", "raises")
+    if judged.finding is not None and without and not session.domain.fully_masked_rows:
+        session.on_empty.append(judged)
+    else:
+        session.keep(judged)
 
 
 def known(factor: str, sizes: Mapping[str, int]) -> int:

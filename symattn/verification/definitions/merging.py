@@ -17,7 +17,7 @@ from symattn.bounds.called_target import Layout
 from symattn.document import codec, keywords
 from symattn.verification.definitions.attending import check_layout, in_front, placed
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Numbered
-from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input, Numbers
+from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Family, Input, Numbers
 from symattn.verification.subject import Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
@@ -89,6 +89,8 @@ def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) ->
         numbered=(Numbered("merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES),),
         shapes=tuple(shapes),
         families={**FAMILIES, "offset": _offset},
+        distant=_distant,
+        empties=_without_keys,
         settings={"base": spec.base},
     )
 
@@ -101,6 +103,33 @@ def _offset(rng: Random) -> Numbers:
         return rng.standard_normal(shape) + (offset if name[0] == "l" else 0.0)
 
     return numbers
+
+
+def _distant(distance: float) -> Family:
+    """Return the family in which one log-sum-exp is ``distance`` below the other, and the larger one's output is 0."""
+
+    def family(rng: Random) -> Numbers:
+        larger = rng.choice(["1", "2"])
+
+        def numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
+            if name[0] == "l":
+                return np.full(shape, 0.0 if name[1] == larger else -distance)
+            return np.zeros(shape) if name[1] == larger else rng.standard_normal(shape)
+
+        return numbers
+
+    return family
+
+
+def _without_keys(inputs: dict[str, np.ndarray]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Yield the inputs with the first part, the second, or both without keys in every second row: o = 0 and l = −∞."""
+    for words, parts in {"l1 = −∞": "1", "l2 = −∞": "2", "l1 = l2 = −∞": "12"}.items():
+        result = {name: np.array(a) for name, a in inputs.items()}
+        for part in parts:
+            lse, o = result[f"l{part}"], result[f"o{part}"]
+            lse[..., ::2] = -np.inf
+            o[np.isneginf(lse).reshape(o.shape[:-1])] = 0.0
+        yield f"{words} (a part without keys)", result
 
 
 def _column(lse: Array) -> Array:

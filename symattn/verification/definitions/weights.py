@@ -25,7 +25,7 @@ from symattn.document.keywords import Answering
 from symattn.verification import rules
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Later
-from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input, Numbers
+from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Family, Input, Numbers
 from symattn.verification.rules.softmaxes import along
 from symattn.verification.subject import Random
 
@@ -104,6 +104,7 @@ def subject(spec: Softmax) -> Definition:
         ),
         shapes=tuple(_sizes(a, bool(beside) or a.masks_anything)),
         families={**FAMILIES, **{name: partial(_placed, where) for name, where in _FAR.items()}},
+        distant=_distant,
         settings={**attending.settings(a), "axis": -1},
         kept=frozenset("h") if a.heads > 1 else frozenset(),
         open=partial(attending.open_rows, a),
@@ -111,6 +112,11 @@ def subject(spec: Softmax) -> Definition:
         numbered=tuple(attending.by_number(a, partial(partial, spec.run), _STEPS)),
         as_run=partial(_as_run, spec),
     )
+
+
+def _distant(distance: float) -> Family:
+    """Return the family in which all scores but a few are ``distance`` below these."""
+    return lambda rng: lambda name, shape: np.where(rng.random(shape) < attending.NEAR, 0.0, -distance)
 
 
 def _sizes(a: Attention, rows: bool) -> Iterator[dict[str, int]]:

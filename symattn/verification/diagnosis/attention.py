@@ -20,7 +20,15 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, SCORES, Change, Values, Variant, canonical, changed, trace
 from symattn.verification import report, rules
-from symattn.verification.diagnosis import blaming, conditions, effective_weights, outofrange, parts, screening
+from symattn.verification.diagnosis import (
+    blaming,
+    conditions,
+    effective_weights,
+    outofrange,
+    parts,
+    screening,
+    skipped_keys,
+)
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.confirming import lengths_near_numbers
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, ComputedValues, best, is_finite, left
@@ -135,6 +143,7 @@ class InAttention(Search[Mistake]):
     def ways(self) -> Sequence[Way[Mistake]]:
         """See ``Search``: besides the ways of every subject, dim mistakes, mistakes by rule, formats, and floats."""
         first = (
+            self._skipped_keys,
             self.known,
             self._by_weights,
             self.less_clear,
@@ -151,7 +160,16 @@ class InAttention(Search[Mistake]):
     def decided(self) -> Sequence[Way[Mistake]]:
         """See ``Search``: besides mistakes with the same residues, those that only floats or weights show."""
         in_floats = (self._by_rule, self._stored, self._by_operations, self._sometimes_in_floats)
-        return self.exactly, self._by_weights, *in_floats
+        return self.exactly, self._skipped_keys, self._by_weights, *in_floats
+
+    def _skipped_keys(self) -> Iterator[Mistake]:
+        """Yield the mistake of skipped keys that floats confirm, if inputs that are made for it are wrong."""
+        made_for_it = (r for r in self.right[_SEEN:] if r.case.group == skipped_keys.GROUP)
+        cases = (*self.wrong, *self.right[:_SEEN], *made_for_it)
+        likely = skipped_keys.mistakes(self.session, self.wrong)
+        shown = [m for m in likely if self._explains(m, cases) and left(self, self.wrong, m) <= LITTLE]
+        mistake = skipped_keys.plain(shown)
+        yield from () if mistake is None else (mistake,)
 
     def _by_weights(self) -> Iterator[Mistake]:
         """Yield a mistake that the function's own weights show: wrongly counted keys, or other forbidden scores."""

@@ -3,7 +3,9 @@ lengths at and around those of tiles and windows, wide heads, far positions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isqrt
+from numbers import Real
 
 import numpy as np
 
@@ -16,6 +18,11 @@ _FACTORS = ("scale", "slopes", "sink", "bias", "b_rel")  # inputs that act on ev
 _POSITIVE = ("scale", "slopes")  # kernels assume that the largest product gives the largest score
 _FACTOR_LEVELS = (0.01, 4.0, 12.0, 30.0, 100.0)
 _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
+#: Distances of scores below the largest. At 15 a weight is above the roundoff of float32, so that code which leaves
+#: such keys out loses more than roundings do.
+_DISTANCES = (2.0, 3.0, 4.0, 5.0, 7.0, 9.0, 11.0, 15.0)
+_OF_ONE_QUERY = 9.0  # the distance in the case where all other queries have none
+_MANY_KEYS = 8  # fewer keys make no tile
 _MASKED_TILES = (16, 64, 128)  # keys of a tile: masks hide whole tiles of up to as many from some queries
 
 
@@ -42,6 +49,41 @@ def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 def _few(n: int, rng: np.random.Generator) -> Array:
     return rng.integers(-2, 3, (n, 3)).astype(float)
+
+
+def distant(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Yield many keys at one distance below two others, the first and the last, whose values are 0.
+
+    So the many keys alone make the output, however little each of them weighs, and a tile or a row of theirs that is
+    skipped changes it by a large share. That does not depend on the order in which keys are read. With 128 queries a
+    kernel has a tile of queries without padding, all of which are far above the keys.
+    """
+    far = _DISTANCES[-1]
+    for n_q, n_k, distances in ((2, 130, _DISTANCES), (128, 512, (far,)), (2, 1030, (far,))):
+        n_k = min(n_k, maker.domain.max_tokens)
+        n_q = min(n_q, CELLS // (maker.spec.heads * n_k), n_k)
+        if maker.square:
+            n_q = n_k = min(n_k, isqrt(CELLS // maker.spec.heads))
+        if len(distances) > 1 and n_q > 1:
+            few = [_OF_ONE_QUERY, *[0.0] * (n_q - 1)]
+            yield f"{n_k - 2} keys {few[0]:g} below two others for one query", _below(maker, few, n_k, rng)
+        for distance in distances if n_k >= _MANY_KEYS and n_q else ():
+            yield f"{n_k - 2} keys {distance:g} below two others", _below(maker, [distance] * n_q, n_k, rng)
+
+
+def _below(maker: Maker, distances: Sequence[float], n_k: int, rng: np.random.Generator) -> dict[str, Array] | None:
+    """Return inputs in which all keys but the first and the last score below these, by a distance for each query."""
+    n_q = len(distances)
+    width = maker.fitted(Sizes(n_q, n_k, 4, 2)).d_k
+    q, k, v = np.zeros((n_q, 4)), np.zeros((n_k, 4)), np.zeros((n_k, 2))
+    q[:, 0] = np.array(distances) * (width**0.5 if maker.spec.scale is None else 1 / _number(maker.spec.scale))
+    k[1:-1, 0], v[1:-1, 0], v[1:-1, 1] = -1, 1, rng.integers(-8, 9, n_k - 2)
+    return maker.from_heads(q, k, v)
+
+
+def _number(scale: object) -> float:
+    """Return a scale as a number, 1 if it is an input."""
+    return abs(float(scale)) if isinstance(scale, Real) and scale else 1.0
 
 
 def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
