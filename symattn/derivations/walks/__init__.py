@@ -14,7 +14,7 @@ from symattn.arrays import FLOATING
 from symattn.attention.codec.field_values import as_options, written
 from symattn.attention.codec.json_text import short
 from symattn.attention.fields import whole
-from symattn.attention.letters_of_attention import ARRAYS, SIZES
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec_fields import descriptions
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
@@ -24,14 +24,22 @@ from symattn.derivations.walks.page import page
 from symattn.derivations.walks.printed import ROUNDINGS, check_shapes
 from symattn.derivations.walks.record import record, too_many
 from symattn.derivations.walks.steps import blocks
-from symattn.derivations.walks.walk_data import Walk, capital, error_digits, first_query, titles, worst
+from symattn.derivations.walks.walk_data import (
+    Walk,
+    capital,
+    error_digits,
+    first_query,
+    symbol_of_size,
+    titles,
+    worst,
+)
 from symattn.derivations.walks.why import about, too_long
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.codec import command
 from symattn.document.errors import InputError, near
 from symattn.document.keywords import format_name, unknown
 from symattn.document.model import Block, Document, Emph, Heading, Note, Paragraph, Table, Text, headers
-from symattn.document.notation import Decimal, Name, equals
+from symattn.document.notation import Decimal, equals
 
 _SAID = ("heads", "kv_heads", "scale", "causal", "mask", "padding")  # in the subtitle
 _LEFT_OUT = "The weighted values are many; the JSON form leaves them out: they are weights times values."
@@ -259,7 +267,7 @@ def _sizes(sizes: Mapping[str, int]) -> Text:
     """Return ``n = 3, d_model = 4``, with letters as formulas."""
     parts: list[Any] = []
     for letter, n in sizes.items():
-        parts += [", ", equals(SIZES.get("g" if letter == "h_kv" else letter, Name(letter)), n)]
+        parts += [", ", equals(symbol_of_size(letter), n)]
     return tuple(parts[1:])
 
 

@@ -18,7 +18,7 @@ from symattn.arrays.shown import formula
 from symattn.attention import inputs
 from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.flow import Step
-from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS
+from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS, letter
 from symattn.attention.sizes import AxisLengths
 from symattn.attention.variants import SIZES as VARIANT_SIZES
 from symattn.derivations.attention.entry_formulas import product_letter, row_symbol
@@ -248,7 +248,14 @@ def places_of(shape: tuple[int, ...]) -> np.ndarray:
 
 def listed(sizes: dict[str, int]) -> str:
     """Return sizes as text: ``n = 3, d_model = 4, d_k = 3``."""
-    return ", ".join(f"{text(SIZES[size]) if size in SIZES else size} = {n}" for size, n in sizes.items())
+    return ", ".join(f"{text(symbol_of_size(size))} = {n}" for size, n in sizes.items())
+
+
+def symbol_of_size(size: str) -> Node:
+    """Return the letter of a size in a walk, where d_y and d_out are named if they are other numbers than d_model."""
+    if size in _SILENT:
+        return letter(size)
+    return SIZES.get("g" if size == "h_kv" else size, Name(size))
 
 
 def worst(errors: np.ndarray) -> float | None:

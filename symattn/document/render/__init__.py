@@ -30,6 +30,10 @@ def render(document: Document, format: str, **options: object) -> str:
         raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     module = import_module(f"symattn.document.render.{format}")
     shown = document if format == "json" else document.printed()
+    if format not in ("json", "html"):  # pages state evidence in the margin, once for each section
+        from symattn.document.render.common import with_evidence_once
+
+        shown = with_evidence_once(shown)
     return cast(Callable[..., str], module.render)(shown, **options)
 
 

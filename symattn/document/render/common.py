@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -12,6 +13,7 @@ from symattn.document import notation as nt
 from symattn.document.evidence import Evidence
 from symattn.document.files import MARK
 from symattn.document.text import plain_text as plain_text
+from symattn.document.text import text as plain
 
 
 def made(command: str) -> str:
@@ -49,6 +51,59 @@ def verdict(document: md.Document) -> md.Text:
         return ()
     word = document.verdict.value.upper()
     return (f"{word}: ", *document.reason, ".") if document.reason else (word,)
+
+
+_MIN_SHARED = 3  # arrays with one evidence, from which on it is stated once
+
+
+def with_evidence_once(document: md.Document) -> md.Document:
+    """Return a walk in which evidence that several arrays share is stated once, at the end; each keeps its grade."""
+    if document.kind != "walk":
+        return document
+    named: dict[Evidence, list[md.Inline]] = {}
+    for block in document.blocks:
+        for evidence in _evidence_of(block):
+            named.setdefault(evidence, []).append(_called(block))
+    shared = {e: names for e, names in named.items() if e.where and len(names) >= _MIN_SHARED}
+    blocks = [_with_short_evidence(block, shared) for block in document.blocks]
+    closing = (md.Paragraph((*_listed(names), f" are {evidence}.")) for evidence, names in shared.items())
+    return replace(document, blocks=(*blocks, *closing))
+
+
+def _evidence_of(block: md.Block) -> tuple[Evidence, ...]:
+    if isinstance(block, md.Values) and block.evidence:
+        return (block.evidence,)
+    return block.evidence if isinstance(block, md.Result) else ()
+
+
+def _called(block: md.Block) -> md.Inline:
+    """Return the symbol of an array, or the title of a result."""
+    if isinstance(block, md.Values):
+        return block.symbol.first if isinstance(block.symbol, nt.Relation) else block.symbol
+    return block.title if isinstance(block, md.Result) else ""
+
+
+def _with_short_evidence(block: md.Block, shared: Collection[Evidence]) -> md.Block:
+    short = {e: Evidence(e.grade, "", e.epsilon) for e in shared}
+    if isinstance(block, md.Values) and block.evidence:
+        return replace(block, evidence=short.get(block.evidence, block.evidence))
+    if isinstance(block, md.Result):
+        return replace(block, evidence=tuple(short.get(e, e) for e in block.evidence))
+    return block
+
+
+def _listed(names: Sequence[md.Inline]) -> md.Text:
+    parts: list[md.Inline] = []
+    for i, name in enumerate(names):
+        parts += [" and " if i == len(names) - 1 else ", "] if i else []
+        parts.append(name)
+    return tuple(parts)
+
+
+def names_itself(values: md.Values) -> bool:
+    """Return whether the symbol of an array spells its name: ``W_K`` is w_k, ``K = X W_K`` is k."""
+    symbol = values.symbol.first if isinstance(values.symbol, nt.Relation) else values.symbol
+    return plain(symbol).lower() == values.name.lower()
 
 
 def headings(document: md.Document) -> list[tuple[str, md.Heading]]:

@@ -342,7 +342,8 @@ def values(writer: Writer, block: md.Values) -> list[str]:
     """Return exact entries next to their decimals and those in other arithmetic, or one below the other if too wide."""
     role = block.symbol.role if isinstance(block.symbol, nt.Name) else None
     called = writer.paint(writer.plain(block.name), ANSI[role]) if role else writer.plain(block.name)
-    head = f"{called}  {writer.formula(block.symbol)}"
+    symbol = writer.formula(block.symbol)
+    head = symbol if common.names_itself(block) else f"{called}  {symbol}"
     grade = writer.grade(block.evidence.grade) if block.evidence else ""
     where = f"  [{writer.plain(str(block.evidence))}]" if block.evidence and block.evidence.where else ""
     reason = writer.flat(block.reason)

@@ -1,6 +1,7 @@
 """Steps, queries, reasons, dtypes and roundings of a walk."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_a_query_and_all(run) -> None:
     assert "inputs 1 and 3" in second
     everything = run("walk", "E1", "--all").stdout
     assert all(f"q{i}·k₁" in everything for i in "₁₂₃")
-    assert everything.count("sums to 1 exactly") == 3
+    assert "a₁, a₂ and a₃ are checked: each of 3 rows sums to 1 exactly" in " ".join(everything.split())
     assert "q₃·k₁" in run("walk", "E1", "--step", "4", "--all").stdout
     assert "q₃·k₁" in run("walk", "E1", "--step", "8").stdout
 
@@ -280,3 +281,17 @@ def test_far_exponents_are_words(run, sheet) -> None:
     assert ran.status == 0
     assert "<1e-9999" in ran.stdout
     assert max(map(len, ran.stdout.splitlines()[:-1])) <= 80
+
+
+def test_names_grades_and_sizes_are_printed_once(run) -> None:
+    cross = run("walk", "cross").stdout
+    assert "\nK = Y W_K " in cross
+    assert "\nX  " in cross
+    assert "\nweights  a₁" in cross  # a row of A has another name than its array
+    assert cross.count("token by token") == 1
+    closing = " ".join(cross.split())
+    assert "K, Q, V, scores of input 1, s′₁, a₁ⱼvⱼ and o₁ are checked: token by token, n_q = 2" in closing
+    assert "Sizes: d_y = 4." in cross
+    assert not re.search(r"d_model = (?!5)", cross)
+    alone = run("walk", "cross", "--step", "5").stdout
+    assert "[checked: each of 2 rows sums to 1 exactly]" in alone
