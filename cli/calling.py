@@ -17,6 +17,7 @@ SEARCH = under("How much is tried", "effort")
 calling = all_of((
     CALL("--call", multiple=True, metavar="NAME=VALUE", help="Pass this keyword, such as is_causal=true."),
     CALL("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation."),
+    CALL("--mask-axes", metavar="AXES", help="The axes of a mask, such as b,1,1,n_k. Default: detected by trial."),
     CALL("--layout", type=Choice(LAYOUTS), help="Order of the axes. Default: detected by trial."),
     CALL("--framework", type=Choice(("numpy", "torch", "jax")), help="The arrays to call it with. Default: detected."),
 ))  # fmt: skip

@@ -71,7 +71,8 @@ class Convention:
 
     ``layout`` names the axes of q, k, v: batch, heads, tokens, d; c for the columns of all heads side by side; ``nd``
     has no batch, and an axis of heads first if the specification has several. ``front`` says whether the function
-    takes further axes in front as well, and whether its documentation promises that.
+    takes further axes in front as well, and whether its documentation promises that. ``reservations`` are notes on
+    forms of the inputs that the function takes as well, and for which another verdict holds.
     """
 
     arguments: tuple[Argument, ...]
@@ -81,6 +82,7 @@ class Convention:
     alignment: Alignment = "bottom-right"
     notes: tuple[str, ...] = ()
     front: Front = "none"
+    reservations: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:

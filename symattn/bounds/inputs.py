@@ -117,9 +117,21 @@ class Maker:
     def mask_front(self, batch: tuple[int, ...]) -> tuple[int, ...]:
         """Return the leading axes of masks, before those of tokens: b and 1 for heads, if the function takes them."""
         forms = [a.form for a in self.convention.arguments if a.input in ("mask", "keep")]
-        if len(batch) != self.batches or any(f in ("k", "qk", "1qk", "11qk", "") for f in forms):
+        counts = ("lengths", "length")
+        if len(batch) != self.batches or any("b" not in f and f not in counts for f in forms):
             return ()
         return (*batch[:1], *(1 for _ in batch[1:]))
+
+    @property
+    def mask_heads(self) -> int:
+        """The number of different masks that the heads get: one for all, unless the function takes one for each."""
+        forms = [a.form for a in self.convention.arguments if a.input == "mask"]
+        return self.spec.heads if any("h" in f and f != "lengths" and f != "length" for f in forms) else 1
+
+    def batch_axes(self, number: int) -> tuple[int, ...]:
+        """Return as many sizes of batch axes, which differ from the numbers of heads."""
+        heads = (self.spec.heads, self.spec.key_heads) if self.spec.heads > 1 else ()
+        return tuple(n for n in (2, 3, 5, 7) if n not in heads)[:number]
 
     @property
     def largest_score(self) -> float:
@@ -208,9 +220,10 @@ class Maker:
         s = sizes
         letters = lengths_by_letter(self.spec, replace(s, d_model=s.d_k) if self._plain else s)
         result = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
-        form = next((a.form for a in self.convention.arguments if a.input == "bias"), "")
-        if "bias" in result and self.spec.heads > 1 and form != "qk":
-            result["bias"] = (*(1,) * len(s.batch), self.spec.heads, *result["bias"])
+        for name in ("bias", "drop"):
+            form = next((a.form for a in self.convention.arguments if a.input == name), "")
+            if name in result and self.spec.heads > 1 and form != "qk":
+                result[name] = (*(1,) * len(s.batch), self.spec.heads, *result[name])
         return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in result.items()}
 
     def labels(self, sizes: Sizes, rng: np.random.Generator) -> dict[str, Array]:
@@ -340,17 +353,20 @@ class Maker:
         front = self.mask_front(batch)
         items = [self._masks(may, rng) for _ in range(prod(front))]
         result = {name: np.stack([item[name] for item in items]) for name in items[0]}
-        if front and self.spec.heads > 1:
-            front = (*front, 1)
+        of_heads = front
+        if self.mask_heads > 1:
+            of_heads = (*(front or (1,) * len(batch)), self.mask_heads)
+        elif front and self.spec.heads > 1:
+            of_heads = (*front, 1)
         return {
-            name: a.reshape((*(front if name == "mask" else front[: len(batch)]), *a.shape[1:]))
+            name: a.reshape((*(of_heads if name == "mask" else front), *a.shape[-2 if name == "mask" else -1 :]))
             for name, a in result.items()
         }
 
     def _masks(self, may: Array, rng: np.random.Generator | None) -> dict[str, Array]:
         """Return the masks of one item, in addition to those of the specification and labels."""
         result: dict[str, Array] = {}
-        n_q, n_k = may.shape
+        n_k = may.shape[1]
         keep = np.ones(n_k, dtype=bool)
         if self.spec.padding:
             keep = keep if rng is None else self._keep(n_k, rng)
@@ -358,13 +374,17 @@ class Maker:
                 keep = np.ones(n_k, dtype=bool)
             result["keep"] = keep
         if self.spec.mask is not None:
-            open_ = np.ones((n_q, n_k), dtype=bool) if rng is None else rng.random((n_q, n_k)) < 0.6
-            open_ = self._with_keys(open_, may & keep, rng)
-            finite = np.zeros(open_.shape)
-            if self.spec.mask == "additive" and rng is not None:
-                finite = rng.integers(-2, 2, open_.shape) / 2.0
-            result["mask"] = open_ if self.spec.mask == "boolean" else np.where(open_, finite, -np.inf)
+            result["mask"] = np.stack([self._mask(may & keep, rng) for _ in range(self.mask_heads)])
         return result
+
+    def _mask(self, may: Array, rng: np.random.Generator | None) -> Array:
+        """Draw a mask of one head, in which each query keeps a key that it may see otherwise."""
+        open_ = np.ones(may.shape, dtype=bool) if rng is None else rng.random(may.shape) < 0.6
+        open_ = self._with_keys(open_, may, rng)
+        finite = np.zeros(open_.shape)
+        if self.spec.mask == "additive" and rng is not None:
+            finite = rng.integers(-2, 2, open_.shape) / 2.0
+        return open_ if self.spec.mask == "boolean" else np.where(open_, finite, -np.inf)
 
     def _keep(self, n_k: int, rng: np.random.Generator) -> Array:
         """Draw the valid keys: the first ones if the function takes their number, else any, with the first or last."""

@@ -358,7 +358,9 @@ class TargetOptions(Options):
         return command(name, *targets, options=[*promised.items(), *said, *changed.items()])
 
 
-_COMMANDED = ("dtype", "mask_arg", "layout", "framework", "contract", "time_limit", "budget", "examples", "seed")
+_COMMANDED = (
+    "dtype", "mask_arg", "mask_axes", "layout", "framework", "contract", "time_limit", "budget", "examples", "seed",
+)  # fmt: skip
 _USUAL = {field.name: field.default for field in fields(TargetOptions)}
 
 

@@ -7,7 +7,7 @@ in their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -25,7 +25,7 @@ from symattn.programs import frameworks
 from symattn.programs.calling import Agreement, for_user_code, meanings, open_ended
 from symattn.programs.frameworks import Tensor
 from symattn.programs.hosts import host_of
-from symattn.programs.layouts import documented, in_words, readings, undocumented
+from symattn.programs.layouts import declared, documented, in_words, judged_as_stated, readings, undocumented
 from symattn.programs.modules import HeldLayer, HeldModule, HeldNorm, is_layer
 from symattn.programs.names import Function, parameters
 from symattn.programs.request import Request
@@ -88,8 +88,8 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     notes += (function.note,) if isinstance(function, HeldModule) else ()
     if layout != "nd" and request.layout == "auto":
         notes += (f"The axes are {in_words(layout)}, determined by trial; --layout sets another order.",)
-    notes += (*result.other_readings, *note)
-    return Laid(result, result.formed((*result.convention.notes, *notes)), name)
+    agreed = result.formed((*result.convention.notes, *notes, *result.other_axes, *note))
+    return Laid(result, replace(agreed, reservations=result.other_readings), name)
 
 
 def subject_of(spec: object, agreed: Formed) -> Definition:
@@ -172,13 +172,14 @@ def _laid(function: Function, request: Request, name: str) -> Adapted:
     """Return the first form, and order of the axes, in which a small call returns about the right values.
 
     Orders that the function's text names come first. If no call does, it is the first in which the shapes are right. An
-    order that the user sets is the only one tried. For definitions without an order, it is the first form that runs.
+    order that the user sets is the only one tried. An order that the text states is the one that is judged, if the
+    function runs in it. For definitions without an order, it is the first form that runs.
     """
-    named = documented(function)
+    named, stated = documented(function), declared(function)
     orders: tuple[Layout, ...] = tuple(dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS)))
     orders = orders if ordered(request.spec) else ("nd",)
     result: dict[bool | None, Adapted] = {}
-    wrong: dict[Layout, None] = {}  # orders in which it runs and returns other values
+    wrong: dict[Layout, Adapted] = {}  # orders in which it runs and returns other values
     refused: list[InputError] = []
     failed: Failure | None = None
     for layout in orders if request.layout == "auto" else (request.layout,):
@@ -201,12 +202,16 @@ def _laid(function: Function, request: Request, name: str) -> Adapted:
                 # A function that takes rows and matrices, but fails for a batch of them, is wrong there.
                 if len(numbers) > 1 and numbers[-1] < every[-1]:
                     break
-                outcome.other_readings = _of_axes(subject, failed) if form else ()
+                outcome.other_axes = _of_axes(subject, failed) if form else ()
                 return outcome
             if outcome.right or outcome.partly:
+                if layout not in stated and (judged := next((x for x in stated if x in wrong), None)):
+                    wrong[judged].other_readings = (judged_as_stated(judged), *readings([layout], right=True))
+                    return wrong[judged]
                 outcome.other_readings = _other_readings(layout, wrong, named)
                 return outcome
-            wrong |= {layout: None} if outcome.right is False else {}
+            if outcome.right is False:
+                wrong.setdefault(layout, outcome)
             result.setdefault(outcome.right, outcome)
     if not result:
         raise refused[-1]
@@ -216,7 +221,7 @@ def _laid(function: Function, request: Request, name: str) -> Adapted:
 _ORDERS: tuple[Layout, ...] = ("bhnd", "bnhd", "bnd", "nhd", "nd", "nbhd", "nbd")
 
 
-def _other_readings(taken: Layout, wrong: Mapping[Layout, None], named: tuple[Layout, ...]) -> tuple[str, ...]:
+def _other_readings(taken: Layout, wrong: Iterable[Layout], named: tuple[Layout, ...]) -> tuple[str, ...]:
     """Return notes if a right function is wrong with other axes, and if its text names other ones."""
     others = [layout for layout in wrong if layout != taken]
     if others and named and taken not in named:
@@ -309,7 +314,8 @@ class Adapted:
         self.function, self._outputs = function, subject.outputs
         self._arguments, self._derived = agreed.arguments, agreed.derived
         self.convention, self.place = agreed.convention(), place
-        self.other_readings: tuple[str, ...] = ()  # notes
+        self.other_readings: tuple[str, ...] = ()  # notes on orders in which another verdict holds
+        self.other_axes: tuple[str, ...] = ()  # notes on numbers of axes that are refused
         self.right: bool | None = None  # in small calls; None if not even the shapes are right
         self.partly = False  # whether, of several outputs, the first and another one are right
         self.error: Failure | None = None

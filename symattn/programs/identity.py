@@ -58,7 +58,7 @@ def identity(
     how = program.convention
     names = tuple(dict.fromkeys(how.inputs))
     maker = Maker(spec, how, Precision.of("float64"), domain or Domain())
-    batch = (2, 3)[: maker.batches]  # several items on each batch axis of the layout
+    batch = maker.batch_axes(maker.batches)  # several items on each batch axis of the layout
 
     def kept(wanted: Sequence[Sizes]) -> tuple[Sizes, ...]:
         """Return the sizes of the domain nearest to these, with batches."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
@@ -62,6 +63,11 @@ def readings(layouts: Sequence[Layout], right: bool) -> Iterator[str]:
 def undocumented(named: Layout, taken: Layout) -> str:
     """Return a note on a function that is right with other axes than its text names."""
     return f"Its text names the axes {in_words(named)}, and it is right with {in_words(taken)} alone."
+
+
+def judged_as_stated(named: Layout) -> str:
+    """Return a note on a wrong function whose text names the axes with which it is judged."""
+    return f"Its text names the axes {in_words(named)}, with which it is judged."
 
 
 def to_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
@@ -136,6 +142,63 @@ def documented(function: Function) -> tuple[Layout, ...]:
     return tuple(layout for _, layout in sorted(result))
 
 
+def declared(function: Function) -> tuple[Layout, ...]:
+    """Return the layouts that the function's text states of its queries, keys, values or tokens.
+
+    They stand behind such a name in the docstring or between ``def`` and the body, or alone in a comment there.
+    Comments within the body may speak of other arrays.
+    """
+    result: dict[Layout, None] = {}
+    for line in _statement(function):
+        for layout, pattern in _PATTERNS:
+            for m in re.finditer(pattern, line.lower()):
+                last = re.split(r"[, ]+", m[0].strip(" )]=[("))[-1]
+                if layout[-1] == "d" and re.fullmatch(_TOKENS_WORDS, last):
+                    continue  # scores or a mask, whose last axis are keys
+                before = re.findall(r"[a-z_]\w*", line.lower()[: m.start()])
+                means = [what for word in before if (what := meaning(word))]
+                if means[-1:] in ([], ["q"], ["k"], ["v"], ["x"], ["y"]) and (means or line.startswith("#")):
+                    result |= {layout: None}
+    return tuple(result)
+
+
+def _statement(function: Function) -> list[str]:
+    """Return the lines of a function's docstring, and of its parameters with annotations and comments apart."""
+    result = (inspect.getdoc(without_partial(function)) or "").splitlines()
+    for line in _text(function).splitlines() if _has_source(function) else ():
+        code, _, comment = line.partition("#")
+        result += [code] if code.strip() else []
+        result += [f"# {comment.strip()}"] if comment else []
+        if code.rstrip().endswith(":"):
+            break
+    return result
+
+
+def _has_source(function: Function) -> bool:
+    try:
+        return bool(inspect.getsource(without_partial(function)))
+    except (OSError, TypeError):
+        return False
+
+
+def names_form(function: Function, parameter: str, form: str, right: Iterable[str]) -> bool:
+    """Return whether the function's text names a form of a mask.
+
+    It does by the axes behind the parameter's name, ``attn_mask: (b, 1, 1, n_k)``, and by code that asks for the number
+    of axes, or for an axis of queries of length 1, unless one of the ``right`` forms answers to that as well.
+    """
+    name, text = re.escape(parameter), _text(function)
+    for axes in re.findall(rf"\b{name}\b[^()\[\]\n]{{0,40}}[(\[]([\w, ]+)[)\]]", "\n".join(_statement(function))):
+        with suppress(InputError):
+            if form_of(axes) == form:
+                return True
+    count = re.search(rf"\b{name}\.(?:ndim|dim\(\))\s*==\s*{len(form)}\b", text)
+    single = re.search(rf"\b{name}\.(?:shape\[-2\]|size\(-2\))\s*==\s*1\b", text)
+    if count and not any(len(f) == len(form) for f in right):
+        return True
+    return bool(single and form[-2:-1] == "1" and not any(f[-2:-1] == "1" for f in right))
+
+
 _EINSUM = re.compile(r"""["']([\w ]+),([\w ]+)->([\w ]+)["']""")
 _BY_PLACE: Mapping[int, tuple[Layout, ...]] = {4: ("nbhd", "bnhd", "bhnd"), 3: ("nhd", "bnd")}  # by the axis of tokens
 
@@ -175,8 +238,10 @@ _MASKS: Mapping[Layout, tuple[str, ...]] = {
     **dict.fromkeys(("bnd", "nbd"), ("bqk", "b1qk", "qk", "1qk")),
     **dict.fromkeys(("bhnd", "bnhd", "nbhd", "bnc", "nbc"), ("b1qk", "bqk", "bhqk", "qk", "11qk")),
 }
+_PER_HEAD = ("1hqk", "hqk")  # besides bhqk
 _KEEPS = {"b": ("bk", "b11k", "b1k", "b1qk", "bqk", "k"), "": ("", "qk")}
 _LENGTHS = {"b": ("lengths",), "": ("length", "lengths")}
+_COUNTS = ("lengths", "length")
 _LETTERS = "bhqk"
 _OF_QUERIES = ("doc_q", "positions_q")  # their k in a form is the number of queries
 
@@ -191,11 +256,14 @@ def in_every_form(convention: Convention, request: Request) -> Iterator[Conventi
 
 def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
     batch = "b" if "b" in layout else ""
+    if request.mask_axes and a.input in ("mask", "keep", CAUSAL_MASK):
+        return (request.mask_axes,)
     if a.input == "keep":
-        return _LENGTHS[batch] if a.form else _KEEPS[batch]
+        return _LENGTHS[batch] if a.form in _COUNTS else _KEEPS[batch]
     if a.input in ("mask", CAUSAL_MASK):
-        return _MASKS[layout]
-    if a.input == "bias" and request.heads > 1:
+        per_head = a.input == "mask" and request.heads > 1 and batch
+        return (*_MASKS[layout], *(_PER_HEAD if per_head else ()))
+    if a.input in ("bias", "drop") and request.heads > 1:
         return ("1hqk", "hqk", "bhqk", "qk") if batch else ("", "qk")
     if a.input in ("bias", "drop"):
         return tuple(f for f in _MASKS[layout] if f[:1] != "b")
@@ -205,6 +273,42 @@ def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
         half = getattr(request.spec.position, "layout", "half") == "half"
         return ("", "nff" if half else "nf2")
     return (a.form,)
+
+
+def forms_beside(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
+    """Return the other forms in which a caller may pass a mask or a mask of dropout; () for other arguments."""
+    if a.input not in ("mask", "keep", CAUSAL_MASK, "drop") or a.form in _COUNTS:
+        return ()
+    return tuple(form for form in _forms_of(a, layout, request) if form != a.form)
+
+
+_AXIS_NAMES = {
+    "b": "b batch batch_size bs bsz 2b", "h": "h heads n_heads num_heads nh", "1": "1",
+    "q": "q n_q nq q_len len_q t_q s_q l_q seqlen_q seq_len_q target tgt_len",
+    "k": "k n_k nk k_len len_k kv_len t_k s_k l_k seqlen_k seq_len_k source src_len m s",
+}  # fmt: skip
+_AXIS_OF = {name: axis for axis, names in _AXIS_NAMES.items() for name in names.split()}
+_FORM = re.compile("[b1]?[h1]?[q1]?k")
+
+
+def form_of(axes: str) -> str:
+    """Return the form of a mask from the names of its axes: ``b,1,n_q,n_k`` is ``b1qk``.
+
+    Raises ``InputError`` for an unknown name, and for axes in another order than b, h, n_q, n_k.
+    """
+    names = [name.strip().lower() for name in axes.strip(" ()[]").split(",")]
+    form = "".join(_AXIS_OF.get(name, "?") for name in names)
+    if "?" in form:
+        unknown = names[form.index("?")]
+        raise InputError(f"--mask-axes {axes}: {unknown!r} is no axis of a mask; known: b, h, n_q, n_k and 1")
+    if not _FORM.fullmatch(form):
+        raise InputError(f"--mask-axes {axes}: a mask ends in n_k, after b, h, n_q or 1; such as b,1,n_q,n_k")
+    return form
+
+
+def in_axes(form: str) -> str:
+    """Return a form of a mask as ``(b, 1, n_q, n_k)``."""
+    return f"({', '.join({'q': 'n_q', 'k': 'n_k'}.get(c, c) for c in form or 'qk')})"
 
 
 def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
@@ -275,7 +379,8 @@ def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple
     whole: Tensor = value
     if a.input in ("keep", "doc", "doc_q", "doc_k", "positions", "positions_q"):
         whole = whole[..., None, :]
-    if whole.ndim == 3 and front and a.input != "bias":  # a bias has an axis of heads, no axis of batches
+    of_heads = a.input in ("bias", "drop") or (a.input == "mask" and "h" in a.form)
+    if whole.ndim == 3 and front and not of_heads:  # what has an axis of heads has no axis of batches then
         whole = whole[:, None]
     whole = whole.reshape((1,) * (4 - whole.ndim) + tuple(whole.shape))  # (b, h, q, k)
     last = n_q if a.input in _OF_QUERIES else n_k

@@ -26,7 +26,8 @@ class Request:
     ``masks`` are the masks that the specification has (``mask``, ``keep``), ``extras`` its other inputs besides tokens
     and projections, ``optional`` those that may be missing; ``settings`` are its numbers (``kv_heads``, ``softcap``)
     that differ from the defaults. ``call`` holds keywords to pass as they are, ``mask_arg`` the parameter that takes
-    the mask (``~name``: it takes the mask's negation). The layout ``auto`` is found by trial, within the domain.
+    the mask (``~name``: it takes the mask's negation), ``mask_axes`` the form of the mask. The layout
+    ``auto`` is found by trial, within the domain.
     ``likely`` is the framework that the function's code names, if the user sets none.
     """
 
@@ -44,6 +45,7 @@ class Request:
     heads: int = 1
     call: tuple[tuple[str, object], ...] = ()
     mask_arg: str | None = None
+    mask_axes: str = ""
     domain: Domain = field(default=_PROMISED, compare=False)
     spec: Attention = field(default=_USUAL, compare=False)
 

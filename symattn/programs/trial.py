@@ -24,7 +24,20 @@ from symattn.document.errors import InputError, SymattnError
 from symattn.document.keywords import plain
 from symattn.programs.calling import agree
 from symattn.programs.frameworks import Tensor
-from symattn.programs.layouts import documented, in_every_form, in_words, lengths, lettered, readings, undocumented
+from symattn.programs.layouts import (
+    declared,
+    documented,
+    forms_beside,
+    in_axes,
+    in_every_form,
+    in_words,
+    judged_as_stated,
+    lengths,
+    lettered,
+    names_form,
+    readings,
+    undocumented,
+)
 from symattn.programs.names import AMBIGUOUS, Function, bound_keywords, meaning, parameters
 from symattn.programs.request import Request
 from symattn.verification.effort import Effort
@@ -73,7 +86,9 @@ class ConventionTrial:
         self.tried = False
         self.ran: set[Layout] = set()
         self._reached: dict[Layout, tuple[Failure, Convention]] = {}  # the furthest, and how it was called
+        self._function = function
         self._documented, self._lettered = documented(function), lettered(function)
+        self._declared = declared(function)
         known = () if request.masks else parameters(function) or ()
         optional = [p.name for p in known if p.default is not p.empty and p.name not in bound_keywords(function)]
         self._optional_mask = [name for name in optional if meaning(name) == "mask"]
@@ -135,11 +150,45 @@ class ConventionTrial:
             raise InputError(f"no way to call it was found within {self._limit}; hint: --layout, --mask-arg, --call")
         if best is None:
             return None
-        best = self._as_specified(best)
+        best, reserved = self._with_judged_forms(self._as_specified(best))
         chosen = replace(best.convention, front="taken" if self._takes_front(best.convention) else "none")
-        read = (*_notes(chosen, self._request), *self._other_readings(best), *self._bare_sigmoid(best), *self._cut())
+        reserved += tuple(self._other_readings(best))
+        read = (*_notes(chosen, self._request), *self._bare_sigmoid(best), *self._cut())
         notes = (*chosen.notes, *read)
-        return replace(best, convention=replace(chosen, notes=notes))
+        return replace(best, convention=replace(chosen, notes=notes, reservations=reserved))
+
+    def _with_judged_forms(self, best: Possible) -> tuple[Possible, tuple[str, ...]]:
+        """Return the convention that is judged, and notes on masks of other shapes that run, and are right or wrong.
+
+        That is the convention as found, unless the function's text names a form for which it is wrong.
+        """
+        notes: list[str] = []
+        chosen = best
+        for i, a in enumerate(best.convention.arguments if best.near else ()):
+            forms = [a.form, *forms_beside(a, best.convention.layout, self._request)]
+            if len(forms) == 1:
+                continue
+            tried = {f: self._is_right(_with(best.convention, i, replace(a, form=f)), best.level) for f in forms}
+            right, wrong = ([f for f, fits in tried.items() if fits is wanted] for wanted in (True, False))
+            if not wrong or not right:
+                continue
+            named = [f for f in wrong if names_form(self._function, a.parameter, f, right)]
+            shown = tuple(" or ".join(map(in_axes, some)) for some in (right, named or wrong))
+            option = in_axes(wrong[0]).strip("()").replace(" ", "")
+            rest = ", which its text names" if named else f": --mask-axes {option} judges it so"
+            notes.append(f"With {a.parameter} as {shown[0]} it is right, and wrong as {shown[1]}{rest}.")
+            if named and chosen is best:
+                chosen = replace(best, convention=_with(best.convention, i, replace(a, form=named[0])), near=False)
+        return chosen, tuple(notes)
+
+    def _is_right(self, convention: Convention, level: int) -> bool | None:
+        """Return whether a call gives the specification's output; None if none of its shape is returned."""
+        inputs = self._inputs(convention, _LEVELS[level])
+        right = None if inputs is None else self._right(inputs)
+        if inputs is None or right is None:
+            return None
+        got = self._call(convention, inputs).output
+        return None if got is None or got.shape != right.shape else self._near(got, right)
 
     def formed(self, convention: Convention) -> Iterator[Convention]:
         """Yield the convention in every layout, with every form of its masks."""
@@ -162,6 +211,8 @@ class ConventionTrial:
         names = {chosen, chosen.replace("c", "d")}
         if best.near and self._request.layout == "auto" and self._documented and not names & {*self._documented}:
             yield undocumented(self._documented[0], chosen)
+        if not best.near and self._request.layout == "auto" and chosen in self._declared:
+            yield judged_as_stated(chosen)
         if best.near and (chosen == "nd" or chosen in self._documented):
             return  # leading axes are tested separately
         others = [layout for layout in self._layouts(best.convention) if layout != chosen]
@@ -266,8 +317,9 @@ class ConventionTrial:
             plain_runs = plain and any(p.level <= self._request.domain.square for p in here)
             if plain_runs or any(p.near and (p.level == 0 or layout in self._documented) for p in here):
                 break
+        stated = [p for p in result if p.convention.layout in self._declared]
         outcome = [p for p in result if p.convention.layout in self._documented and (p.near or p.local)]
-        return min(outcome or result, key=lambda p: p.rank, default=None)
+        return min(stated or outcome or result, key=lambda p: p.rank, default=None)
 
     def _layouts(self, convention: Convention) -> tuple[Layout, ...]:
         """Return the layout that the user sets, or else all possible ones, beginning with the documented ones."""
@@ -317,11 +369,11 @@ class ConventionTrial:
         """Return inputs of these sizes, the same ones whenever possible; None if the specification has none."""
         r = self._request
         axes = convention.batch_axes(r.heads)
-        batch = _BATCH[:axes] if batch is None else batch
+        maker = Maker(r.spec, convention, Precision.of(r.dtype), r.domain)
+        batch = maker.batch_axes(axes) if batch is None else batch
         forms = tuple((a.input, a.form) for a in convention.arguments)
         key = (sizes, batch, axes, convention.layout[-1] == "c", forms)
         if key not in self._made:
-            maker = Maker(r.spec, convention, Precision.of(r.dtype), r.domain)
             rng = np.random.default_rng(0)
             try:
                 self._made[key] = maker.make(replace(sizes, batch=batch), small(rng), rng)

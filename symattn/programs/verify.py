@@ -29,6 +29,7 @@ def verify(
     domain: Domain | None = None,
     call: Mapping[str, object] | None = None,
     mask_arg: str | None = None,
+    mask_axes: str | None = None,
     layout: Layout | None = None,
     framework: Framework | None = None,
     examples: int = engine.EXAMPLES,
@@ -51,8 +52,8 @@ def verify(
     ``power`` lists mistakes that must be detected, ``{"scale": 0.001}`` for a scale that is 0.1 % off: inputs are
     added until it would be, or the report says why not and is undecided. With ``repair``, edits of the source of a
     wrong function that make it right are sought, and reported as ``repairs``; they run in this process, and nothing is
-    written. The order of axes and the shape of masks
-    are found by small calls unless ``layout`` gives the order.
+    written. The order of axes and the shape of masks are found by small calls unless ``layout`` gives the order, and
+    ``mask_axes`` (``"b,1,1,n_k"``) the axes of a mask.
 
     Instead of ``spec``, ``config`` takes the configuration of a model (a path of config.json, a mapping, an object
     of Transformers or a module with one) and verifies the attention of its ``layer`` and ``kind``, as
@@ -70,8 +71,9 @@ def verify(
     """
     check_function(function)
     how = Options(
-        dtype=dtype or precision, contract=contract, call=call or {}, mask_arg=mask_arg, layout=layout,
-        framework=framework, domain=domain, examples=examples, budget=budget, seed=seed, power=power, repair=repair,
+        dtype=dtype or precision, contract=contract, call=call or {}, mask_arg=mask_arg, mask_axes=mask_axes,
+        layout=layout, framework=framework, domain=domain, examples=examples, budget=budget, seed=seed, power=power,
+        repair=repair,
     )  # fmt: skip
     return verified(function, meant(spec, config, layer, kind), how)
 

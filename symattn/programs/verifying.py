@@ -16,6 +16,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Verdict
 from symattn.document.keywords import Answering
+from symattn.programs.layouts import form_of
 from symattn.programs.names import Function
 from symattn.programs.refusing import NotCallable
 from symattn.programs.repairing.choosing import find_repairs
@@ -41,6 +42,7 @@ class Options(Answering):
     contract: Contract | None = None
     call: Sequence[str] | Mapping[str, object] = ()
     mask_arg: str | None = None
+    mask_axes: str | None = None
     layout: Layout | None = None
     framework: Framework | None = None
     domain: Domain | None = None
@@ -66,7 +68,17 @@ class Options(Answering):
         """Return the request of these options for a specification."""
         call = tuple(self.call.items() if isinstance(self.call, Mapping) else map(keyword, self.call))
         how = {"dtype": self.precision.input.name, "framework": self.framework, "mask_arg": self.mask_arg}
+        if self.mask_axes is not None:
+            how["mask_axes"] = self._mask_form(spec)
         return requested(spec, self.layout, self.domain, call=call, **how)
+
+    def _mask_form(self, spec: Specification) -> str:
+        """Return the form that ``mask_axes`` names. Raises ``InputError`` if there is no mask that has it."""
+        if not isinstance(spec, Attention) or not is_plain(spec):
+            raise InputError("--mask-axes is for the output of Attention; hint: leave it out")
+        if not (spec.mask or spec.padding or spec.causal):
+            raise InputError("--mask-axes: the specification has no mask; hint: --mask boolean or --padding")
+        return form_of(str(self.mask_axes))
 
     def opened(self, function: Any, spec: Specification) -> AbstractContextManager[Runner]:
         """Open the function, ready to be called."""

@@ -469,7 +469,9 @@ def checks(session: Session) -> Iterator[Check]:
 
 
 def _reservations(session: Session) -> Iterator[str]:
-    """Yield the notes that limit the verdict: inputs that were refused, undecided, late, wrong or not tried."""
+    """Yield the notes that limit the verdict: inputs in other forms, and those that were refused, undecided, late,
+    wrong or not tried."""
+    yield from session.runner.convention.reservations
     yield from refusals.notes(session)
     yield from session.subject.reservations(session)
     if undecided := sum(r.undecided for r in session.records):

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from symattn import Attention, LinearAttention, verify
+from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Argument, Convention, Layout
 from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Maker, Sizes
 from symattn.programs import definitions
 from symattn.programs.layouts import argument, documented, lettered
 from symattn.programs.request import Request
 from symattn.programs.target import Target, target
 from symattn.programs.verifying import requested
+from symattn.verification.probing.probes import small
 from tests.faults.programs import softmax
 
 TWO = Attention(heads=2)
@@ -299,7 +302,8 @@ def test_a_function_that_never_runs_is_called_as_the_specification_has_it() -> N
 
 
 def _notes(function: Callable[..., Any], spec: Any = None, **told: Any) -> str:
-    return " ".join(settled(function, spec or Attention(), **told).notes)
+    found = settled(function, spec or Attention(), **told)
+    return " ".join((*found.notes, *found.reservations))
 
 
 def test_a_wrong_function_that_is_right_with_other_axes_is_told_so() -> None:
@@ -321,19 +325,114 @@ def test_a_right_function_that_is_wrong_with_other_axes_is_told_so() -> None:
 
     found = settled(one_axis_more, Attention())
     assert found.layout == "bnd"
-    assert "With the axes (b, h, n, d) it runs too, and does not give" in " ".join(found.notes)
+    assert "With the axes (b, h, n, d) it runs too, and does not give" in " ".join(found.reservations)
     assert "runs too" not in _notes(three)
 
 
-def test_a_function_that_is_right_with_other_axes_than_its_text_names_is_told_so() -> None:
+def test_a_function_is_judged_with_the_axes_that_its_text_names() -> None:
     def of_four(q: Any, k: Any, v: Any) -> Any:
         """Shapes: q (batch, n, heads, d)."""
         assert q.ndim == 4
         return any_axes(q, k, v)
 
-    found = settled(of_four, Attention())
-    assert found.layout == "bhnd"
-    assert "Its text names the axes (b, n, h, d), and it is right with (b, h, n, d) alone." in found.notes
+    def of_heads(q: Any, k: Any, v: Any) -> Any:  # q, k, v: (batch, n, heads, d)
+        return any_axes(q, k, v)
+
+    def refusing(q: Any, k: Any, v: Any) -> Any:
+        """Shapes: q (batch, n, heads, d)."""
+        assert q.ndim == 2
+        return any_axes(q, k, v)
+
+    def turned(q: Any, k: Any, v: Any) -> Any:
+        """Scores: (batch, heads, n_q, n_k)."""
+        q, k, v = (x.swapaxes(-2, -3) for x in (q, k, v))  # (batch, heads, n, d)
+        return any_axes(q, k, v).swapaxes(-2, -3)
+
+    for function in (of_four, of_heads):
+        found = settled(function, Attention())
+        assert found.layout == "bnhd"
+        stated, right = found.reservations
+        assert stated == "Its text names the axes (b, n, h, d), with which it is judged."
+        assert "(b, h, n, d) it gives what the specification says" in right
+    found = settled(refusing, Attention())
+    assert found.layout == "nd"
+    assert "Its text names the axes (b, n, h, d), and it is right with (n, d) alone." in found.reservations
+    assert settled(turned, TWO).layout == "bnhd"  # what a comment says of other arrays is no statement
+
+
+def ones_row(mask: Any, n: int) -> Any:
+    """Read a mask with one row for all queries as if it had a row for each of them."""
+    flat = np.broadcast_to(mask, (*mask.shape[:2], 1, mask.shape[-1])).reshape(-1)
+    at = np.arange(mask.shape[0])[:, None, None] + np.arange(n)[:, None] + np.arange(mask.shape[-1])
+    return flat[at % flat.size][:, None]
+
+
+def masked(q: Any, k: Any, v: Any, allowed: Any) -> Any:
+    return softmax(np.where(allowed, scores(q, k), np.float32(-np.inf))) @ v
+
+
+def stated(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    """Attend to keys. mask: (batch, 1, 1, n_k) or (batch, 1, n_q, n_k)."""
+    return masked(q, k, v, ones_row(mask, q.shape[-2]) if sum(mask.shape[2:3]) == 1 else mask)
+
+
+def asking(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    if mask.shape[-2] == 1:
+        mask = ones_row(mask, q.shape[-2])
+    return masked(q, k, v, mask)
+
+
+def silent(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return masked(q, k, v, ones_row(mask, q.shape[-2]) if sum(mask.shape[2:3]) == 1 else mask)
+
+
+def test_every_form_of_a_mask_that_runs_is_judged() -> None:
+    padded = Attention(heads=2, padding=True)
+    for function, form in ((stated, "b11k"), (asking, "b11k"), (silent, "b1qk")):
+        found = settled(function, padded, layout="bhnd")
+        assert found.arguments[3].form == form, function
+        (said,) = found.reservations
+        assert said.startswith("With mask as (b, 1, n_q, n_k)")
+        assert "wrong as (b, 1, 1, n_k)" in said
+        assert ("--mask-axes b,1,1,n_k judges it so" in said) is (function is silent)
+    found = settled(silent, padded, layout="bhnd", mask_axes="b11k")
+    assert found.arguments[3].form == "b11k"
+    for right in (masked, lambda q, k, v, mask: masked(q, k, v, mask[:, None]), lambda q, k, v, mask: masked(
+        q, k, v, mask[:, None, None] if mask.ndim == 2 else mask[:, None] if mask.ndim == 3 else mask
+    )):  # fmt: skip
+        for spec in (padded, Attention(heads=2, mask="boolean"), Attention(padding=True)):
+            assert settled(right, spec, layout="bhnd").reservations == (), spec
+
+
+def agrees(function: Callable[..., Any], spec: Attention, layout: Layout, **told: Any) -> bool:
+    """Whether the function gives the specification's output for random inputs in the forms that were determined."""
+    called = target(function, Request.of(spec, framework="numpy", layout=layout, **told))
+    assert isinstance(called, Target)
+    maker, rng = Maker(spec, called.convention, Precision.of("float64"), Domain()), np.random.default_rng(0)
+    inputs = maker.make(Sizes(4, 6, 4, 2, batch=maker.batch_axes(maker.batches)), small(rng), rng)
+    return bool(np.allclose(called.run(inputs).output, spec(**inputs), atol=1e-12))
+
+
+def test_masks_of_heads_and_of_items_are_told_apart() -> None:
+    of_items = lambda q, k, v, mask: masked(q, k, v, mask[:, None] if mask.ndim == 3 else mask)  # noqa: E731
+    of_heads = lambda q, k, v, mask: masked(q, k, v, mask[None] if mask.ndim == 3 else mask)  # noqa: E731
+    first_head = lambda q, k, v, mask: masked(q, k, v, mask[:, :1])  # noqa: E731
+    boolean = Attention(heads=2, mask="boolean")
+    for function, form in ((of_items, "bqk"), (of_heads, "hqk"), (masked, "hqk"), (masked, "bhqk"), (masked, "1hqk")):
+        assert agrees(function, boolean, "bhnd", mask_axes=form), form
+    assert not agrees(first_head, boolean, "bhnd", mask_axes="bhqk")
+    said = settled(first_head, boolean, layout="bhnd").reservations
+    assert "(b, h, n_q, n_k)" in " ".join(said).partition("wrong as")[2]
+
+
+def test_each_head_has_a_dropout_mask_of_its_own() -> None:
+    def dropping(q: Any, k: Any, v: Any, drop: Any, first: bool = False) -> Any:
+        drop = drop[..., :1, :, :] if first else drop
+        return np.where(drop, softmax(scores(q, k)) / 0.75, 0) @ v
+
+    for layout in ("bhnd", "nd"):
+        assert agrees(dropping, Attention(heads=2, dropout=0.25), layout)
+        assert not agrees(dropping, Attention(heads=2, dropout=0.25), layout, call=(("first", True),))
 
 
 def test_a_mask_that_is_right_when_negated_is_told_so() -> None:
@@ -342,7 +441,7 @@ def test_a_mask_that_is_right_when_negated_is_told_so() -> None:
 
     found = settled(ignoring, Attention(mask="boolean"))
     assert not found.arguments[3].inverted
-    assert "--mask-arg ~mask" in " ".join(found.notes)
+    assert "--mask-arg ~mask" in " ".join(found.reservations)
     assert "--mask-arg" not in _notes(lambda q, k, v, mask: any_axes(q, k, v), Attention(mask="boolean"))
 
 
@@ -364,7 +463,7 @@ def test_linear_attention_over_an_axis_that_is_right_for_some_orders_alone(axis:
     found = definitions.target(linear, request).convention
     assert isinstance(found, definitions.Formed)
     assert found.order == layout
-    assert any("With the axes (b, h, n, d)" in n and "runs too" in n for n in found.notes) is told
+    assert any("With the axes (b, h, n, d)" in n and "runs too" in n for n in found.reservations) is told
 
 
 def test_a_definition_has_tokens_before_the_batch() -> None:
