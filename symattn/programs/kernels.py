@@ -53,18 +53,27 @@ class Kernels:
         """Return the function for arrays of a kind."""
 
         def called(*places: Value, **keywords: Value) -> Value:
-            if self._exported is None:
-                run = _Run(kind, self._dtype)
-                try:
-                    result = run.call(function, places, keywords)
-                except Exception as error:  # a user's function may raise anything
-                    if run.launches:
-                        raise (run.refusal or _cause(error)) from error
+            if self._exported is not None:
+                return self._exported(function, kind)(*places, **keywords)
+            run, refusal = _Run(kind, self._dtype), None
+            try:
+                result = run.call(function, places, keywords)
+            except Exception as error:  # a user's function may raise anything
+                refusal = run.refusal
                 if run.launches:
-                    self._tile = min(self._tile or run.longest, run.longest)
-                    return result
-                self._exported = torch_reader.on_kinds(self._dtype)
-            return self._exported(function, kind)(*places, **keywords)
+                    raise (refusal or _cause(error)) from error
+            if run.launches:
+                self._tile = min(self._tile or run.longest, run.longest)
+                return result
+            exported = torch_reader.on_kinds(self._dtype)
+            try:
+                result = exported(function, kind)(*places, **keywords)
+            except InputError:  # it may launch a kernel after what was refused, and a graph has no kernels
+                if refusal is None:
+                    raise
+                raise refusal from None
+            self._exported = exported
+            return result
 
         return called
 
@@ -243,6 +252,9 @@ class _Run:
         """Run an operator of torch; on tensors with a shadow, compute what its results mean."""
         tensors = [x for x in _leaves((places, *keywords.values())) if isinstance(x, self._torch.Tensor)]
         name, computed = str(operator.overloadpacket), any(map(self._memory.known, tensors))
+        if computed and name not in RULES and (decomposed := torch_reader.decomposition(operator)):
+            with self._dispatch():
+                return decomposed(*places, **keywords)
         result = operator(*places, **keywords)
         if name in _EMPTY:
             self._memory.never_written(result)

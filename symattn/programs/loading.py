@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
+from symattn.programs import triton_host
 from symattn.programs.names import Function, called, parameters
 from symattn.programs.refusing import NotCallable, one_line, where
 
@@ -79,6 +80,7 @@ def load(target: str) -> Loaded:
 def load_module(place: str) -> ModuleType:
     """Return the module of a ``file.py`` or the module ``package.module``. Raises as ``load`` does."""
     choose_backend()
+    triton_host.prepare()
     with _no_bytecode():
         if not place.endswith(".py"):
             if Path(place).is_file():

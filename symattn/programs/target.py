@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from symattn.arrays.notes import listening
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import (
     IN_PROCESS,
@@ -29,7 +31,7 @@ from symattn.bounds.called_target import (
 )
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError, MissingExtra
-from symattn.programs import frameworks, modules, packed
+from symattn.programs import frameworks, modules, packed, triton_host
 from symattn.programs.frameworks import Tensor, Tensors, suspects
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import argument, from_layout, placed
@@ -75,7 +77,8 @@ class Target:
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once on fresh copies of ``inputs`` in this memory layout. See ``Runner``."""
         given = self._given(inputs)
-        passed = _shared({a: self._place(value, memory) for a, value in given.items()}, given, memory)
+        placed_arrays = {a: self._place(value, laid_out_of(memory, a.input)) for a, value in given.items()}
+        passed = _shared(placed_arrays, given, memory)
         bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
         with suspects(self.convention.framework, self.convention.dtype) as runtimes:
             seen = watch(self._function, *placed(self.convention.arguments, passed))
@@ -154,6 +157,23 @@ class Target:
 
         return called
 
+    def reads_outside(self, inputs: Inputs) -> bool:
+        """Return whether a kernel of Triton that is interpreted reads or writes beyond the memory of a tensor."""
+        if frameworks.INTERPRETER not in sys.modules or self.convention.framework != "torch":
+            return False
+        from symattn.arrays.modular import modular
+        from symattn.verification.semantics import OUTSIDE
+
+        kind = modular()
+        given = {n: kind.literal(a) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+        with listening() as notes, captured(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                self.on(kind)(given)
+            except Exception as error:  # the code may raise anything, and then says nothing of its memory
+                notes.append(str(error))
+        return any(OUTSIDE in words for words in notes)
+
     def made(self, kind: type[Planes]) -> Function:
         """Return the function for arrays of another kind, with the same parameters."""
         return self.kinds.make(self._own, kind)
@@ -207,6 +227,12 @@ class Target:
         return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=tuple(others))
 
 
+def laid_out_of(memory: Memory, name: str | None) -> Memory:
+    """Return the memory layout of one input: ``strided q`` lays out q alone, and the others are contiguous."""
+    layout, _, alone = memory.partition(" ")
+    return cast(Memory, layout if alone in ("", name) else "contiguous")
+
+
 def _shared(
     passed: dict[Argument, Tensor], inputs: Mapping[Argument, Tensor], memory: Memory
 ) -> dict[Argument, Tensor]:
@@ -226,6 +252,7 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     Small calls determine what names leave open; with a convention ``agreed`` before, nothing is tried. Raises
     ``InputError`` and ``MissingExtra``.
     """
+    triton_host.prepare()
     if not is_plain(request.spec):
         from symattn.programs import definitions  # most programs are attention, which needs no definitions
 
@@ -323,7 +350,10 @@ def _tried(function: Function, request: Request, name: str) -> tuple[ConventionT
 
 
 def _trial(function: Function, request: Request, name: str) -> ConventionTrial:
-    return ConventionTrial(function, request, name, lambda how, inputs: Target(function, how).run(inputs))
+    def outside(how: Convention, inputs: Inputs) -> bool:
+        return Target(function, how).reads_outside(inputs)
+
+    return ConventionTrial(function, request, name, lambda how, inputs: Target(function, how).run(inputs), outside)
 
 
 class Attempt(Protocol):

@@ -78,8 +78,16 @@ class ConventionTrial:
     orders of the axes with which an output came, of whatever shape.
     """
 
-    def __init__(self, function: Function, request: Request, name: str, run: Call) -> None:
-        self._request, self._run = request, run
+    def __init__(
+        self,
+        function: Function,
+        request: Request,
+        name: str,
+        run: Call,
+        outside: Callable[[Convention, Inputs], bool] = lambda how, inputs: False,
+    ) -> None:
+        """Prepare the trial; ``outside`` says whether a call reads or writes beyond the memory of a tensor."""
+        self._request, self._run, self._outside = request, run, outside
         self.convention = agree(function, request, name)
         self.right: bool | None = None
         self.error: Failure | None = None
@@ -346,10 +354,19 @@ class ConventionTrial:
             inputs = {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}} if without else inputs
             right, got = self._right(inputs), self._call(convention, inputs).output
             if right is not None and got is not None and got.shape == right.shape:
+                if self._is_misplaced(convention, inputs):
+                    return None
                 named = convention.layout in self._lettered
                 near = self._near(got, right) and not self._hides(convention, level)
                 return Possible(convention, level, near, self._local(convention, inputs, got), named)
         return None
+
+    def _is_misplaced(self, convention: Convention, inputs: Inputs) -> bool:
+        """Return whether the text names other axes, and with these the code reads beyond the memory of a tensor."""
+        if not self._documented or convention.layout in self._documented or not self._outside(convention, inputs):
+            return False
+        self.ran.discard(convention.layout)
+        return True
 
     def _hides(self, convention: Convention, level: int) -> bool:
         """Return whether a mask passed as 0 and −∞ is not added, but read as booleans of keys to ignore: −∞ is true.

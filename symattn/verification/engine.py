@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -374,10 +375,8 @@ _OF_SHAPES = (
 
 
 _ON_DEVICE = re.compile(r"\b(cuda|gpu|cpu|devices?|active drivers)\b", re.IGNORECASE)
-_OF_DEVICE = (
-    "; hint: inputs are on the CPU; give a function that copies them to the device, or set TRITON_INTERPRET=1, with "
-    "which kernels of Triton run on the CPU"
-)
+_OF_DEVICE = "; hint: inputs are on the CPU; give a function that copies them to the device"
+_WITHOUT_DEVICE = ", or set TRITON_INTERPRET=1, with which kernels of Triton run on the CPU"
 
 
 def _check_usable(session: Session) -> None:
@@ -393,7 +392,9 @@ def _check_usable(session: Session) -> None:
     never = len(session.late) == len(tried)
     words = f"did not return: {failed[0]}" if never else f"failed on every input: {failed[0]}"
     of_shapes = _OF_SHAPES if failed[0].refused or failed[0].type in refusals.MISFITS else ""
-    raise Unusable(f"{session.runner.describe()} {words}{_OF_DEVICE if on_device else of_shapes}")
+    of_device = _OF_DEVICE + ("" if os.environ.get("TRITON_INTERPRET") else _WITHOUT_DEVICE)
+    hint = of_device if on_device else of_shapes
+    raise Unusable(f"{session.runner.describe()} {words}{hint}")
 
 
 def _check_runtime(session: Session) -> None:

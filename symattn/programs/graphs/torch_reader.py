@@ -119,6 +119,11 @@ def _decompositions() -> Mapping[object, Function]:
     return {target: rule for target, rule in every.items() if _name(target) not in RULES}
 
 
+def decomposition(operator: object) -> Function | None:
+    """Return the function of operators in the table by which torch decomposes an operator that is not; None if none."""
+    return _decompositions().get(operator)
+
+
 def _name(target: object) -> str:
     """Return ``aten.view`` for an overload of it, ``getitem`` for Python's operator."""
     packet = getattr(target, "overloadpacket", None)

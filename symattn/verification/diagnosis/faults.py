@@ -7,14 +7,15 @@ the same input, such as from dropout left on, uninitialised memory or random err
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from symattn.bounds.called_target import Outcome, same_bits
-from symattn.bounds.case_result import UNFIT, Case, CaseResult
+from symattn.bounds.called_target import Memory, Outcome, same_bits
+from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.verification.diagnosis.causes import Cause, causes
 from symattn.verification.diagnosis.conditions import separating
@@ -37,7 +38,7 @@ def faults(session: Session) -> tuple[Fault, ...]:
     if first is not None:
         return (first,)
     show = partial(shown, session.subject)
-    stale = _stale(session) or misread(session.records, show)
+    stale = _stale(session) or misread(session)
     explained = causes(session) if stale is None and not only_aliased(session.records) else ()
     if explained and not any(cause.sure and cause.mistakes for cause in explained):
         stale = session.subject.remembered(session)
@@ -200,16 +201,29 @@ def only_aliased(records: Sequence[Any]) -> bool:
     return any(r.finding == "mutates" for r in records) and all(r.case.memory == "shared" for r in wrong)
 
 
-def misread(records: Sequence[Any], shown: Callable[[Any], Counterexample]) -> Fault | None:
-    """Return the fault if only arrays that are not contiguous in memory give wrong results."""
-    wrong = [r for r in records if r.finding in ("values", "not finite")]
+def misread(session: Session) -> Fault | None:
+    """Return the fault if only arrays that are not contiguous in memory give wrong results, with the names of these."""
+    wrong = [r for r in session.records if r.finding in ("values", "not finite")]
     if not wrong or any(r.case.memory in ("contiguous", "shared") for r in wrong):
         return None
     cause = "arrays are read as if they were contiguous in memory"
     views = ", ".join(dict.fromkeys(r.case.name for r in wrong))
-    return Fault(
-        "call", cause, f"{cause}: the same numbers are right otherwise, and wrong for {views}", shown(wrong[0])
-    )
+    names = _misread_alone(session, wrong[0])
+    of = f" of {' and of '.join(names)}" if names else ""
+    words = f"{cause}: the same numbers are right otherwise, and wrong for {views}{of}; hint: --contiguous"
+    message = f"{words} promises that no such input occurs"
+    return Fault("call", cause, message, shown(session.subject, wrong[0]))
+
+
+def _misread_alone(session: Session, judged: CaseResult) -> tuple[str, ...]:
+    """Return the inputs that give wrong results if they alone are not contiguous; none if several must be at once."""
+    case, result = judged.case, []
+    for name, array in case.inputs.items():
+        if np.ndim(array):
+            memory = cast(Memory, f"{case.memory} {name}")
+            one = session.run_case(replace(case, memory=memory))
+            result += [name] if one.finding in OF_VALUES else []
+    return tuple(result)
 
 
 _AGAIN = 4  # of the smallest wrong cases, and of larger ones, that are called again: small ones hide random errors
