@@ -2,8 +2,8 @@
 
 With ``TRITON_INTERPRET=1`` kernels run on the CPU, but code around them asks for the device: files of kernels choose
 configurations by it when they are imported, and ``@triton.autotune`` measures times with it. The stand-in is a device
-of one fixed kind. Nothing is measured: each tuning key has one of the configurations that remain after pruning, drawn by
-the key alone, so that different keys try different ones and a call can be repeated.
+of one fixed kind. Nothing is measured: each tuning key has one of the configurations that remain after pruning, drawn
+by the key alone, so that different keys try different ones and a call can be repeated.
 """
 
 from __future__ import annotations

@@ -382,7 +382,7 @@ class ResidueRun:
             if not again.difference and not again.reason:
                 vars(self).update(vars(again))
         if self.difference is not None and self.nested:
-            self.difference, self.reason = None, NOT_LINEAR
+            self.difference, self.reason = None, f"modular: {NOT_LINEAR}"
         if self.reason.endswith(NOT_LINEAR) and not self.capped:
             again = copy(self)
             again.reason, again.capped, again.nested = "", True, True

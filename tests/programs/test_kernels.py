@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from symattn import Attention, Domain, verify
+from symattn.programs import triton_host
 from symattn.programs.identity import identity
 from symattn.programs.request import Request
 from symattn.programs.target import target
@@ -28,6 +29,8 @@ RIGHT: dict[str, tuple[Attention, Any, Domain]] = {
     "split": (Attention(), "nd", Domain()),
     "merged_by_torch": (Attention(), "nd", Domain()),
     "without_kernels": (Attention(), "nd", Domain()),
+    "tuned": (Attention(), "nd", Domain()),
+    "prepared": (Attention(), "nd", Domain()),
 }
 UNMASKED = (Attention(), "nd", Domain(square=True, same_width=True, min_width=16, width_powers_of_two=True))
 #: A function, a line in what it runs, and a mistake in it.
@@ -50,6 +53,8 @@ MISTAKES = (
     ("split", "n_k, (part + 1) * size)", "n_k, (part + 1) * size - 1)"),
     ("split", "old, p = tl.exp(m - new), tl.exp(lse - new)", "old, p = tl.exp(m - new), tl.exp(lse)"),
     ("merged_by_torch", "weights[..., None]).sum(1)", "weights[..., None]).mean(1)"),
+    ("tuned", "total += tl.sum(p, 1)\n        acc +=", "total += tl.sum(p, 1)\n        acc ="),
+    ("prepared", "q.flip(0)])[0]", "q.flip(0)])[1]"),
 )  # fmt: skip
 #: Lines that may as well be written in another way.
 LEGAL = (
@@ -65,6 +70,7 @@ LEGAL = (
 @pytest.fixture
 def functions(tmp_path: Path) -> Any:
     os.environ["TRITON_INTERPRET"] = "1"
+    triton_host.prepare()
 
     def load(old: str = "", new: str = "") -> Any:
         text = SOURCE.read_text(encoding="utf-8")
@@ -126,6 +132,26 @@ def test_writes_out_of_bounds_are_told(functions: Any) -> None:
     )
     assert found.agrees
     assert any(x.startswith("the kernel tiles writes out of bounds, after the last element of o,") for x in found.notes)
+
+
+def test_a_refusal_before_the_first_launch_is_told_as_itself(functions: Any) -> None:
+    found = identified(functions(), "ranked")
+    assert found.agrees is None
+    assert found.reason.startswith("aten.sort: this operator of torch is not read")
+
+
+def test_tuning_keys_have_configurations_of_their_own(functions: Any) -> None:
+    """Each key has one configuration, the same in every call, and a static assertion refuses some."""
+    import torch
+
+    module, chosen = functions(), {}
+    triton_host.prepare()
+    for _ in range(2):
+        for n_k in range(3, 19):
+            module.tuned(torch.ones(2, 3), torch.ones(n_k, 3), torch.ones(n_k, 2))
+            tile = module.tuned_tiles.best_config.kwargs["T"]
+            assert chosen.setdefault(n_k, tile) == tile
+    assert {*chosen.values()} == {16, 32}
 
 
 def test_a_mistake_is_named(functions: Any) -> None:

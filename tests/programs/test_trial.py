@@ -16,6 +16,7 @@ from symattn.programs import definitions
 from symattn.programs.layouts import argument, documented, lettered
 from symattn.programs.request import Request
 from symattn.programs.target import Target, target
+from symattn.programs.trial import ConventionTrial
 from symattn.programs.verifying import requested
 from symattn.verification.probing.probes import small
 from tests.faults.programs import softmax
@@ -131,6 +132,27 @@ def test_axes_in_front_are_seen() -> None:
 
 def test_a_layout_that_is_told_is_taken() -> None:
     assert settled(any_axes, Attention(), layout="bnhd").layout == "bnhd"
+
+
+def test_axes_are_not_taken_against_the_text_if_the_code_reads_beyond_its_memory() -> None:
+    """With the axes (b, h, n, d), which nobody documents, it runs, and reads what lies behind an array."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        """q (batch, seq, heads, dim)"""
+        assert q.shape[1] < q.shape[2]  # three heads: no tokens are that few
+        return heads_first(q, k, v)
+
+    request = Request.of(Attention(heads=3), framework="numpy", dtype="float32", layout="auto")
+    for beyond, layouts in ((False, {"bhnd"}), (True, set())):
+        found = ConventionTrial(
+            attention,
+            request,
+            "",
+            lambda how, inputs: Target(attention, how).run(inputs),
+            lambda *_, beyond=beyond: beyond,
+        ).make()
+        assert found.ran == layouts
+        assert (found.right is not None) == (not beyond)
 
 
 def _padded(form: str, turned: bool = False) -> Callable[..., Any]:

@@ -125,7 +125,9 @@ NAMED = {
     "another shape": Named(lambda q, k, v: plain(q, k, v)[:, None], PLAIN, "call", "…", "…shape…"),
     "a changed argument": Named(changing_an_argument, PLAIN, "call", "…", "changes its argument k"),
     "in place": Named(in_place, PLAIN, "call", "the argument q is changed in place"),
-    "as it lies": Named(as_it_lies, PLAIN, "call", "arrays are read as if they were contiguous in memory"),
+    "as it lies": Named(
+        as_it_lies, PLAIN, "call", "arrays are read as if they were contiguous in memory", "… of k; hint: --contiguous…"
+    ),
     "from bytes": Named(from_bytes, PLAIN, "call", "…"),
     "more queries than keys": Named(only_square, PLAIN, "call", "the call fails where n_q > n_k"),
     "widths that differ": Named(

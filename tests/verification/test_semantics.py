@@ -285,6 +285,28 @@ def test_an_unbounded_step_takes_the_grade_away() -> None:
     assert found.agrees
     assert found.evidence.grade is Grade.SAMPLED
     assert found.notes == ("tanh stands for any function of its argument",)
+    assert found.evidence.where.endswith("no bound on the error: tanh stands for any function of its argument")
+
+
+def _by_sigmoid(x: Any) -> Any:
+    return 2 / (1 + np.exp(-2 * x)) - 1
+
+
+def _by_powers(x: Any) -> Any:
+    return (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1)
+
+
+def _of_half(x: Any) -> Any:
+    return 2 / (1 + np.exp(-x)) - 1
+
+
+@pytest.mark.parametrize(("tanh", "agrees"), [(_by_sigmoid, True), (_by_powers, True), (_of_half, None)])
+def test_tanh_by_exponentials_is_read_inside_a_softmax(tanh: Any, agrees: bool | None) -> None:
+    def capped(q: Any, k: Any, v: Any) -> Any:
+        e = np.exp(30 * tanh(q @ k.mT / np.sqrt(q.shape[-1]) / 30))
+        return e / e.sum(-1, keepdims=True) @ v
+
+    assert found_for(capped, Attention(softcap=30)).agrees is agrees
 
 
 def test_what_is_undefined_in_both_is_no_difference_and_is_noted() -> None:

@@ -25,7 +25,7 @@ from symattn.arrays.residues.primes import root
 from symattn.arrays.residues.state import Plane, State, chosen, moved, power_of
 from symattn.document.errors import Refused, Undecided
 
-NOT_LINEAR = "modular: an exponential or a quotient of data inside an exponent; exponents must be linear"
+NOT_LINEAR = "an exponential or a quotient of data inside an exponent; exponents must be linear"
 TINY, LARGE = 1e-5, 10**4  # numbers that are negligible next to floats of ordinary size, or make these negligible
 BEYOND = 37  # a bound for exponents: e^−37 is less than a unit in the last place of 1, in float64 too
 
@@ -38,7 +38,7 @@ def exponential(field: Field, x: State) -> State:
     """
     if x.exponent is None:
         if not field.meant or x.value is None or x.forbidden is not None:
-            raise Refused(NOT_LINEAR)
+            raise Refused(f"modular: {NOT_LINEAR}")
         field.nested = True
         return any_function(field, "exp", x)
     if x.factor is not None and x.power:

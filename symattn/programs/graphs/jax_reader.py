@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -149,6 +150,7 @@ class _JaxprReader:
         self._weights: list[GraphArray] = []
         self._constants: dict[str, Value] = {}
         self._nodes: list[GraphNode] = []
+        self._place: Callable[[], str] = str
         self._sizes: dict[str, Ref] = {}
         self._maxima: set[Ref] = set()
         self._count = 0
@@ -173,7 +175,8 @@ class _JaxprReader:
         if len(self._nodes) >= MOST_NODES:
             raise InputError(f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled")
         result = [Ref(self._fresh()) for _ in range(count)]
-        self._nodes.append(GraphNode(operator, tuple(operands), tuple(r.name for r in result), keywords, tuple(types)))
+        node = GraphNode(operator, tuple(operands), tuple(r.name for r in result), keywords, tuple(types), self._place)
+        self._nodes.append(node)
         return result
 
     def constant(self, value: object) -> Ref:
@@ -234,6 +237,7 @@ class _JaxprReader:
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*entries, *values), strict=True))
         for equation in jaxpr.eqns:
             operands = [self._operand(env, v) for v in equation.invars]
+            self._place = partial(_place_of, equation)
             results = self._equation(equation, operands)
             env.update((v, x) for v, x in zip(equation.outvars, results, strict=True))
         return [self._operand(env, v) for v in jaxpr.outvars]
@@ -343,3 +347,11 @@ def _kind(dtype: object) -> str:
     """Return the target of a cast; the node has the range of whole numbers."""
     result = type_name(dtype)
     return "int" if result.startswith(("int", "uint")) else result
+
+
+def _place_of(equation: JaxprEqn) -> str:
+    """Return ``file.py:line`` of the user's code that an equation comes from, or ""."""
+    from jax._src import source_info_util
+
+    frame = source_info_util.user_frame(equation.source_info.traceback)
+    return f"{Path(frame.file_name).name}:{frame.start_line}" if frame else ""

@@ -19,6 +19,7 @@ from symattn.programs.names import Function
 from symattn.programs.refusing import one_line
 
 MOST_NODES = 10_000
+_KINDS = ("modular", "indexed")  # kinds that name themselves in what they refuse, which an operator says better
 
 
 class Ref(NamedTuple):
@@ -32,7 +33,8 @@ class GraphNode:
     """An operator of the graph's own language, its operands (``Ref``, plain values, lists of them), and its outputs.
 
     A missing operand is None. ``attributes`` are passed by name. ``types`` are those of the outputs, such as ``uint8``,
-    ``bool``, and ``float`` for any float format; if the graph does not state them, "" or missing.
+    ``bool``, and ``float`` for any float format; if the graph does not state them, "" or missing. ``place`` returns
+    where the source code has the operator, ``file.py:line``, or "".
     """
 
     operator: str
@@ -40,6 +42,7 @@ class GraphNode:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Value] = field(default_factory=dict)
     types: tuple[str, ...] = ()
+    place: Callable[[], str] = field(default=str, repr=False, compare=False)
 
     def refs(self) -> Iterator[Ref]:
         """Yield the references that the node takes."""
@@ -245,17 +248,32 @@ def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[s
     except NoRoot:  # which asks for other primes
         raise
     except SymattnError as error:
-        words = str(error).removeprefix(f"{node.operator}: ")
-        raise type(error)(f"{node.operator}: {words}") from None
+        raise _located(error, node) from None
     except (TypeError, ValueError, IndexError, AttributeError, KeyError, ZeroDivisionError, StopIteration) as error:
-        raise InputError(f"{node.operator} cannot be computed: {one_line(error)[:120]}") from error
+        words = InputError(f"{node.operator} cannot be computed: {one_line(error)[:120]}")
+        raise _located(words, node) from error
+
+
+def _located(error: SymattnError, node: GraphNode) -> SymattnError:
+    """Return a refusal with the operator and the place of its node, once: graphs within graphs add nothing to it."""
+    if getattr(error, "operator", ""):
+        return error
+    words = str(error).removeprefix(node.operator).removeprefix(": ")
+    for kind in _KINDS:
+        words = words.removeprefix(f"{kind}: ")
+    place = node.place()
+    at = f" ({place})" if place else ""
+    joint = "" if words.startswith("cannot be computed") else ":"
+    result = type(error)(f"{node.operator}{at}{joint} {words}")
+    result.operator = node.operator  # type: ignore[attr-defined]
+    return result
 
 
 def _settled(node: GraphNode, x: Value, message: str) -> Value:
     try:
         return settled(x, message)
     except SymattnError as error:
-        raise type(error)(f"{node.operator}: {error}") from None
+        raise _located(error, node) from None
 
 
 def _value(x: object, values: Mapping[str, Value]) -> Value:

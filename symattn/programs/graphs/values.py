@@ -28,6 +28,7 @@ Value = Any
 Rule = Callable[..., Value]
 
 _LARGEST_ROOT = 4096
+_FEW = 64  # elements that are lifted one by one, even if some are equal
 _WIDEST = 1e38  # roughly the largest float32
 _LEAST = {float(np.finfo(t).min) for t in (np.float64, np.float32, np.float16)}
 _LEAST.add(float(ml_dtypes.finfo(ml_dtypes.bfloat16).min))
@@ -53,6 +54,10 @@ class Context:
             return x.astype(self.dtype) if x.dtype.kind == "f" else x
         if isinstance(x, np.ndarray) and x.dtype == bool and not self.in_letters:
             return x
+        if isinstance(x, np.ndarray) and x.size > _FEW and x.dtype.kind in "iuf" and hasattr(self.kind, "field"):
+            each, places = np.unique(x, return_inverse=True)  # such as a matrix of zeros and ones, or a mask
+            if each.size < x.size:
+                return self.lifted(each)[places.reshape(x.shape)]
         entries = np.asarray(x, dtype=object)
         values = np.empty(entries.shape, dtype=object)
         for at in np.ndindex(entries.shape):

@@ -1,5 +1,6 @@
 """Mistakes of one line in attention of JAX, each by what was done in its place, and right code in several styles."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,10 @@ import pytest
 from symattn import Attention
 from symattn.graphs import verify_graph
 from symattn.programs.graphs.jax_reader import traced
+from symattn.programs.identity import identity
+from symattn.programs.target import target
+from symattn.programs.verifying import requested
+from symattn.verification.semantics import SIZES
 
 jax = pytest.importorskip("jax")
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn
@@ -83,3 +88,17 @@ def test_a_mistake_is_found(name: str) -> None:
 def test_right_code_is_tested(name: str) -> None:
     report = verdict(RIGHT[name])
     assert (report.verdict.value, report.checks[0].grade.value) == ("no fault", "tested")
+
+
+def test_a_refusal_says_the_operator_and_its_place_once() -> None:
+    """Whatever loops the operator is in."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        def turn(i: Any, s: Any) -> Any:
+            return lax.while_loop(lambda x: (jnp.sum(x) * jnp.inf) > 0, lambda x: x - 1, s)
+
+        s = lax.while_loop(lambda x: x[0] < 2, lambda x: (x[0] + 1, turn(*x)), (0, q @ k.T))[1]
+        return nn.softmax(s, axis=-1) @ v
+
+    found = identity(target(attention, requested(Attention(), "nd", framework="jax")), Attention(), SIZES[:1])
+    assert re.fullmatch(r"mul \(test_jax_faults\.py:\d+\): NaN or infinity in the data; .*", found.reason)

@@ -11,8 +11,10 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
 from symattn.programs import definitions
+from symattn.programs.identity import identity
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
+from symattn.verification.semantics import SIZES
 
 torch = pytest.importorskip("torch")
 
@@ -227,3 +229,24 @@ def test_parts_and_logarithms_of_0_are_read_as_torch_computes_them(function: Any
     causal = Attention(causal=True)
     found = target(function, requested(causal, dtype="float32")).semantics(causal, 60)
     assert found.agrees is right
+
+
+def _prepared(q: Any, k: Any, v: Any) -> Any:
+    """The same arrays, by operators that graphs of attention seldom have."""
+    n = k.shape[-2]
+    q = torch.stack([q, q.flip(-2)])[0] + q.new_zeros(q.shape) + torch.zeros_like(q)
+    v = torch.cumsum(torch.cat([v[..., :1, :], v.diff(dim=-2)], -2), -2)
+    one = torch.eye(n, dtype=k.dtype)
+    k = torch.linalg.inv(one + one.tril(-1)) @ (one + one.tril(-1)) @ k
+    empty = k[..., :0, :].flip(-2)
+    return torch.softmax(q @ torch.cat([empty, k], -2).mT / q.shape[-1] ** 0.5, -1) @ v
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_operators_that_only_prepare_are_read(wrong: bool) -> None:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return _prepared(q, k, torch.cumsum(v, -2) if wrong else v)
+
+    found = identity(target(attention, requested(Attention(), "nd", framework="torch")), Attention(), SIZES[:2])
+    assert found.agrees is not wrong
+    assert (found.epsilon is None) == wrong
