@@ -175,13 +175,17 @@ def _ran(words: list[str], folder: str) -> subprocess.CompletedProcess[str]:
 
 
 class Formula(SphinxRole):
-    """``:symattn:`TOPIC:NUMBER```: the formula of that step of a derivation, and its grade in brackets."""
+    """``:symattn:`TOPIC:NUMBER```: the formula of that step of a derivation, and its grade in brackets.
+
+    ``:symattn:`√d_k```, without a colon, sets letters as a formula; a relation would need a grade.
+    """
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Return the formula in every format. Raises ExtensionError for an unknown topic or step."""
-        topic, _, number = self.text.partition(":")
+        """Return the formula in every format. Raises ExtensionError for an unknown topic or step, and for a relation
+        that is no step."""
+        topic, colon, number = self.text.partition(":")
         try:
-            step = _step(topic.strip(), number.strip())
+            step = _step(topic.strip(), number.strip()) if colon else _letters(self.text)
         except (SymattnError, ValueError) as error:
             raise ExtensionError(f"{self.get_location()}: :symattn:`{self.text}`: {error}") from error
         # a formula in the format of each builder
@@ -195,6 +199,17 @@ class Formula(SphinxRole):
         }
         result: list[nodes.Node] = [nodes.raw(self.rawtext, shown, format=form) for form, shown in forms.items()]
         return [*result, *([nodes.Text(f" ({step.evidence.grade.value})")] if step.evidence else [])], []
+
+
+def _letters(typed: str) -> md.Step:
+    """Return a formula without a grade. Raises ValueError for a relation."""
+    from symattn.document.formulas import formula
+    from symattn.document.notation import Relation
+
+    read = formula(typed)
+    if isinstance(read, Relation):
+        raise ValueError("a relation needs a grade; hint: TOPIC:NUMBER, such as scaling:11")
+    return md.Step(read)
 
 
 def _step(topic: str, number: str) -> md.Step:

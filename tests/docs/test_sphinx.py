@@ -45,6 +45,12 @@ def test_a_picture_and_a_formula(tmp_path: Path) -> None:
     assert "(proved)" in shown
 
 
+def test_letters_are_a_formula_and_a_relation_needs_a_grade(tmp_path: Path) -> None:
+    assert "<msqrt>" in built(tmp_path, "Divided by :symattn:`√d_k`.\n")
+    with pytest.raises(ExtensionError, match="a relation needs a grade"):
+        built(tmp_path, "It is :symattn:`2 = 3`.\n")
+
+
 @pytest.mark.parametrize("builder", ["latex", "text", "man", "texinfo"])
 def test_a_picture_is_told_in_words_where_it_is_not_drawn(builder: str, tmp_path: Path) -> None:
     shown = built(tmp_path, ".. symattn:: draw masks --causal --tokens 3\n\nBy :symattn:`scaling:5`.\n", builder)

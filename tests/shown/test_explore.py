@@ -291,6 +291,24 @@ def test_a_fault_is_found(tmp_path: Path) -> None:
     assert {one.partition(".html")[0] for one in told} == {path.stem for path in tmp_path.glob("*.html")}
 
 
+def test_pages_that_scroll_sideways_are_found(tmp_path: Path) -> None:
+    bodies = {
+        "a": "<p style='width:1300px'>wide</p>", "b": "<p style='width:400px'>wide on a phone</p>",
+        "c": "<article><h2 style='width:40px'>A heading of several words</h2></article>", "d": "<p>It fits.</p>",
+        "e": "<div><pre>text</pre><button class='copy' style='position:absolute;top:20px;left:0'>Copy</button></div>",
+    }  # fmt: skip
+    for name, body in bodies.items():
+        (tmp_path / f"{name}.html").write_text(AROUND.format(body), encoding="utf-8")
+    command = ["node", "widths.mjs", shutil.which("chromium") or "", str(tmp_path)]
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False)
+    told = done.stdout.splitlines()
+    assert done.returncode == 1
+    assert [line.partition(":")[0] for line in told[:-1]] == [
+        "a.html at 1280", "a.html at 390", "b.html at 390", "c.html at 1280", "c.html at 390",
+        "e.html at 1280", "e.html at 390",
+    ]  # fmt: skip
+
+
 def test_faint_text_of_a_site_is_found(tmp_path: Path) -> None:
     page = "<p style='color:#767676'>clear</p><div style='background:#ddd'><p style='color:#717171'>faint</p></div>"
     (tmp_path / "a.html").write_text(AROUND.format(page), encoding="utf-8")
