@@ -27,6 +27,7 @@ from symattn.theorems import TOPICS, documents, runner, select
 from symattn.theorems.documents import Decided
 from symattn.theorems.findings import BAD_STATEMENT, unstated
 
+_RUN: set[str] = set()  # files and modules of theorems that have run in this process
 _MANY = 8  # theorems; more are shown as a table
 HINT = "state one with the decorator symattn.theorem, under a name of its own"
 OPERATORS = "arrays are letters here; use operators, and the functions of x.__array_namespace__()"
@@ -86,8 +87,11 @@ def decided(
         raise InputError(next(iter(mistakes.values())))
     # A theorem that is not in a file cannot be sent to another process.
     jobs = 1 if own else jobs
+    # What a file sets in memory, its own theorems may rest on, but no others.
+    sources = {*_RUN, *("the catalogue" for _, place in chosen.values() if not place)}
+    cached = cached and not own and len(sources) == 1
     results = runner.run(
-        theorems, partial(by_name, words), jobs=jobs, explain=explain, cached=cached and not own, progress=progress
+        theorems, partial(by_name, words), jobs=jobs, explain=explain, cached=cached, progress=progress
     )
     found = {d.theorem.name: d for d in results}
     for name, why in mistakes.items():
@@ -164,6 +168,7 @@ def statements(place: str) -> dict[str, Theorem]:
         module = load_module(place)
     except CannotRun as error:
         raise InputError(str(error)) from error
+    _RUN.add(str(Path(place).resolve()) if place.endswith(".py") else place)
     result: dict[str, Theorem] = {}
     for theorem in _in_order(vars(module)):
         if theorem.name in result:

@@ -23,6 +23,7 @@ from symattn.derivations.parameters import checked
 from symattn.document import stored_results
 from symattn.document.codec import command
 from symattn.document.errors import InputError, named
+from symattn.document.in_memory import is_as_in_files
 from symattn.document.model import Block, Document, Result
 from symattn.document.stored_results import read, written
 
@@ -161,13 +162,13 @@ def cached(
     name: str, *, all: bool = False, step: int | None = None, part: object = None, **parameters: object
 ) -> Document:
     """Return ``derive(name, **parameters)``, cached in the user's folder for the same source of symattn."""
-    key = _key_of(name, parameters)
+    key = _key_of(name, parameters) if is_as_in_files() else None
     before = key and stored_results.get("derivations", key)
     if before:
         with contextlib.suppress(ValueError):
             return chosen(read(before, Document), all, step, part)
     document = derive(name, **cast(dict[str, Any], parameters))
-    if key:
+    if key and is_as_in_files():
         with contextlib.suppress(TypeError, ValueError):  # holds more than documents do, or too long a number
             stored_results.put("derivations", key, written(document))
     return chosen(document, all, step, part)

@@ -23,6 +23,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.document import stored_results
+from symattn.document.in_memory import is_as_in_files
 from symattn.document.stored_results import read, written
 from symattn.proof.code import names
 from symattn.proof.theorem import Theorem
@@ -31,10 +32,13 @@ from symattn.theorems.reading import Reading, ReadRelation
 
 
 class Cache:
-    """A cache of findings by content. With ``on`` false, nothing is read or written."""
+    """A cache of findings by content. With ``on`` false, nothing is read or written.
+
+    Nothing is read or written either once a module of symattn differs in memory from its file.
+    """
 
     def __init__(self, on: bool = True) -> None:
-        self.on = on
+        self.on = on and is_as_in_files()
 
     def get(self, theorem: Theorem) -> TheoremFinding | None:
         """Return the stored finding, if all that it depends on is unchanged."""
@@ -47,6 +51,8 @@ class Cache:
 
     def put(self, theorem: Theorem, finding: TheoremFinding) -> None:
         """Store a finding, whole or not at all."""
+        # The statement's code has run since, and may have set a name of a module.
+        self.on = self.on and is_as_in_files()
         key = digest(theorem) if self.on else None
         if key is not None:
             with contextlib.suppress(TypeError, ValueError):

@@ -35,3 +35,11 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("SYMATTN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return running(capfd)
+
+
+@pytest.fixture(autouse=True)
+def _no_file_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept of files that ran beside others in one process, as those of several tests do."""
+    from symattn import proving
+
+    monkeypatch.setattr(proving, "_RUN", set())
