@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -97,21 +97,44 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     _check_power(spec, how.power)
     tried = {name: getattr(how, name) for name in ("seed", "examples", "budget", "progress", "power")}
 
-    def one(spec: Specification) -> Report:
-        with how.opened(function, spec) as runner:
-            subject, domain = subject_of(runner, spec), narrowed(runner, how.domain)
+    def one(spec: Specification, promised: Domain | None = how.domain, repair: bool = how.repair) -> Report:
+        with replace(how, domain=promised).opened(function, spec) as runner:
+            subject, domain = subject_of(runner, spec), narrowed(runner, promised)
             try:
-                mend = find_repairs if how.repair else None
+                mend = find_repairs if repair else None
                 return engine.verify(runner, subject, how.precision, domain, mend=mend, **tried)
             except Unusable as nothing:
                 raise CannotRun(str(nothing)) from None
 
-    if not isinstance(spec, Attention) or is_plain(spec):
+    if not isinstance(spec, Attention):
         return one(spec)
+    first = one(replace(spec, lse=False))
+    if first.verdict is Verdict.FAULT:
+        return replace(first, otherwise=_right_otherwise(first, spec, how.domain or Domain(), one))
+    if is_plain(spec):
+        return first
     from symattn.programs import definitions
 
-    first = one(replace(spec, lse=False))
-    return first if first.verdict is Verdict.FAULT else definitions.joined(first, one(spec))
+    return definitions.joined(first, one(spec))
+
+
+def _right_otherwise(report: Report, spec: Attention, domain: Domain, one: Callable[..., Report]) -> str:
+    """Return with which alignment, and for which numbers of queries, a wrong function is right; "" for none.
+
+    Both are judged like the specification, if no input with as many queries as keys is known to be wrong.
+    """
+    sizes = [fault.counterexample.sizes if fault.counterexample else {} for fault in report.faults]
+    if not (spec.causal or spec.window is not None) or any(s.get("n_q") == s.get("n_k") for s in sizes):
+        return ""
+    aligned = replace(spec, lse=False, alignment="bottom-right" if spec.alignment == "top-left" else "top-left")
+    words = []
+    with suppress(InputError, CannotRun):
+        if one(aligned, repair=False).verdict is Verdict.NO_FAULT:
+            words.append(f"with --alignment {aligned.alignment}")
+    with suppress(InputError, CannotRun):
+        if one(replace(spec, lse=False), replace(domain, square=True), repair=False).verdict is Verdict.NO_FAULT:
+            words.append("for n_q = n_k (--square)")
+    return f"right {', or '.join(words)}" if words else ""
 
 
 def check_function(function: object) -> None:

@@ -145,7 +145,8 @@ class Report(WithVerdict):
 
     ``fields`` are the fields of the specification that differ from the defaults, in words. ``power`` gives for each
     step the mistake that would have been noticed, and ``missing`` what a verdict still needs; both are empty if a
-    fault was found. ``reservations`` are the notes that limit the verdict, and stand below it.
+    fault was found. ``reservations`` are the notes that limit the verdict, and stand below it. ``otherwise`` says with
+    which option a wrong function is right.
     ``arithmetic`` is what a function in half precision stores, and ``sought`` the outcome for
     mistakes of the requested sizes. ``repairs`` are edits of the function's source after which it computes the
     definition, the smallest first. The report prints as text, and has the formats of a document.
@@ -172,9 +173,12 @@ class Report(WithVerdict):
     arithmetic: Arithmetic | None = None
     sought: tuple[Sought, ...] = ()
     reservations: tuple[str, ...] = ()
+    otherwise: str = ""
     repairs: tuple[Repair, ...] = ()
 
-    RECORD = "faults, repairs?, checks, notes, power, missing, arithmetic, sought, domain, fields, reservations"
+    RECORD = (
+        "faults, repairs?, checks, notes, power, missing, arithmetic, sought, domain, fields, reservations, otherwise?"
+    )
 
     def with_reservations(self, *words: str) -> Report:
         """Return the same report with further reservations, in front."""

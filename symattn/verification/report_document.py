@@ -89,7 +89,8 @@ def _reason(report: Report) -> str:
         first, others = report.faults[0], len(report.faults) - 1
         sizes = equal_sizes(first.counterexample.sizes) if first.counterexample else ""
         where = f" ({sizes})" if sizes else ""
-        return f"{first.message}{where}" + (f", and {others} more" if others else "")
+        otherwise = f"{report.otherwise}; " if report.otherwise else ""
+        return f"{otherwise}{first.message}{where}" + (f", and {others} more" if others else "")
     if report.missing:
         return report.missing[0][:1].lower() + report.missing[0][1:]
     return f"{_count_cases(report)}, {_graded(report)}{_detectable_error(report)}"

@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -309,3 +310,31 @@ def test_what_is_wrong_with_the_call_is_said() -> None:
     for name, number in {"seed": -1, "examples": -1, "budget": float("nan")}.items():
         with pytest.raises(InputError, match=f"{name} must be .*got {number}"):
             verify(plain, **{name: number})
+
+
+def aligned(kind: str, q: Any, k: Any, v: Any) -> Any:
+    n_q, n_k = len(q), len(k)
+    offset = {"top-left": 0, "square alone": 0, "later": n_k - n_q + 1, "double": 0}[kind]
+    s = q @ k.T * q.dtype.type(q.shape[-1] ** -0.5)
+    if kind != "square alone" or n_q == n_k:
+        s = np.where(np.tri(n_q, n_k, offset, dtype=bool), s, -np.inf)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v * (2 if kind == "double" else 1)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("top-left", "right with --alignment top-left, or for n_q = n_k (--square)"),
+        ("square alone", "right for n_q = n_k (--square)"),
+        ("later", ""),
+        ("double", ""),
+    ],
+)
+def test_a_report_says_first_with_which_alignment_or_sizes_a_function_is_right(kind: str, words: str) -> None:
+    small = Domain(max_tokens=40, max_width=8)
+    report = verify(partial(aligned, kind), Attention(causal=True), domain=small, examples=5, framework="numpy")
+    assert report.verdict is Verdict.FAULT
+    assert report.otherwise == words
+    assert f"FAULT: {words}" in " ".join(str(report).split())
