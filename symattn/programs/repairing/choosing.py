@@ -220,7 +220,6 @@ class _Search:
                     pairs[one, other] = None
         for one, other in combinations(first, 2):
             if len(pairs) >= MAX_PAIRS:
-                self._cut = True
                 break
             if one.line == other.line and _apart(one, other):
                 pairs[one, other] = None
@@ -240,9 +239,11 @@ class _Search:
         return Repairs(tuple(self._repair(*a) for a in ordered), self._note())
 
     def _note(self) -> str:
+        if self._accepted:
+            return ""
         if not self._cut:
-            return "" if self._accepted else f"No edit of these kinds repairs it: {self._tried:,} were tried."
-        return f"{self._tried:,} of the edits of the source were tried; others were left out (raise --budget)."
+            return f"No edit of its source that was tried makes it right: {self._tried:,}, one or two at a time."
+        return f"{self._tried:,} edits of its source were tried, and others were left out; none makes it right."
 
     def _repair(self, strays: bool, edits: Several, answer: Answer) -> Repair:
         assert answer.grade is not None

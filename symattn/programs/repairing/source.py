@@ -286,7 +286,7 @@ class Sources:
             self._objects[id(x)] = x
             for part in (x.func, *x.args, *x.keywords.values()):
                 self._reach(part)
-        elif isinstance(x, _CACHED):
+        elif isinstance(x, _CACHED) or _is_jitted(x):
             self._objects[id(x)] = x
             self._reach(x.__wrapped__)
         elif isinstance(x, types.MethodType):
@@ -374,6 +374,8 @@ class _Rebuilt:
         elif isinstance(x, _CACHED):
             wrapped, settings = x.__wrapped__, x.cache_parameters()
             self._made[id(x)] = functools.lru_cache(**settings)(self.value(wrapped))
+        elif _is_jitted(x):
+            self._made[id(x)] = self.value(x.__wrapped__)  # compiled for one call, it would take seconds
         elif isinstance(x, types.MethodType):
             self._made[id(x)] = types.MethodType(self.value(x.__func__), self.value(x.__self__))
         elif isinstance(x, types.FunctionType):
@@ -432,6 +434,11 @@ class _Rebuilt:
         return new
 
 
+def _is_jitted(x: Any) -> bool:
+    """Return whether JAX compiles a function of Python."""
+    return type(x).__module__.startswith("jax") and isinstance(getattr(x, "__wrapped__", None), types.FunctionType)
+
+
 def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
     """Return the code of a function, or of the method that calls an instance, and its globals."""
     while True:
@@ -439,7 +446,7 @@ def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
             root = root.func
         elif isinstance(root, types.MethodType):
             root = root.__func__
-        elif isinstance(root, _CACHED):
+        elif isinstance(root, _CACHED) or _is_jitted(root):
             root = root.__wrapped__
         else:
             break
