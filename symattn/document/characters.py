@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 _GREEK_SMALL = "αβγδεζηθικλμνξοπρστυφχψω"
 _GREEK_WORDS = (
@@ -90,3 +93,31 @@ def _ascii(c: str) -> str:
         return "_" + LOWERED[c]
     plain = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
     return plain or ("" if unicodedata.combining(c) else "?")
+
+
+# Characters that a terminal obeys: control characters except tabs and line ends, and those that turn the direction of
+# writing.
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def without_controls(x: Any) -> Any:
+    """Return texts, or data classes and tuples of texts, with the characters that a terminal obeys spelled out."""
+    if isinstance(x, str):
+        return _OBEYED.sub(_spelled, x) if _OBEYED.search(x) else x
+    if isinstance(x, tuple):
+        parts = [without_controls(y) for y in x]
+        return x if all(a is b for a, b in zip(x, parts, strict=True)) else tuple(parts)
+    if is_dataclass(x) and not isinstance(x, type):
+        values = {f.name: getattr(x, f.name) for f in fields(x) if f.init}
+        changed = {name: y for name, value in values.items() if (y := without_controls(value)) is not value}
+        return replace(x, **changed) if changed else x
+    return x
+
+
+def escaped_controls(json: str) -> str:
+    """Return JSON in which such characters, which only texts hold, are escapes."""
+    return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", json)
+
+
+def _spelled(match: re.Match[str]) -> str:
+    return repr(match[0])[1:-1]

@@ -75,3 +75,21 @@ def test_a_search_is_open_unless_it_is_accepted(run) -> None:
     Path("mine.py").write_text(source.partition("\ndef test_")[0], encoding="utf-8")
     assert run("prove", "mine.py").status == 3
     assert run("prove", "mine.py", "--accept", "searched").status == 0
+
+
+ESCAPES = """
+from symattn import theorem
+
+@theorem("t\\x1b[2J", "mine\\x9b31m", "x + x = 2 x \\x1b]0;title\\x07", arrays={"x": "n"}, source="\\x1b[31mme\\u202e",
+         false=lambda x: (x, 2 * x), false_says="x = 2 x\\x1b[1A")
+def stated(x):
+    return x + x, 2 * x
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_words_do_not_command_a_terminal(run, form: str) -> None:
+    Path("mine.py").write_text(ESCAPES, encoding="utf-8")
+    ran = run("prove", "mine.py", "-f", form, "--color", "never")
+    assert not [c for c in ran.stdout + ran.stderr if not c.isprintable() and c not in "\n\u00a0"]
+    assert "x1b[31mme" in ran.stdout or "u001b[31mme" in ran.stdout

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import Literal, cast, get_args
 
+from symattn.document.characters import escaped_controls, without_controls
 from symattn.document.errors import InputError
 from symattn.document.model import Document
 
@@ -34,7 +35,11 @@ def render(document: Document, format: str, **options: object) -> str:
         from symattn.document.render.common import with_evidence_once
 
         shown = with_evidence_once(shown)
-    return cast(Callable[..., str], module.render)(shown, **options)
+    if format in ("text", "markdown"):
+        # A title, a source or the name of a file may hold what a terminal would obey.
+        shown = without_controls(shown)
+    rendered = cast(Callable[..., str], module.render)(shown, **options)
+    return escaped_controls(rendered) if format == "json" else rendered
 
 
 def format_of(path: str | PurePath) -> Format:
