@@ -217,7 +217,8 @@ def test_a_pipe_is_eighty_columns_wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_of_arrays_have_the_colours_of_their_roles(run) -> None:
     coloured = run("walk", "eight-step", "--color", "always").stdout
-    assert "\x1b[33mw_k\x1b[0m" in coloured
+    assert "\x1b[33mW_K\x1b[0m" in coloured
+    assert "\x1b[36mweights\x1b[0m" in coloured
     assert "\x1b[" not in run("walk", "eight-step").stdout
 
 

@@ -99,6 +99,24 @@ def test_the_last_section_tells_what_only_stored_scores_make_legal(request: pyte
     request.node.user_properties.clear()
 
 
+def test_a_quiet_run_keeps_the_three_lines_of_a_fault(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import numpy as np
+        from symattn.testing import assert_close_to_exact
+
+        def test_it():
+            q, k, v = np.float32([[1, 0]]), np.float32([[0, 0], [1, 0]]), np.float32([[0], [1]])
+            assert_close_to_exact(np.float32([[0.66]]), q, k, v)
+        """
+    )
+    lines = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider").outlines
+    first = next(i for i, line in enumerate(lines) if line.startswith("1 of 1 elements is beyond"))
+    assert lines[first + 1].startswith("The worst is out[0, 0]: got 0.66")
+    assert lines[first + 2].startswith("Off by 0.0098; at most ")
+    assert "asserted at" in lines[first + 3]
+
+
 @pytest.mark.deep
 def test_the_last_section_tells_arithmetic_and_power(project: pytest.Pytester) -> None:
     """Of the test that passed, and with several processes too; not of mistakes that no case shows."""
