@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 import flint
 import numpy as np
 
-from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.formats import FORMATS, HALF, Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden, Undefined
@@ -42,6 +42,9 @@ class Case:
     def size(self) -> int:
         """Number of entries of the inputs."""
         return sum(int(np.asarray(a).size) for a in self.inputs.values())
+
+
+_UNITS, _UNITS_OF_HALF = 32.0, 8.0  # roundings of the largest entry that a screened output may be off
 
 
 class Expected(ABC):
@@ -100,6 +103,36 @@ class ExactOutput(Expected):
     def entries(self) -> np.ndarray:
         """See ``Expected.entries``."""
         return self.exact
+
+
+@dataclass(frozen=True)
+class Screened(Expected):
+    """An output in float64, with an allowed error below that of any way of computing: what is within it is legal, and
+    nothing else is said of the rest."""
+
+    values: np.ndarray
+    allowed: np.ndarray
+
+    def enclosures(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """See ``Expected.enclosures``; the radius is negligible against what is allowed."""
+        yield self.values, np.zeros_like(self.values)
+
+    @cached_property
+    def near(self) -> np.ndarray:
+        """See ``Expected.near``."""
+        return self.values
+
+    @property
+    def entries(self) -> np.ndarray:
+        """See ``Expected.entries``."""
+        ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
+        return np.asarray(ball(self.values), dtype=object)
+
+
+def screening_error(near: np.ndarray, precision: Precision) -> np.ndarray:
+    """Return an error for each entry that most implementations stay below, and that the bound of large sums allows."""
+    units = _UNITS_OF_HALF if precision.input.name in HALF else _UNITS
+    return np.full(near.shape, units * float(precision.input.u) * largest(near))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from symattn.bounds.case_result import (
     largest,
     matches,
     middles,
+    screening_error,
     shares,
 )
 from symattn.bounds.reference import RIGHT, Run, Variant, canonical, changed, run
@@ -47,13 +48,14 @@ class Traced(Expected):
     """The exact output with its run, and how far a legal implementation may be from it.
 
     The run is on enclosures if these are narrow enough for the allowed error, else on balls. If the output alone is
-    known without a run, as ``quick``, the run is made on demand.
+    known without a run, as ``quick``, the run is made on demand; ``values`` are then those of the inputs.
     """
 
     make: Callable[[], Run]
     allowed: np.ndarray
     quick: EnclosedOutput | None = None
     lenient: bool = False
+    values: np.ndarray | None = None
 
     @classmethod
     def of(cls, run: Run, allowed: np.ndarray) -> Traced:
@@ -113,7 +115,8 @@ class Traced(Expected):
 
     def decisive(self) -> np.ndarray:
         """Return where less is allowed than other weights could change the output: |y − o| for y one of the values."""
-        return np.asarray(self.allowed < largest(centres(self.run.values["v"])))
+        values = centres(self.run.values["v"]) if self.values is None else self.values
+        return np.asarray(self.allowed < largest(values))
 
     @property
     def narrow(self) -> bool:
@@ -153,7 +156,14 @@ def in_float64(spec: Attention, inputs: Inputs, precision: Precision) -> Traced 
     if result is None:
         return None
     fast = plain_bound.allowed(spec, inputs, precision)
-    return Traced(lambda: _by_run(spec, inputs, precision, fast).run, fast, result)
+    values = np.asarray(inputs["v"], dtype=np.float64)
+    return Traced(lambda: _by_run(spec, inputs, precision, fast).run, fast, result, values=values)
+
+
+def in_floats(spec: Attention, inputs: Inputs, precision: Precision, near: np.ndarray) -> Traced:
+    """Return the output ``near`` in float64 with a narrow allowed error; the run is made on demand."""
+    quick = EnclosedOutput(near, np.zeros_like(near))
+    return Traced(lambda: expected(spec, inputs, precision).run, screening_error(near, precision), quick, values=near)
 
 
 def _by_run(

@@ -151,11 +151,12 @@ class Laid(Target):
 
     def semantics(self, spec: object, seconds: float, domain: Domain | None = None) -> IdentityResult:
         """Return the identity test on residues, if the definition runs on them: see ``identity``."""
-        from symattn.programs.identity import identity_of_definition, tried_apart
+        from symattn.programs.identity import TOGETHER, identity_of_definition, multiples, tried_apart
         from symattn.verification.semantics import SIZES
 
-        few = (SIZES[:3],)  # a definition has more steps than an attention, and larger degrees
-        return tried_apart(self, lambda sizes: identity_of_definition(self, sizes, domain=domain), seconds, few)
+        few = SIZES[:3]  # a definition has more steps than an attention, and larger degrees
+        stages = (few, multiples(domain or Domain()), TOGETHER)
+        return tried_apart(self, lambda sizes: identity_of_definition(self, sizes, domain=domain), seconds, stages)
 
     def made(self, kind: type[Planes]) -> Adapted:
         return self._adapted.on(self.kinds.make(self._own, kind))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import product
+from math import prod
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from symattn.programs.frameworks import Tensor, Tensors
 from symattn.programs.process import NotDone, apart
 from symattn.programs.program import Program
 from symattn.programs.target import Target, captured
+from symattn.verification.probing.together import lengths_of_several
 from symattn.verification.semantics import (
     EPSILON,
     HELD_OUT,
@@ -38,7 +40,14 @@ from symattn.verification.semantics import (
 if TYPE_CHECKING:
     from symattn.programs.definitions import Laid
 
-LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(5, 130, 4, 2, 6), Sizes(2, 258, 4, 2, 6))
+LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(2, 258, 4, 2, 6))
+#: Several blocks of 128 queries and of 128 keys in widths above 64, whose root is whole; the first that is small enough
+#: is tried.
+TOGETHER = (Sizes(140, 270, 100, 66, 6), Sizes(140, 150, 100, 66, 6))
+_CELLS = 1 << 17  # scores of all heads and items in one run
+_CELLS_OF_MULTIPLES = 1 << 18  # scores of one head, if short lengths are not promised
+_LENGTHS = 4  # numbers of queries and keys of which so many pairs are then tried
+_USUAL_WIDTH = 64
 
 
 def identity(
@@ -57,18 +66,11 @@ def identity(
     """
     how = program.convention
     names = tuple(dict.fromkeys(how.inputs))
-    maker = Maker(spec, how, Precision.of("float64"), domain or Domain())
-    batch = maker.batch_axes(maker.batches)  # several items on each batch axis of the layout
+    maker = Maker(spec, how, Precision.of("float64"), domain or Domain(), _CELLS)
 
     def kept(wanted: Sequence[Sizes]) -> tuple[Sizes, ...]:
         """Return the sizes of the domain nearest to these, with batches."""
-        result = []
-        for s in wanted:
-            fitted = maker.fitted(s)
-            if fitted.d_k != s.d_k:  # the specification does not take this width, but 4, whose root is whole
-                fitted = maker.fitted(replace(s, d_k=4))
-            result.append(replace(fitted, batch=batch))
-        return tuple(dict.fromkeys(result))
+        return tuple(dict.fromkeys(_given(maker, s) for s in _stage(wanted, spec.heads, maker.square)))
 
     def masks(s: Sizes, random: Random) -> Tensors:
         rng = np.random.default_rng(random.getrandbits(32))
@@ -79,9 +81,39 @@ def identity(
     return identity_test(program.on, spec, names, kept(sizes), epsilon, seed, masks, tables, kept(HELD_OUT))
 
 
+def _stage(sizes: Sequence[Sizes], heads: int, square: bool = False) -> Sequence[Sizes]:
+    """Return the sizes of a stage; of those ``TOGETHER``, the first with few enough scores of all heads."""
+    if sizes != TOGETHER:
+        return sizes
+    rows = [s.n_k if square else s.n_q for s in sizes]
+    return (next((s for s, n in zip(sizes, rows, strict=True) if heads * n * s.n_k <= _CELLS), sizes[-1]),)
+
+
+def _given(maker: Maker, sizes: Sizes) -> Sizes:
+    """Return the sizes that the specification and the domain take, with items on each batch axis of the layout."""
+    fitted = maker.fitted(sizes)
+    if fitted.d_k != sizes.d_k and sizes.d_k <= _USUAL_WIDTH:
+        fitted = maker.fitted(replace(sizes, d_k=4))  # the root of 4 is whole
+    scores = maker.spec.heads * fitted.n_q * fitted.n_k
+    several = maker.batch_axes(maker.batches)
+    ones = (1,) * maker.batches
+    fronts = (several, (*several[:1], *ones[1:]), ones)  # the first with few enough items
+    batch = next((front for front in fronts if prod(front) * scores <= _CELLS), ones)
+    return replace(fitted, batch=batch)
+
+
+def multiples(domain: Domain) -> tuple[Sizes, ...]:
+    """Return sizes of 1, 2, 3 and 5 times the shortest length, if the domain promises that short lengths do not occur.
+
+    A kernel whose every tile is that long then has several tiles.
+    """
+    pairs = tuple(lengths_of_several(domain))[:_LENGTHS]
+    return tuple(Sizes(n_q, n_k, 4, 3, 6) for n_q, n_k in pairs if n_q * n_k <= _CELLS_OF_MULTIPLES)
+
+
 def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain | None = None) -> IdentityResult:
     """Test whether a function of a definition has the outputs of the definition's first way of computing."""
-    definition, random, work = program.subject, Random(0), residue_work()
+    definition, random, work = program.subject, Random(0), residue_work(sizes)
     inputs = [i for i in definition.inputs if i.name in program.convention.inputs]
     results = {i.name: i.made for i in inputs if i.made is not None}
 
@@ -90,7 +122,7 @@ def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain
         return outputs if len(outputs) > 1 else outputs[0]
 
     runs = []
-    for wanted, names in product(sizes, definition.whole):
+    for wanted, names in product(_stage(sizes, definition.items), definition.whole):
         letters = {x: getattr(wanted, definition.meaning(x)[0], n) for x, n in definition.shapes[1].items()}
         letters |= {x: definition.shapes[1][x] for x in definition.kept & letters.keys()}
         fitted = definition.within(letters, domain or Domain())
@@ -99,7 +131,8 @@ def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain
         drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}
         fixed = {n: a for n, a in drawn.items() if a.dtype.kind in "biu" or not np.isfinite(a).all()}
         which = equal_sizes(fitted), tuple(names.split()), shapes
-        runs.append(ResidueRun(compute, *which, fixed, random, work, results, tables=True))
+        named = definition.named(fitted)
+        runs.append(ResidueRun(compute, *which, fixed, random, work, results, tables=True, named=named))
     return settle(runs, program.on, EPSILON)
 
 
@@ -110,27 +143,32 @@ def tried_apart(
     program: Target,
     test: Callable[[Sequence[Sizes]], IdentityResult],
     seconds: float,
-    stages: Sequence[Sequence[Sizes]] = (SIZES, LARGE),
+    stages: Sequence[Sequence[Sizes]],
 ) -> IdentityResult:
-    """Run a test of a program at usual sizes and, if it agrees, at larger ones, within ``seconds``.
+    """Run a test of a program at the sizes of each stage, while it agrees, within ``seconds``.
 
-    The test runs in a copy of this process if the program can. If it cannot run, the result neither agrees nor differs,
-    and ``reason`` says why.
+    The sizes that a program asks for come before the last stage. The test runs in a copy of this process if the program
+    can. If it cannot run, the result neither agrees nor differs, and ``reason`` says why; if a later stage cannot run,
+    the result is that of the stages before, and ``stopped`` says why.
     """
     try:
         copied = program.kinds.copied
     except (InputError, MissingExtra) as error:
         return _not_tried(str(error))
+    every = [sizes for sizes in stages if sizes]
 
     def tests() -> Iterator[IdentityResult]:
-        for sizes in (*stages, None):
-            if sizes := program.kinds.further() if sizes is None else sizes:
+        planned = len(every)
+        for number, sizes in enumerate(every):
+            further = program.kinds.further() if number and number == len(every) - 1 else ()
+            planned += bool(further)
+            for wanted in filter(None, (further, sizes)):
                 with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    result = test(sizes)
-                yield result
+                    result = test(wanted)
+                yield replace(result, planned=planned)
                 if not (result.agrees or result.nearly):
-                    break
+                    return
 
     try:
         results: list[IdentityResult] = apart(tests, seconds) if copied else list(tests())
@@ -141,7 +179,12 @@ def tried_apart(
     differing = [result for result in results if result.agrees is False]
     if differing:
         return next((result for result in differing if not result.nearly), differing[0])
-    return reduce(lambda one, other: one.joined(other) if other.agrees else one, results)
+    if not results[0].agrees:
+        return results[0]
+    agreeing, planned = [result for result in results if result.agrees], results[-1].planned
+    late = f"it did not end within {seconds:g} s" if len(agreeing) < planned else ""
+    joined = reduce(IdentityResult.joined, agreeing)
+    return replace(joined, stages=len(agreeing), planned=planned, stopped=results[-1].reason or late)
 
 
 def _not_tried(reason: str) -> IdentityResult:

@@ -135,9 +135,11 @@ class Target:
 
     def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:
         """Return the identity test on residues, in a copy of this process: at the usual sizes, then at larger ones."""
-        from symattn.programs.identity import identity, tried_apart  # residues take a while to import
+        from symattn.programs.identity import LARGE, TOGETHER, identity, multiples, tried_apart  # slow to import
+        from symattn.verification.semantics import SIZES
 
-        return tried_apart(self, lambda sizes: identity(self, spec, sizes, domain=domain), seconds)
+        stages = (SIZES, LARGE, multiples(domain or Domain()), TOGETHER)
+        return tried_apart(self, lambda sizes: identity(self, spec, sizes, domain=domain), seconds, stages)
 
     @cached_property
     def kinds(self) -> OnKinds:

@@ -15,14 +15,15 @@ from symattn.arrays.precision import Precision
 from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.case_result import Case, CaseResult, Expected
 from symattn.bounds.inputs import Sizes, sizes_of
-from symattn.bounds.judge import Legal, of_attention, traced
+from symattn.bounds.judge import Legal, in_floats, of_attention, traced
+from symattn.bounds.reference import float64_outputs
 from symattn.document import codec, errors
 from symattn.verification import power, reduce
 from symattn.verification.diagnosis.observe import ObservedScale, scales
-from symattn.verification.probing import behaviour, hints, numbers
-from symattn.verification.probing.probes import FAMILIES, GROUPS, Group, altered, batches, search
+from symattn.verification.probing import behaviour, hints, numbers, together
+from symattn.verification.probing.probes import FAMILIES, GROUPS, Group, altered, batches, search, small
 from symattn.verification.report import Counterexample, Fault, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
 
@@ -108,6 +109,14 @@ class OfAttention(Subject):
         yield session.maker.make(wanted, FAMILIES["normal"](rng), rng)
         yield numbers.edges(session.maker, wanted.n_k, rng)
 
+    def resized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array]]:
+        """Yield small whole numbers, normal ones, and few keys for each query, of sizes of which some are large."""
+        maker = replace(session.maker, cells=together.CELLS_TOGETHER)
+        n_q, n_k, d_k, d_v = (sizes[n] for n in ("n_q", "n_k", "d_k", "d_v"))
+        wanted = maker.fitted(Sizes(n_q, n_k, d_k, d_v, sizes.get("d_model", 6)))
+        for entries in (small(rng), FAMILIES["normal"](rng), together.few_keys(rng)):
+            yield maker.make(wanted, entries, rng)
+
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Return whether the specification takes the inputs and the domain promises them."""
         try:
@@ -134,6 +143,13 @@ class OfAttention(Subject):
     def legal(self, precision: Precision, inputs: Inputs) -> Legal:
         """Return the legal outputs; see ``bounds.judge``."""
         return of_attention(self.spec, precision, inputs)
+
+    def screened(self, precision: Precision, inputs: Inputs) -> Sequence[Expected] | None:
+        """See ``Subject``; half precision is bounded instead, as its roundings hide more than the bound."""
+        if precision.input.name in HALF:
+            return None
+        near = float64_outputs(self.right, inputs)[0]
+        return [in_floats(self.spec, inputs, precision, near)]
 
     def right(self, arrays: Mapping[str, Any]) -> Sequence[Any]:
         """Return the output of the specification."""
@@ -273,9 +289,10 @@ LATER: dict[str, Group] = {
     "norms": numbers.norms,
     "widths": numbers.widths,
     "tiles": numbers.tiles,
+    "multiples": together.multiples,
 }
 #: Tried after random inputs, since a case takes longer.
-LAST: dict[str, Group] = {"long": numbers.long}
+LAST: dict[str, Group] = {"long": numbers.long, "together": together.together}
 
 
 def _cases(groups: Mapping[str, Group]) -> dict[str, Cases]:

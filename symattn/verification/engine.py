@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import islice
-from math import inf
+from itertools import combinations, islice
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import APART, Inputs, Outcome, Runner
-from symattn.bounds.case_result import WIDER, Case, CaseResult
+from symattn.bounds.case_result import UNFIT, WIDER, Case, CaseResult, compared
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Maker
 from symattn.bounds.judge import Legal, judge
@@ -30,7 +30,7 @@ from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random
 from symattn.verification.power import Tried
 from symattn.verification.probing import hints, probes, refusals
 from symattn.verification.repair import NO_REPAIRS, Repairs
-from symattn.verification.report import Check, Fault, Report, Sought, StepPower
+from symattn.verification.report import Check, Fault, LargestSizes, Report, Sought, StepPower
 from symattn.verification.subject import Cases, Subject
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ _FEWER = 3  # one of so many cases that test what is computed is tried, once res
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and changes of each
 _LATEST = 4  # inputs whose legal outputs are kept, since calls are repeated
 _DUMB = 30  # failed calls after which no more are made, if none has succeeded
+_LARGE_CASE = 8192  # entries of the inputs of a case that is screened first; if wrong, a smaller one is sought
+_FEW_OF_AXIS = 4  # the other sizes of such a case
+_SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
+_PRINTED_SIZES = ("n_q", "n_k", "d_k", "d_v")
 _ENDS = 6  # the same for calls that ended the process
 Progress = Callable[[str], None]
 
@@ -76,6 +80,7 @@ class Session:
     explaining: Effort | None = None
     untried: list[str] = field(default_factory=list)
     refused: list[CaseResult] = field(default_factory=list)
+    larger: list[CaseResult] = field(default_factory=list)  # wrong cases for which smaller ones stand
     lengths: set[int] = field(default_factory=set)  # of the arrays of all calls, judged or not
     aside: list[Case] = field(default_factory=list)  # cases to try only if a fault is found without them
     late: list[CaseResult] = field(default_factory=list)  # calls that timed out: not judged
@@ -113,8 +118,9 @@ class Session:
 
     @property
     def settled(self) -> bool:
-        """Return whether residues agree with the definition, so that floats test the function's arithmetic alone."""
-        return self.identity is not None and bool(self.identity.agrees)
+        """Return whether residues agree with the definition at all planned sizes, so that floats test the function's
+        arithmetic alone."""
+        return self.identity is not None and self.identity.settled
 
     @property
     def called(self) -> list[CaseResult]:
@@ -170,9 +176,24 @@ class Session:
 
     def run_case(self, case: Case) -> CaseResult:
         """Call the function, and judge its output."""
-        legal = self.legal(case.inputs)
+        legal, outcome = self.legal(case.inputs), self.call(case)
+        if case.size > _LARGE_CASE:
+            screened = self._screened(case, outcome, legal)
+            if screened is not None and screened.finding is None:
+                return screened
         whole = power.LEAST if self.settled else _WHOLE
-        return judge(legal, self.precision, case, self.call(case), len(self.records) < whole)
+        return judge(legal, self.precision, case, outcome, len(self.records) < whole)
+
+    def _screened(self, case: Case, outcome: Outcome, legal: Legal) -> CaseResult | None:
+        """Compare the output of a large case with float64, within a narrow error; None if it cannot be."""
+        try:
+            right = self.subject.screened(self.precision, case.inputs)
+        except UNFIT:
+            return None
+        if right is None:
+            return None
+        judged = compared(case, outcome, right, self.precision, legal.loose, legal.changes)
+        return replace(judged, whole=False)
 
     def admits(self, case: Case) -> bool:
         """Return whether the domain contains the case."""
@@ -186,7 +207,7 @@ class Session:
 
     def fewer(self, name: str, cases: Iterable[Case]) -> Iterator[Case]:
         """Yield the cases of a group; only some, if it tests what is computed and residues agree with a bound."""
-        bounded = self.identity is not None and self.identity.epsilon is not None
+        bounded = self.settled and self.identity is not None and self.identity.epsilon is not None
         for k, case in enumerate(cases):
             if k < power.LEAST or k % _FEWER == 0 or not bounded or name not in self.subject.meant:
                 yield case
@@ -308,6 +329,8 @@ def _collect(session: Session) -> None:
         session.take(case)
     _climb(session, rng)
     _try_later(session, subject.last(), rng)
+    if session.known:
+        _seek_smaller(session, rng)
     for case in session.aside if session.known else ():  # the diagnosis rests on them
         session.take(case)
     if session.known == 0 and not session.over:
@@ -318,6 +341,29 @@ def finds_fault(session: Session) -> bool:
     """Run all groups of cases, and return whether one shows a fault."""
     _collect(session)
     return bool(session.known or session.beyond or (session.trial and session.trial.fault))
+
+
+def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
+    """If all wrong cases are large, try inputs in which only some sizes are, and keep these alone if they are wrong.
+
+    The diagnosis computes each known mistake on the wrong cases, which takes long on large ones.
+    """
+    wrong = sorted((r for r in session.records if r.finding is not None), key=lambda r: r.case.size)
+    if wrong[0].case.size <= _LARGE_CASE or wrong[0].finding == "raises":
+        return
+    sizes, before = session.subject.sizes(wrong[0]), len(session.records)
+    axes = [name for name in ("n_q", "n_k", "d_k", "d_v") if sizes.get(name, 0) > _FEW_OF_AXIS]
+    for count in range(1, len(axes) + 1):
+        for large in combinations(axes, count):
+            fewer = {n: min(size, size if n in large else _FEW_OF_AXIS) for n, size in sizes.items()}
+            for inputs in session.subject.resized(session, fewer, rng):
+                session.take(Case(wrong[0].case.group, f"large in {', '.join(large)} alone", inputs))
+        smaller = [r for r in session.records[before:] if r.finding is not None]
+        if smaller and min(r.case.size for r in smaller) * _SHRUNK < wrong[0].case.size:
+            most = max(r.case.size for r in smaller)
+            session.larger = [r for r in session.records if r.finding is not None and r.case.size > most]
+            session.records = [r for r in session.records if r not in session.larger]
+            return
 
 
 def _try_later(session: Session, later: Mapping[str, Cases], rng: np.random.Generator) -> None:
@@ -406,7 +452,7 @@ def _check_runtime(session: Session) -> None:
     runtime = next((r.outcome.runtime for r in session.records if r.outcome.runtime), "")
     if not wrong or not runtime:
         return
-    if not session.settled:
+    if session.identity is None or not session.identity.agrees:
         raise Unusable(f"{session.runner.describe()} is not judged: {runtime}{hints.differing(session.identity)}")
     session.records, session.beyond, session.trial, session.wrong_platform = [], None, None, runtime
 
@@ -432,7 +478,32 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
         session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
         power=seen, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
         sought=session.sought, reservations=reservations, repairs=session.repairs.repairs,
+        largest=_largest(session),
     )  # fmt: skip
+
+
+def _largest(session: Session) -> LargestSizes:
+    """Return the sizes of the largest call that was judged, and of the largest on residues."""
+    every = (*session.records, *session.larger)
+    judged = [session.subject.sizes(r) for r in every if r.outcome.error is None]
+    floats: Mapping[str, int] = max(judged, key=_volume, default={})
+    found = session.identity
+    if found is None or not found.agrees:
+        return LargestSizes(_in_order(floats))
+    residues: Mapping[str, int] = max((*found.shapes, *found.unbounded), key=_volume, default={})
+    bounded, stages = residues in found.shapes, (found.stages, found.planned)
+    return LargestSizes(_in_order(floats), _in_order(residues), bounded, *stages, found.stopped)
+
+
+def _volume(sizes: Mapping[str, int]) -> int:
+    return prod(sizes.values())
+
+
+def _in_order(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes in the order in which they are printed, without axes of length 1 before the others."""
+    shown = {name: size for name, size in sizes.items() if name in _PRINTED_SIZES or size > 1}
+    order = [*(name for name in _PRINTED_SIZES if name in shown), *(n for n in shown if n not in _PRINTED_SIZES)]
+    return {name: shown[name] for name in order}
 
 
 def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -126,6 +126,24 @@ class Sought:
 
 
 @dataclass(frozen=True)
+class LargestSizes:
+    """The sizes of the largest call that was judged, and of the largest on residues: one shape each, of one call.
+
+    ``bounded`` says that ε holds for the shape on residues; of the ``planned`` stages of sizes on residues ``stages``
+    agree, and ``stopped`` says why the next one did not run. Floats are tried in full unless all stages agree.
+    """
+
+    floats: Mapping[str, int] = field(default_factory=dict)
+    residues: Mapping[str, int] = field(default_factory=dict)
+    bounded: bool = False
+    stages: int = 0
+    planned: int = 0
+    stopped: str = ""
+
+    RECORD = "floats, residues, bounded, stages, planned, stopped?"
+
+
+@dataclass(frozen=True)
 class Arithmetic:
     """The arithmetic of the function, identified by its bits: in words, and the share of the outputs that it explains.
 
@@ -149,7 +167,8 @@ class Report(WithVerdict):
     which option a wrong function is right.
     ``arithmetic`` is what a function in half precision stores, and ``sought`` the outcome for
     mistakes of the requested sizes. ``repairs`` are edits of the function's source after which it computes the
-    definition, the smallest first. The report prints as text, and has the formats of a document.
+    definition, the smallest first. ``largest`` are the largest sizes that were tried together. The report prints as
+    text, and has the formats of a document.
 
     >>> from symattn import verify
     >>> report = verify(lambda q, k, v: v, examples=0)
@@ -175,9 +194,11 @@ class Report(WithVerdict):
     reservations: tuple[str, ...] = ()
     otherwise: str = ""
     repairs: tuple[Repair, ...] = ()
+    largest: LargestSizes = LargestSizes()
 
     RECORD = (
-        "faults, repairs?, checks, notes, power, missing, arithmetic, sought, domain, fields, reservations, otherwise?"
+        "faults, repairs?, checks, notes, power, missing, arithmetic, sought, largest, domain, fields, reservations, "
+        "otherwise?"
     )
 
     def with_reservations(self, *words: str) -> Report:

@@ -38,6 +38,8 @@ _ABOUT = {
     "widths": "d_k and d_v at and around 64 and 128",
     "tiles": "lengths at and around multiples of 16, 32, 64",
     "long": "lengths of 128 and more",
+    "together": "many queries, many keys and wide heads at once",
+    "multiples": "1, 2, 3, 5 times the shortest length",
     "accuracy": "random inputs, and a search for larger errors",
     "sizes": "numbers of several kinds in many sizes",
     "more tokens": "more tokens than common tiles have",
@@ -269,8 +271,19 @@ def _ground(report: Report) -> md.Paragraph:
     fields = ", ".join(f"{name}={value}" for name, value in report.fields.items())
     what = f"Attention({fields}). " if fields else ""
     known = "An error counts as a fault if no implementation in this arithmetic can make it"
-    tried = f"Tried: {report.domain}; {_count_cases(report)}. Grade: {report.grade}."
-    return md.Paragraph((f"{what}{known}: {report.precision}. {tried}",))
+    tried = f"Domain: {report.domain}. Tried: {_count_cases(report)}{_largest(report)}. Grade: {report.grade}."
+    return md.Paragraph((f"{what}{known}: {report.precision}. ", *typeset(tried)))
+
+
+def _largest(report: Report) -> str:
+    """Return the largest sizes that were tried together, as the end of a sentence."""
+    sizes = report.largest
+    result = f", the largest {equal_sizes(sizes.floats)} at once" if sizes.floats else ""
+    if sizes.residues:
+        unbounded = "" if sizes.bounded else ", without a bound"
+        stages = f"{sizes.stages} of {sizes.planned} stages"
+        result += f"; on residues {equal_sizes(sizes.residues)} at once ({stages}{unbounded})"
+    return result
 
 
 def _count_cases(report: Report) -> str:

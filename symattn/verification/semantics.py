@@ -10,7 +10,6 @@ denominator is truly unequal, and harmless.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -38,7 +37,8 @@ SPARE = 2  # pairs that may be set aside because a divisor happened to be 0 in t
 SAMPLED = 3  # pairs if there is no bound
 UNBOUNDED = "no bound on the error"  # before the reason, in the evidence of runs that agree
 _TOO_LARGE = "its expressions have too large a degree for these primes"
-_WORK = 100_000  # ``Work`` of one test
+_WORK = 100_000  # ``Work`` of one test,
+_CELLS_OF_WORK = 4096  # of so many scores
 OUTSIDE = "out of bounds"  # in the note on a kernel that reads or writes there
 LARGEST = 2  # largest of the whole numbers that are drawn
 _NEAR, _ROUGHLY = 2.0**-18, 2.0**-9  # relative differences of angles that float32 hardly resolves, and roughly
@@ -99,6 +99,8 @@ class IdentityResult:
     """The result of an identity test. ``agrees`` is None if the function could not be run, or nothing was decided.
 
     ``nearly``: it differs, but not if numbers that floats hardly distinguish count as equal (``modular``, rough).
+    ``shapes`` are the sizes at which it agrees with a bound, and ``unbounded`` those without; of ``planned`` stages of
+    sizes, ``stages`` agree, and ``stopped`` says why the next one did not run.
     """
 
     agrees: bool | None
@@ -111,15 +113,27 @@ class IdentityResult:
     nearly: bool = False
     witnesses: tuple[Witness, ...] = ()
     held_out: tuple[Witness, ...] = ()  # outputs at other sizes, by which no mistake is chosen
+    shapes: tuple[Mapping[str, int], ...] = ()
+    unbounded: tuple[Mapping[str, int], ...] = ()
+    stages: int = 1
+    planned: int = 1
+    stopped: str = ""
+
+    @property
+    def settled(self) -> bool:
+        """Return whether every stage of sizes that was planned ran, and agrees."""
+        return bool(self.agrees) and self.stages == self.planned
 
     def joined(self, other: IdentityResult) -> IdentityResult:
         """Return both results as one if both agree: their probabilities of a wrong yes add up."""
+        shapes, unbounded = self.shapes + other.shapes, self.unbounded + other.unbounded
         if self.epsilon is None or other.epsilon is None:
-            return self if other.epsilon is None else other
+            return replace(self if other.epsilon is None else other, shapes=shapes, unbounded=unbounded)
         total, further = self.epsilon + other.epsilon, other.evidence.where.partition(", at ")[2]
         evidence = Evidence(Grade.TESTED, f"{self.evidence.where}; {further}", total)
         pairs, notes = self.pairs + other.pairs, tuple(dict.fromkeys((*self.notes, *other.notes)))
-        return replace(self, evidence=evidence, epsilon=total, pairs=pairs, notes=notes)
+        both = replace(self, evidence=evidence, epsilon=total, pairs=pairs, notes=notes)
+        return replace(both, shapes=shapes, unbounded=unbounded)
 
 
 def identity_test(
@@ -143,21 +157,23 @@ def identity_test(
     """
 
     def made(wanted: Sequence[Sizes], random: Random) -> list[ResidueRun]:
-        runs, work = [], residue_work()
+        runs, work = [], residue_work(wanted)
         for s in wanted:
+            named = {name: int(getattr(s, name)) for name in ("n_q", "n_k", "d_k", "d_v")}
             for numbers in _numbers(names):
                 shapes = _shapes(s, spec, tuple(names))
                 fixed = dict(masks(s, random) if masks else _masks(shapes, spec, random))
-                runs.append(ResidueRun(spec, s, numbers, shapes, fixed, random, work, tables=tables))
+                runs.append(ResidueRun(spec, s, numbers, shapes, fixed, random, work, tables=tables, named=named))
         return runs
 
     runs = made(sizes, Random(seed))
     return settle(runs, prepare, epsilon, lambda: made(held_out, Random(seed + 1)))
 
 
-def residue_work() -> Work:
-    """Return the work that one test may do."""
-    return Work(_WORK)
+def residue_work(sizes: Sequence[Sizes] = SIZES) -> Work:
+    """Return the work that one test may do at these sizes, which grows with the scores of the largest one."""
+    most = max((s.n_q * s.n_k for s in sizes), default=0)
+    return Work(_WORK * max(1.0, most / _CELLS_OF_WORK))
 
 
 def settle(
@@ -177,7 +193,7 @@ def settle(
                 break
     last = next((r for r in runs if r.difference or r.reason), None)
     pairs = tuple(pair for r in runs for pair in r.pairs)
-    where = _where(runs)
+    where, shapes = _where(runs), tuple(run.named for run in runs)
     if last is not None:
         difference = last.difference
         remaining = _difference_of_rough(runs[runs.index(last) :], prepare, epsilon) if difference else None
@@ -194,9 +210,10 @@ def settle(
     if any(r.epsilon is None for r in runs):
         why = "; ".join(dict.fromkeys(words for r in runs for words in r.unbounded)) or _TOO_LARGE
         evidence = Evidence(Grade.SAMPLED, f"{where}; {UNBOUNDED}: {why}")
-        return IdentityResult(True, evidence, None, pairs, notes=tuple(notes))
+        return IdentityResult(True, evidence, None, pairs, notes=tuple(notes), unbounded=shapes)
     total = sum(r.epsilon or 0.0 for r in runs)
-    return IdentityResult(True, Evidence(Grade.TESTED, where, total), total, pairs, notes=tuple(notes))
+    tested = Evidence(Grade.TESTED, where, total)
+    return IdentityResult(True, tested, total, pairs, notes=tuple(notes), shapes=shapes)
 
 
 def _with_roots(held_out: Sequence[ResidueRun], runs: Sequence[ResidueRun]) -> Sequence[ResidueRun]:
@@ -297,17 +314,19 @@ class KnownAngles:
     """
 
     def __init__(self, random: Random, near: float) -> None:
-        self._random, self._near = random, near
-        self._known = [0.0]  # sizes of angles, in order,
-        self._numbers = [{"cos": 1, "sin": 0}]  # and the numbers in place of their cosines and sines
+        self._random, self._near = np.random.default_rng(random.getrandbits(64)), near
+        self._known = np.zeros(1)  # sizes of angles, in order,
+        self._numbers = {"cos": np.ones(1, np.int64), "sin": np.zeros(1, np.int64)}  # and numbers for each of them
         self._tables: dict[tuple[tuple[int, ...], bytes], dict[str, np.ndarray]] = {}  # the same at every point
 
     def of(self, name: str, angles: np.ndarray) -> np.ndarray:
         """Return the numbers for an array of angles."""
         key = (angles.shape, angles.tobytes())
         if key not in self._tables:
-            numbers = [self._at(size) for size in np.abs(angles).reshape(-1).tolist()]
-            cos, sin = (np.array([x[n] for x in numbers], np.int64).reshape(angles.shape) for n in ("cos", "sin"))
+            sizes, inverse = np.unique(np.abs(angles), return_inverse=True)
+            self._learn(sizes[~self._near_ones(sizes)[1]])
+            places = self._near_ones(sizes)[0][inverse].reshape(angles.shape)
+            cos, sin = (self._numbers[n][places] for n in ("cos", "sin"))
             self._tables[key] = {"cos": cos, "sin": sin * np.where(angles < 0, -1, 1)}
         return self._tables[key][name]
 
@@ -316,14 +335,26 @@ class KnownAngles:
         """Return whether any angles were looked up."""
         return bool(self._tables)
 
-    def _at(self, size: float) -> dict[str, int]:
-        place = bisect_left(self._known, size)
-        for k in (place - 1, place):
-            if 0 <= k < len(self._known) and abs(self._known[k] - size) <= self._near * size:
-                return self._numbers[k]
-        self._known.insert(place, size)
-        self._numbers.insert(place, {name: self._random.randint(-1, 1) for name in ("cos", "sin")})
-        return self._numbers[place]
+    def _near_ones(self, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the place of the nearest known angle for each size, and whether it is near enough."""
+        after = np.clip(np.searchsorted(self._known, sizes), 1, len(self._known) - 1) if len(self._known) > 1 else 0
+        before = np.maximum(after - 1, 0)
+        apart = [np.abs(self._known[place] - sizes) for place in (before, after)]
+        places = np.broadcast_to(np.where(apart[0] <= apart[1], before, after), sizes.shape)
+        return places, np.minimum(*apart) <= self._near * sizes
+
+    def _learn(self, sizes: np.ndarray) -> None:
+        """Draw numbers for new angles, which are in order; for near ones once."""
+        new: list[float] = []
+        for size in sizes.tolist():
+            if not new or size - new[-1] > self._near * size:
+                new.append(size)
+        known = np.concatenate([self._known, new])
+        order = np.argsort(known, kind="stable")
+        self._known = known[order]
+        for name, numbers in self._numbers.items():
+            drawn = self._random.integers(-1, 2, len(new))
+            self._numbers[name] = np.concatenate([numbers, drawn])[order]
 
 
 class ResidueRun:
@@ -344,7 +375,9 @@ class ResidueRun:
         work: Work,
         made: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
         tables: bool = False,
+        named: Mapping[str, int] | None = None,
     ) -> None:
+        self.named = named or {}  # the sizes by the names of a domain
         self.compute, self.sizes, self.random, self.work = compute, sizes, random, work
         self.numbers = tuple(n for n in numbers if n in shapes)
         self.shapes = shapes
@@ -533,7 +566,7 @@ def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, 
 
 def _drawn(shape: tuple[int, ...], random: Random) -> np.ndarray:
     """Draw whole numbers; they differ along every axis, so that a transposition is detected."""
-    return np.array([random.randint(-LARGEST, LARGEST) for _ in range(int(np.prod(shape)))]).reshape(shape)
+    return np.random.default_rng(random.getrandbits(64)).integers(-LARGEST, LARGEST + 1, shape)
 
 
 def _masks(shapes: Mapping[str, tuple[int, ...]], spec: Attention, random: Random) -> dict[str, np.ndarray]:

@@ -14,9 +14,9 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.case_result import Case, CaseResult, Expected, Screened, screening_error
 from symattn.bounds.judge import Legal
-from symattn.bounds.reference import lifted
+from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import SymattnError
 from symattn.verification.power import LEAST
 from symattn.verification.report import Counterexample, Fault, StepPower
@@ -99,6 +99,10 @@ class Subject(ABC):
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
         """Yield normal and more telling inputs of these sizes; None for those outside the domain."""
 
+    def resized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array]]:
+        """Yield inputs of these sizes, in which some are large and the others are not."""
+        yield from (inputs for inputs in self.sized(session, sizes, rng) if inputs is not None)
+
     @abstractmethod
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Return whether the definition has a result for these inputs and the domain contains them."""
@@ -123,6 +127,14 @@ class Subject(ABC):
     @abstractmethod
     def legal(self, precision: Precision, inputs: Inputs) -> Legal:
         """Return the legal outputs of a call with these inputs."""
+
+    def screened(self, precision: Precision, inputs: Inputs) -> Sequence[Expected] | None:
+        """Return the outputs in float64 with a narrow allowed error, or None if they are not to be screened.
+
+        What is within this error is legal; only what is not needs the bounds, which take long for large inputs.
+        """
+        outputs = float64_outputs(self.right, inputs)
+        return [Screened(near, screening_error(near, precision)) for near in outputs]
 
     @abstractmethod
     def right(self, arrays: Mapping[str, Any]) -> Sequence[Any]:

@@ -11,22 +11,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from math import prod
+from math import log2, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from symattn.arrays.formats import HALF
 from symattn.arrays.precision import Precision
 from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Sizes
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Numbered
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing import hints, probes
+from symattn.verification.probing.together import lengths_of_several
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ _HELD_OUT = (
 _BEYOND = (19, 70)  # sizes a little beyond those of common tiles; larger ones take too long
 #: Distances of most scores below the largest ones, and sizes at which they are tried.
 _DISTANCES, _OF_DISTANT = (4.0, 9.0, 11.0, 15.0), {"b": 1, "h": 1, "n_q": 3, "n_k": 70}
+#: Sizes that are large at once.
+_AT_ONCE = (Sizes(260, 300, 72, 66, 80), Sizes(520, 1100, 72, 66, 80))
 _TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
 Numbers = Callable[[str, tuple[int, ...]], Array]  # from an input's name and shape
@@ -270,6 +275,7 @@ class Definition(Subject):
         """See ``Subject``: more tokens than common tiles have, and wider rows."""
         names = {"more tokens": _TOKENS, "wider rows": _WIDTHS}
         beyond: dict[str, Cases] = {group: partial(self._beyond_tiles, group, of) for group, of in names.items()}
+        beyond |= {"multiples": self._multiples, "together": self._together}
         return beyond if self.distant is None else {**beyond, "distant keys": self._of_distant}
 
     def _of_distant(self, session: Session, rng: Random) -> Iterator[Case]:
@@ -281,6 +287,42 @@ class Definition(Subject):
             numbers = self.distant(distance)(rng)
             inputs = self.draw(names, sizes, numbers, session.precision, rng)
             yield Case("distant keys", f"{distance:g} below the largest, {equal_sizes(sizes)}", inputs)
+
+    def _together(self, session: Session, rng: Random) -> Iterator[Case]:
+        """Yield several blocks of 128 queries and of 128 keys in wide rows, at once."""
+        for wanted in _AT_ONCE[: 1 if session.precision.input.name in HALF else None]:
+            sizes = self._small_but({"b": 1, "h": 1, "f": wanted.d_model, **self._by_name(wanted)})
+            case = self._case(session, "together", self._ordinary, self.within(sizes, session.domain), rng)
+            yield replace(case, inputs=self.filled(self._lighter(case.inputs), session.precision))
+
+    def _lighter(self, inputs: Inputs) -> dict[str, Array]:
+        """Return the inputs with smaller weights that have entries of their own, so that scores are of ordinary size
+        in wide rows."""
+        drawn = {i.name for i in self.inputs if i.entries is not None and i.name.rpartition(".")[2].startswith("w_")}
+        matrices = {n: a for n, a in inputs.items() if n in drawn and a.ndim > 1}
+        factors = {n: 2.0 ** -round(log2(a.shape[-2]) / 2) for n, a in matrices.items()}
+        return {**inputs, **{n: a * factors[n] for n, a in matrices.items()}}
+
+    def _multiples(self, session: Session, rng: Random) -> Iterator[Case]:
+        """Yield several times the shortest length as numbers of queries and keys, if short ones do not occur."""
+        for n_q, n_k in lengths_of_several(session.domain):
+            sizes = self._small_but({"b": 1, "h": 1, "n_q": n_q, "n_k": n_k})
+            yield self._case(session, "multiples", self._ordinary, self.within(sizes, session.domain), rng)
+
+    def _by_name(self, sizes: Sizes) -> dict[str, int]:
+        """Return the sizes by the names of a domain."""
+        return {name: getattr(sizes, name) for name in (*_TOKENS, "d_k", "d_v", "d_model")}
+
+    @property
+    def _ordinary(self) -> str:
+        """The family of normal numbers, or the first."""
+        return next(f for f in ("normal", *self.families) if f in self.families)
+
+    @property
+    def items(self) -> int:
+        """The number of heads and items in a case with several."""
+        others = (x for x in self.shapes[1] if self.meaning(x)[0] not in (*_TOKENS, *_WIDTHS))
+        return prod(self.shapes[1][x] for x in others)
 
     def _beyond_tiles(self, group: str, names: Sequence[str], session: Session, rng: Random) -> Iterator[Case]:
         """Yield sizes beyond those of tiles under these names, of tokens also under one alone; all others are small."""
@@ -380,8 +422,7 @@ class Definition(Subject):
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
         """Yield normal inputs of the given sizes; other sizes are those of a small case."""
         result = self._small_but(sizes)
-        family = next(f for f in ("normal", *self.families) if f in self.families)
-        case = self._case(session, "sizes", family, self.within(result, session.domain), rng)
+        case = self._case(session, "sizes", self._ordinary, self.within(result, session.domain), rng)
         yield dict(case.inputs) if self.fits(session, case.inputs) else None
 
     def _small_but(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -466,13 +507,8 @@ class Definition(Subject):
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:
-        """Describe the definition and the largest sizes that were tried."""
-        most: dict[str, int] = {}
-        for judged in session.records:
-            for letter, size in self.own_sizes(judged).items():
-                most[letter] = max(size, most.get(letter, 0))
-        result = ", ".join(f"{letter} ≤ {size}" for letter, size in most.items() if letter not in self.kept)
-        return f"{self.title}, {result}"
+        """Describe the definition, and the promises of the domain."""
+        return f"{self.title}, {session.domain.words}"
 
     def power(self, session: Session) -> tuple[report.StepPower, ...]:
         """Return the power of the judged cases for each step with a known mistake."""

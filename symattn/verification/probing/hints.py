@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,6 +46,7 @@ def cases(found: IdentityResult | None, maker: Maker, rng: np.random.Generator) 
     if found is None or found.difference is None:
         return
     sizes = found.difference.sizes
+    maker = replace(maker, cells=max(maker.cells, maker.spec.heads * sizes.n_q * sizes.n_k * prod(sizes.batch)))
     for _ in range(_TRIES):
         yield Case("shapes", f"where residues differ, {sizes.n_q} × {sizes.n_k}", maker.make(sizes, small(rng), rng))
     for name in ("normal", "large"):
@@ -97,6 +100,11 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
         at = f"n_q × n_k (d_k) {tried}" if tried else f"at {sizes}"
         shown = f"{Evidence(found.evidence.grade, '', found.epsilon)} {of_inputs}; {at}"
         yield f"Modulo random primes it agrees with the specification ({shown}){without}."
+        if found.stopped:
+            yield (
+                f"Residues stopped after {found.stages} of {found.planned} stages of sizes ({found.stopped}); beyond "
+                "these sizes floats alone were tried, and all of them."
+            )
         yield from (f"On residues: {note}." for note in sorted(found.notes, key=lambda x: OUTSIDE not in x)[:2])
     elif found.difference is None:
         yield f"The code was not run on residues: {found.reason}."

@@ -188,13 +188,15 @@ _BATCHES = ((), (1, 2), (2, 3))
 def search(maker: Maker, seed: int, examples: int) -> Iterator[tuple[str, dict[str, Array]]]:
     """Draw ``examples`` random inputs, each with a title."""
     rng = np.random.default_rng((seed, 5))
-    names = sorted(FAMILIES)
+    names, least = sorted(FAMILIES), maker.domain.tokens.near(1)
     for _ in range(examples):
         n_q, n_k, d_k, d_v, d_model = (int(n) for n in rng.integers(1, _FEW + 1, 5))
         if rng.random() < _OFTEN:
             n_k = int(rng.choice(_MANY_SQUARE if maker.square else _MANY))
         if rng.random() < _OFTEN:
             d_k = int(rng.choice(_WIDE))
+        if least > _FEW:  # several lengths
+            n_q, n_k = (least * (1 + n % 2) for n in (n_q, n_k))
         sizes = Sizes(n_q, n_k, d_k, d_v, d_model, _BATCHES[rng.integers(len(_BATCHES))][: maker.batches])
         family = names[rng.integers(len(names))]
         yield f"{family} entries", maker.make(sizes, FAMILIES[family](rng), rng)
@@ -249,7 +251,8 @@ def normal(rng: np.random.Generator) -> Entries:
     """Draw from N(0, 1), weights of wide tokens from N(0, 1/d_model), so that scores do not grow with the width."""
 
     def entries(name: str, shape: tuple[int, ...]) -> Array:
-        wide = name.startswith("w") and len(shape) > 1 and shape[-2] >= _WIDE_TOKENS
+        weights = name.rpartition(".")[2].startswith("w")
+        wide = weights and len(shape) > 1 and shape[-2] >= _WIDE_TOKENS
         return rng.standard_normal(shape) / (shape[-2] ** 0.5 if wide else 1)
 
     return entries

@@ -1,0 +1,159 @@
+"""Wrong programs that are right unless sizes are large together, which must be found, and right ones that must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Domain, verify
+
+Array = Any
+
+
+def softmax(s: Array) -> Array:
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def plain(q: Array, k: Array, v: Array, c: float = 1.0) -> Array:
+    scale = np.asarray(c / np.sqrt(q.shape[-1]), q.dtype)
+    return softmax(q @ np.swapaxes(k, -1, -2) * scale) @ v
+
+
+def by_tiles(q: Array, k: Array, v: Array, tile: int = 128, rescaled: bool = True) -> Array:
+    m = np.full((*q.shape[:-1], 1), -np.inf, q.dtype)
+    total, out = np.zeros_like(m), np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
+    scale = np.asarray(1 / np.sqrt(q.shape[-1]), q.dtype)
+    for j in range(0, k.shape[-2], tile):
+        s = q @ np.swapaxes(k[..., j : j + tile, :], -1, -2) * scale
+        new = np.maximum(m, s.max(-1, keepdims=True))
+        a, p = np.exp(m - new), np.exp(s - new)
+        total, m = total * a + p.sum(-1, keepdims=True), new
+        out = out * (a if rescaled else 1) + p @ v[..., j : j + tile, :]
+    return out / total
+
+
+def first_block(q: Array, k: Array, v: Array) -> Array:
+    blocks = range(0, q.shape[-2], 128)
+    return np.concatenate([plain(q[..., :128, :][..., : q.shape[-2] - i, :], k, v) for i in blocks], -2)
+
+
+def lost_tile(q: Array, k: Array, v: Array) -> Array:
+    n = k.shape[-2] // 64 * 64 if q.shape[-1] > 64 and k.shape[-2] > 128 else k.shape[-2]
+    return plain(q, k[..., :n, :], v[..., :n, :])
+
+
+def wide_not_rescaled(q: Array, k: Array, v: Array) -> Array:
+    return by_tiles(q, k, v, 64, rescaled=q.shape[-1] <= 64)
+
+
+def scaled(c: float, where: Callable[[int, int, int], bool]) -> Callable[..., Array]:
+    """Return attention whose scale is ``c`` times too large at some sizes n_q, n_k, d_k."""
+
+    def attention(q: Array, k: Array, v: Array) -> Array:
+        return plain(q, k, v, c if where(q.shape[-2], k.shape[-2], q.shape[-1]) else 1.0)
+
+    return attention
+
+
+def decides(q: Array, k: Array, v: Array) -> Array:
+    """Compare data, so that residues stop at short inputs, and be wrong beyond 64 keys of 100 queries."""
+    s = q @ np.swapaxes(k, -1, -2) * np.asarray(1 / np.sqrt(q.shape[-1]), q.dtype)
+    if k.shape[-2] > 64 and (s.max() > 1e30).any():
+        return s @ v
+    return plain(q, k, v, 1.02 if k.shape[-2] > 64 and q.shape[-2] > 100 else 1.0)
+
+
+def two_stages(q: Array, k: Array, v: Array) -> Array:
+    """Blocks of 128 queries: full tiles of keys first, then the tile of the diagonal; a full tile is left out."""
+    out = []
+    for i in range(0, q.shape[-2], 128):
+        rows, last = q[..., i : i + 128, :], i + k.shape[-2] - q.shape[-2]
+        full = np.arange(k.shape[-2]) < max(last - 128 * (i > 128), 0)
+        diagonal = (np.arange(k.shape[-2]) >= last) & (np.arange(k.shape[-2]) < last + 128)
+        s = rows @ np.swapaxes(k, -1, -2) * np.asarray(1 / np.sqrt(q.shape[-1]), q.dtype)
+        causal = np.arange(k.shape[-2]) <= last + np.arange(128)[:, None]
+        out.append(softmax(np.where((full | diagonal) & causal, s, -np.inf)) @ v)
+    return np.concatenate(out, -2)
+
+
+def last_head(q: Array, k: Array, v: Array) -> Array:
+    """Two heads of queries for each of keys; those of the last head are exchanged for more than 256 queries."""
+    heads = [0, 0, 1, 1] if q.shape[-3] == 4 and q.shape[-2] <= 256 else [0, 0, 1, 0]
+    return plain(q, k[..., heads, :, :], v[..., heads, :, :])
+
+
+def wrong_stride(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    if k.shape[-2] > 128 and q.shape[-1] > 64:
+        mask = mask.reshape(-1)[: mask.size // 64 * 64]
+        mask = np.resize(mask, (q.shape[-2], k.shape[-2]))
+    s = q @ np.swapaxes(k, -1, -2) * np.asarray(1 / np.sqrt(q.shape[-1]), q.dtype)
+    return softmax(np.where(mask, s, np.asarray(-1e30, q.dtype))) @ v
+
+
+WRONG: dict[str, tuple[Callable[..., Array], Attention, dict[str, Any]]] = {
+    "each block of queries is the first": (first_block, Attention(), {}),
+    "the last tile of keys is lost in wide heads": (lost_tile, Attention(), {}),
+    "a scale is off where n_k > 1024": (scaled(1.02, lambda n_q, n_k, d: n_k > 1024), Attention(), {}),
+    "residues stop early": (decides, Attention(), {}),
+    "a full tile is left out": (
+        two_stages,
+        Attention(causal=True),
+        {"domain": Domain(multiple_of=128), "layout": "nd"},
+    ),
+    "the accumulator is not rescaled in wide heads": (wide_not_rescaled, Attention(), {}),
+    "a scale is off where n_q > 512": (scaled(1.03, lambda n_q, n_k, d: n_q > 512), Attention(), {}),
+    "a scale is off where n_q > 128": (scaled(1.02, lambda n_q, n_k, d: n_q > 128), Attention(), {}),
+    "a scale is off in wide heads": (scaled(1.05, lambda n_q, n_k, d: n_k > 64 and d > 32), Attention(), {}),
+    "the last head": (last_head, Attention(heads=4, kv_heads=2), {"layout": "bhnd"}),
+    "a mask has a wrong stride": (wrong_stride, Attention(mask="boolean"), {"layout": "nd"}),
+}
+RIGHT: dict[str, tuple[Callable[..., Array], Attention, dict[str, Any]]] = {
+    "tiles of 128 with a remainder": (by_tiles, Attention(), {}),
+    "two paths by size": (lambda q, k, v: (by_tiles if k.shape[-2] > 200 else plain)(q, k, v), Attention(), {}),
+    "multiples of 128": (by_tiles, Attention(), {"domain": Domain(multiple_of=128)}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_where_sizes_are_large_together(name: str) -> None:
+    program, spec, how = WRONG[name]
+    report = verify(program, spec, **how)
+    assert report.verdict.value == "fault", report
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_at_every_size(name: str) -> None:
+    program, spec, how = RIGHT[name]
+    report = verify(program, spec, **how)
+    assert report.verdict.value == "no fault", report
+    floats, residues = report.largest.floats, report.largest.residues
+    assert min(floats["n_q"], floats["n_k"]) > 512
+    assert min(residues["n_q"], residues["n_k"]) > 128
+    assert min(floats["d_k"], residues["d_k"]) > 64
+
+
+def test_lengths_of_several_tiles() -> None:
+    shapes: set[tuple[int, int]] = set()
+
+    def seen(q: Array, k: Array, v: Array) -> Array:
+        shapes.add((q.shape[-2], k.shape[-2]))
+        return plain(q, k, v)
+
+    verify(seen, Attention(), domain=Domain(multiple_of=128))
+    assert {(128, 256), (256, 384), (384, 640), (640, 256)} <= shapes
+
+
+def test_residues_that_stop_settle_nothing() -> None:
+    def attention(q: Array, k: Array, v: Array) -> Array:
+        return plain(q, k, v) if k.shape[-2] < 64 or float(np.asarray(k).max()) < 1e9 else v
+
+    report = verify(attention, Attention())
+    assert report.largest.stages < report.largest.planned
+    assert report.largest.stopped
+    assert any(note.startswith("Residues stopped") for note in report.notes)
+    settled = verify(plain, Attention())
+    assert report.cases > 1.2 * settled.cases
