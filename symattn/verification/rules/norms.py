@@ -192,9 +192,12 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield in_steps("norm", f"{words} are not normalised", **steps)
     for words, how in norms(kind, spec.eps, axes):
         yield _of("qk", words, how)
+    good = right(kind)
+    for role, noun in (("q", "queries"), ("k", "keys")) if spec.eps else ():
+        without_eps = replace(good, divisor=lambda xp, v, e: xp.sqrt(v))
+        yield _of(role, f"ε is left out of the norm of the {noun}", without_eps)
     if kind == "l2":
         return
-    good = right(kind)
     for role, noun in (("q", "queries"), ("k", "keys")):
         without = {"gain": lambda y, g, b: affine(y, None, b), "bias": lambda y, g, b: affine(y, g, None)}
         for part, way in without.items():
