@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, SymattnError
 from symattn.models.auditing.setting import Module
 from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generated import Generation, StateDifference, StateErrors, WayResult
@@ -29,7 +29,7 @@ from symattn.models.comparing.generation_ways import (
 )
 from symattn.models.comparing.prefill_reference import CONFIGURED, EAGER, Candidate, Reference, alone
 from symattn.programs.frameworks import dtype_name
-from symattn.programs.refusing import one_line
+from symattn.programs.refusing import one_line, where
 from symattn.verification.engine import SEED
 
 _SEEN = 64  # most tokens for which the ones that a place sees are determined
@@ -57,7 +57,7 @@ class WayRunner:
             )
             sides = self._sides(way, stored)
         except Exception as error:  # a model or a cache without this feature may raise anything
-            return WayResult(way.name, reason=one_line(error)[:160], stored=stored[1].lost() or stored[0].lost())
+            return WayResult(way.name, reason=_reason_of(error), stored=stored[1].lost() or stored[0].lost())
         entries = [self._errors(own, wide, side) for side in sides]
         differences = [[one.first(k) for k, one in enumerate(outcome)] for outcome in entries]
         places = [min(filter(None, side), key=lambda place: place.state, default=None) for side in differences]
@@ -301,3 +301,11 @@ def _source(model: Module, tokens: int, rng: np.random.Generator) -> Array:
 
 def _window(config: object) -> int:
     return int(getattr(config, "sliding_window", None) or 0)
+
+
+def _reason_of(error: Exception) -> str:
+    """Return why a way could not be run: a refusal of symattn, or what the code raises and where."""
+    if isinstance(error, SymattnError):
+        return str(error)
+    at = where(error)
+    return f"the code raises {one_line(error)[:160]}{f' ({at})' if at else ''}"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from symattn.document.errors import InputError, MissingExtra
+from symattn.document.errors import InputError, MissingExtra, Refused
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor, numbers
 from symattn.programs.names import Function
 
@@ -91,6 +91,7 @@ class Model:
                 self._model.set_experts_implementation("eager")  # others refuse float64
         self.config = self._model.config
         self.encodes = bool(self.config.is_encoder_decoder)
+        self.is_stateful = bool(getattr(self._model, "_is_stateful", False))  # a state that no cache can roll back
         self.own = str(self.config._attn_implementation or "eager")
 
     def implemented(self, name: str) -> None:
@@ -223,7 +224,10 @@ class GenerationWay:
     other: bool = False
 
     def run(self, model: Model, sequences: Sequence[Text], positions: Positions, pad: int) -> list[States]:
-        """Return the states of the first of the sequences. Raises what the model and the cache raise."""
+        """Return the states of the first of the sequences. Raises what the model and the cache raise, and ``Refused``
+        for drafts in a model that declares itself stateful."""
+        if self.drafts and model.is_stateful:
+            raise Refused("the model declares itself stateful, and transformers rolls no cache of such a model back")
         model.implemented(self.implementation or model.own)
         given = sequences[: self.items]
         if self.other:

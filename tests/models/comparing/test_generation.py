@@ -1,5 +1,6 @@
 """``symattn.generation``: right models pass in every way, with caches that quantise too; what is refused."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,9 @@ def test_a_way_that_cannot_be_run_is_told_and_is_no_pass() -> None:
 
     found = generation(families.made("llama"), 8, caches={"mine": broken}, ways=["mine, decoding"])
     assert found.verdict is Verdict.UNDECIDED
-    assert found["mine, decoding"].reason == "RuntimeError: no memory"
+    assert re.fullmatch(
+        r"the code raises RuntimeError: no memory \(test_generation.py:\d+\)", found["mine, decoding"].reason
+    )
 
 
 @pytest.mark.transformers
@@ -189,6 +192,25 @@ def test_a_cache_of_ones_own_that_cannot_be_run_is_no_pass() -> None:
     found = generation(families.made("gemma2"), 8, caches={"mine": broken})
     assert (found.wrong, found.exit_code) == ((), 3)
     assert generation(families.made("gemma2"), 8).exit_code == 0  # sdpa is not run there, and nobody asked for it
+
+
+@pytest.mark.transformers
+def test_drafts_of_a_stateful_model_are_not_run() -> None:
+    """Its library refuses to roll its state back; a library's own error is told with its place."""
+
+    def broken(config: Any, length: int) -> Any:
+        return [][length]
+
+    model = families.made("gemma2")
+    model._is_stateful = True
+    ways = ["dynamic cache, decoding", "dynamic cache, rejected draft tokens (cache rollback)"]
+    found = generation(model, 8, ways=ways, caches={"mine": broken})
+    rows = {row.way: row.reason for row in found.rows}
+    assert rows[ways[0]] == ""
+    assert "declares itself stateful" in rows[ways[1]]
+    assert found.wrong == ()
+    of_mine = [words for way, words in rows.items() if "mine, decoding" in way]
+    assert all("raises IndexError: list index out of range (test_generation.py:" in words for words in of_mine)
 
 
 @pytest.mark.transformers
