@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -41,17 +41,22 @@ _PLACED |= {"unique_indices", "indices_are_sorted", "mode", "fill_value"}  # of 
 _SUMS = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.USub)
 _MOST = 200
 _LONGEST = 256  # most iterations of an unrolled scan
-Axes = Literal["bhnd", "bnhd"]
+Axes = Literal["nd", "bnd", "hnd", "nhd", "bhnd", "bnhd"]
+_SPECIFIED = "bhnd"  # the order of axes in a specification
 
 
-def traced(function: Function, *args: object, layout: Axes = "bhnd", name: str = "", **keywords: object) -> Graph:
+def traced(function: Function, *args: object, layout: Axes | None = None, name: str = "", **keywords: object) -> Graph:
     """Return the graph of ``function(*args, **keywords)``, whose first output, or whose gradients, are to be judged.
 
     Arrays, and ``jax.ShapeDtypeStruct`` with the sizes of ``jax.export.symbolic_shape``, are arguments to trace;
-    anything else is passed as it is. ``layout`` is the order of the axes of queries, keys and values, ``bnhd`` for
-    ``jax.nn.dot_product_attention``. A module of equinox is a function with its own weights.
-    Raises ``InputError`` for a function that cannot be traced, ``MissingExtra`` if jax is not installed.
+    anything else is passed as it is. ``layout`` is the order of the axes of queries, keys and values: ``bnhd`` for
+    ``jax.nn.dot_product_attention``, ``hnd`` for a kernel without batches; by default that of the specification. A
+    module of equinox is a function with its own weights.
+    Raises ``InputError`` for a function that cannot be traced and for a layout that is unknown or that the shapes do
+    not have, ``MissingExtra`` if jax is not installed.
     """
+    if layout is not None and layout not in get_args(Axes):
+        raise InputError(f"layout is {layout!r}; known: {', '.join(get_args(Axes))}")
     jax = import_jax()
     label = name or getattr(function, "__name__", type(function).__name__)
     flat, tree = jax.tree_util.tree_flatten_with_path((function, args, keywords))
@@ -110,7 +115,7 @@ def of_jaxpr(
     closed: ClosedJaxpr,
     name: str = "the function",
     names: Sequence[tuple[str, bool]] | None = None,
-    layout: Axes = "bhnd",
+    layout: Axes | None = None,
 ) -> Graph:
     """Return the graph of a ``ClosedJaxpr``; ``names`` are those of its arguments, each with whether it is a weight.
 
@@ -119,12 +124,33 @@ def of_jaxpr(
     if names is None:
         outcome = closed.jaxpr.debug_info.arg_names or ()
         names = [_of_debug(word, at) for at, word in enumerate([*outcome, *[None] * len(closed.jaxpr.invars)])]
+    if layout is not None:
+        _check_layout(
+            name, layout, {called: var.aval.shape for var, (called, _) in zip(closed.jaxpr.invars, names, strict=False)}
+        )
     reader = _JaxprReader(name)
     values = [reader.given(var.aval, *called, layout) for var, called in zip(closed.jaxpr.invars, names, strict=False)]
     reader.open_sizes()
     result = reader.inlined(closed, values)
     outputs = [reader.returned(x, var.aval, layout) for x, var in zip(result, closed.jaxpr.outvars, strict=True)]
     return reader.graph(outputs)
+
+
+def _check_layout(name: str, layout: Axes, shapes: Mapping[str, Sequence[object]]) -> None:
+    """Raise ``InputError`` unless queries, keys and values have the axes of a layout, of lengths that fit.
+
+    Equal are b of all three, d of queries and keys, n and h of keys and values.
+    """
+    heads = {what: shape for called, shape in shapes.items() if (what := meaning(called)) in ("q", "k", "v")}
+    for what, shape in heads.items():
+        if len(shape) != len(layout):
+            raise InputError(f"{name}: {what} has {len(shape)} axes, and the layout {layout} names {len(layout)}")
+    for axis, one, other in (("b", "q", "k"), ("b", "q", "v"), ("d", "q", "k"), ("n", "k", "v"), ("h", "k", "v")):
+        if axis not in layout or not {one, other} <= heads.keys():
+            continue
+        a, b = (heads[n][layout.index(axis)] for n in (one, other))
+        if str(a) != str(b):
+            raise InputError(f"{name}: in the layout {layout} {one} has {axis} = {a}, and {other} {axis} = {b}")
 
 
 def _of_debug(word: str | None, at: int) -> tuple[str, bool]:
@@ -139,6 +165,19 @@ def _fixed_and_carried(scan: Mapping[str, Value]) -> tuple[int, int]:
         return scan["num_consts"], scan["num_carry"]
     fixed, carried, _ = scan["ft_in"].unpack()  # from JAX 0.11 on
     return len(fixed), len(carried)
+
+
+def _permutation(layout: Axes | None, axes: int) -> list[int] | None:
+    """Return the exchange of two axes that takes a layout to the specification's order, and back; None for none."""
+    if layout is None or len(layout) != axes:
+        return None
+    result = [layout.index(axis) for axis in _SPECIFIED if axis in layout]
+    return result if result != sorted(result) else None
+
+
+def _is_without_batch(layout: Axes | None, axes: int) -> bool:
+    """Return whether arrays have an axis of heads alone, to which one of a single item is added."""
+    return layout is not None and "h" in layout and "b" not in layout and axes == len(layout)
 
 
 class _JaxprReader:
@@ -194,7 +233,7 @@ class _JaxprReader:
         return f"%{self._count}"
 
     # -- inputs and outputs --------------------------------------------------------------------------------------------
-    def given(self, aval: ShapedArray, called: str, weight: bool, layout: Axes) -> Ref:
+    def given(self, aval: ShapedArray, called: str, weight: bool, layout: Axes | None) -> Ref:
         """Add an argument, and the nodes that convert it from the specification's order of axes to the function's."""
         shape, floats = (
             tuple(int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape),
@@ -207,20 +246,31 @@ class _JaxprReader:
             self._weights.append(GraphArray(unique, side, floats, called))
             return Ref(unique) if side == shape else self.add("reshape", [Ref(unique)], new_sizes=list(shape))[0]
         of_heads = meaning(called) in ("q", "k", "v") or called == "do" or called in UPSTREAM.split()
-        moved = layout == "bnhd" and len(shape) == 4 and of_heads
-        self._inputs.append(GraphArray(unique, tuple(shape[k] for k in (0, 2, 1, 3)) if moved else shape, floats))
-        return self._turned(Ref(unique)) if moved else Ref(unique)
+        moved = _permutation(layout, len(shape)) if of_heads else None
+        specified = tuple(shape[k] for k in moved) if moved else shape
+        single = of_heads and _is_without_batch(layout, len(shape))
+        self._inputs.append(GraphArray(unique, (1, *specified) if single else specified, floats))
+        x = Ref(unique)
+        x = self.add("reshape", [x], new_sizes=list(specified))[0] if single else x
+        return self._turned(x, moved) if moved else x
 
     @property
     def _taken(self) -> list[str]:
         return [g.name for g in (*self._inputs, *self._weights)]
 
-    def _turned(self, x: Ref) -> Ref:
-        return self.add("transpose", [x], permutation=[0, 2, 1, 3])[0]
+    def _turned(self, x: Ref, permutation: list[int]) -> Ref:
+        return self.add("transpose", [x], permutation=permutation)[0]
 
-    def returned(self, x: Value, aval: ShapedArray, layout: Axes) -> Value:
+    def returned(self, x: Value, aval: ShapedArray, layout: Axes | None) -> Value:
         """Return an output in the specification's order of axes."""
-        return self._turned(x) if layout == "bnhd" and len(aval.shape) == 4 and isinstance(x, Ref) else x
+        moved = _permutation(layout, len(aval.shape))
+        if not isinstance(x, Ref):
+            return x
+        x = self._turned(x, moved) if moved else x
+        if not _is_without_batch(layout, len(aval.shape)):
+            return x
+        shape = [int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape]
+        return self.add("reshape", [x], new_sizes=[1, *(shape[k] for k in moved or range(len(shape)))])[0]
 
     def open_sizes(self) -> None:
         """Add a node for each open length, from the first input or weight that has it."""

@@ -12,6 +12,7 @@ from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
 from symattn.programs.graphs.jax_reader import _fixed_and_carried, traced
 from symattn.verification.definitions.gradients import Gradient
+from tests.refusals import refuses
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax
@@ -89,6 +90,30 @@ def test_the_library_is_tested(told: dict[str, Any], more: dict[str, Any], spec:
     else:
         function = library(**told)
     assert is_tested(verify_graph(traced(function, q, k, k, layout="bnhd", **given), spec))
+
+
+def without_batch(q: Any, k: Any, v: Any) -> Any:
+    """Attention of (h, n, d), as kernels have it that are mapped over the batch."""
+    s = jnp.einsum("hqd,hkd->hqk", q, k) / q.shape[-1] ** 0.5
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(s, -1), v)
+
+
+def heads_second(q: Any, k: Any, v: Any) -> Any:
+    return jnp.swapaxes(without_batch(*(jnp.swapaxes(x, 0, 1) for x in (q, k, v))), 0, 1)
+
+
+def test_layouts_mean_what_their_letters_say() -> None:
+    assert is_tested(verify_graph(traced(without_batch, *[shaped(2, 5, 4)] * 3, layout="hnd"), Attention(heads=2)))
+    assert is_tested(verify_graph(traced(heads_second, *[shaped(5, 2, 4)] * 3, layout="nhd"), Attention(heads=2)))
+    q = shaped(5, 2, 4)
+    for given, layout, words in (
+        ((q, q, q), "xyz", "layout is 'xyz'; known: nd, bnd, hnd, nhd, bhnd, bnhd"),
+        ((q, q, q), "bhnd", "q has 3 axes, and the layout bhnd names 4"),
+        ((q, shaped(5, 2, 3), q), "nhd", "in the layout nhd q has d = 4, and k d = 3"),
+        ((q, q, shaped(3, 2, 4)), "nhd", "in the layout nhd k has n = 5, and v n = 3"),
+        ((q, shaped(5, 7, 4), shaped(5, 6, 4)), "bnd", "in the layout bnd k has n = 7, and v n = 6"),
+    ):
+        refuses(traced, lambda q, k, v: q, *given, layout=layout, says=words)
 
 
 def test_heads_and_tokens_of_all_numbers_are_proved() -> None:
