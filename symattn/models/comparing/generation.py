@@ -26,6 +26,7 @@ from symattn.models.comparing.generation_ways import (
     generates,
     of_caches,
     plain_cache,
+    window_of,
 )
 from symattn.models.comparing.prefill_reference import CONFIGURED, EAGER, Candidate, Reference, alone
 from symattn.programs.frameworks import dtype_name
@@ -229,7 +230,7 @@ def generation(
         own, wide, reference, sequences, positions, int(pad) if isinstance(pad, int) and pad >= 0 else 0, dtype
     )
     notes, length = [reference.words], len(sequences[0])
-    window = _window(model.config.get_text_config(decoder=True))
+    window = window_of(model.config)
     if window >= length:
         notes.append(f"No sequence is longer than the window of {window} tokens, so no cache of a window was full.")
     rows = tuple(map(each.row, plan))
@@ -260,7 +261,7 @@ def _sequences(model: Module, tokens: int | Sequence[int] | None, seed: int) -> 
         raise InputError(f"a vocabulary of {words}; hint: {_WORDS} words or more, of which others can be taken")
     most = min(int(getattr(config, "max_position_embeddings", None) or _LONGEST), _LONGEST)
     if tokens is None:
-        tokens = min(max(_USUAL, _window(config) + _BEYOND), most)
+        tokens = min(max(_USUAL, window_of(config) + _BEYOND), most)
     first = _first(tokens, words, most, rng)
     texts = Text(first), Text(rng.integers(1, words, len(first) * 5 // 8))
     if not model.config.is_encoder_decoder:
@@ -297,10 +298,6 @@ def _source(model: Module, tokens: int, rng: np.random.Generator) -> Array:
         return rng.standard_normal((int(config.num_mel_bins), 2 * int(config.max_source_positions)))
     result = f"the encoder of {type(model).__name__} takes {name}, which is not drawn here"
     raise InputError(f"{result}; hint: give a model of tokens, or of features such as Whisper")
-
-
-def _window(config: object) -> int:
-    return int(getattr(config, "sliding_window", None) or 0)
 
 
 def _reason_of(error: Exception) -> str:

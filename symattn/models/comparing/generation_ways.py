@@ -203,7 +203,7 @@ class GenerationWay:
     """A way to run a model.
 
     cache           the maker of the cache, or None to compute everything again
-    chunks          the numbers of tokens at once, for n tokens
+    chunks          the numbers of tokens at once, for n tokens and a window (0: there is none)
     items           the number of sequences in the batch
     padding         the side on which shorter sequences are padded
     drafts          number of wrong tokens computed before each chunk except the first, and taken back
@@ -215,7 +215,7 @@ class GenerationWay:
 
     name: str
     cache: Cache | None = None
-    chunks: Callable[[int], Sequence[int]] = lambda n: (n,)
+    chunks: Callable[[int, int], Sequence[int]] = lambda n, window: (n,)
     items: int = 1
     padding: Literal["", "left", "right"] = ""
     drafts: int = 0
@@ -250,7 +250,7 @@ def _ran(
     if way.drafts and hasattr(cache, "activate_past_recording"):
         cache.activate_past_recording()
     parts, start = [], 0
-    for count in way.chunks(ids.shape[1]):
+    for count in way.chunks(ids.shape[1], window_of(model.config)):
         end = start + count
         if way.drafts and start:
             wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + way.draft) % 7
@@ -265,13 +265,33 @@ def _ran(
 
 
 # -- the ways that are tried -------------------------------------------------------------------------------------------
-def _decoding(n: int) -> Sequence[int]:
+def window_of(config: Any) -> int:
+    """Return the number of tokens that a window of the model holds; 0 if it has none."""
+    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    return int(getattr(text, "sliding_window", None) or 0)
+
+
+def _halves(n: int, window: int) -> Sequence[int]:
     return (n // 2, *(1,) * (n - n // 2))
 
 
-def _several(n: int) -> Sequence[int]:
-    rest = n - n // 2
-    return (n // 2, *(_SEVERAL,) * (rest // _SEVERAL), *((rest % _SEVERAL,) if rest % _SEVERAL else ()))
+def _decoding(n: int, window: int) -> Sequence[int]:
+    """Return chunks of one token after a prefill that leaves room in the window: one of the tokens just fills it."""
+    first = _before_window(n, window)
+    return (first, *(1,) * (n - first))
+
+
+def _several(n: int, window: int) -> Sequence[int]:
+    """Return chunks of several tokens after such a prefill: one of them crosses the end of the window."""
+    first = _before_window(n, window)
+    if 1 < first < window and (window - first) % _SEVERAL == 0:  # a chunk would just fill the window
+        first -= 1
+    rest = n - first
+    return (first, *(_SEVERAL,) * (rest // _SEVERAL), *((rest % _SEVERAL,) if rest % _SEVERAL else ()))
+
+
+def _before_window(n: int, window: int) -> int:
+    return min(n // 2, window - 1) if window > 1 else n // 2
 
 
 def plain_cache(config: object, length: int) -> Any:
@@ -300,19 +320,19 @@ TAKEN_BACK = "rejected draft tokens (cache rollback)"
 CACHES: Mapping[str, Cache] = {"dynamic cache": own_cache, "static cache": static_cache}
 WAYS: tuple[GenerationWay, ...] = (
     GenerationWay(PREFILL),
-    GenerationWay(PREFIX, chunks=lambda n: (n // 2,)),
+    GenerationWay(PREFIX, chunks=lambda n, window: (n // 2,)),
     GenerationWay(CONTINUATION, other=True),
     GenerationWay("eager", implementation="eager"),
     GenerationWay("sdpa", implementation="sdpa"),
-    GenerationWay("token by token", plain_cache, lambda n: (1,) * n),
+    GenerationWay("token by token", plain_cache, lambda n, window: (1,) * n),
     *(GenerationWay(f"{name}, decoding", cache, _decoding) for name, cache in CACHES.items()),
     *(GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several) for name, cache in CACHES.items()),
-    GenerationWay(f"dynamic cache, {TAKEN_BACK}", own_cache, _decoding, drafts=_DRAFTS),
+    GenerationWay(f"dynamic cache, {TAKEN_BACK}", own_cache, _halves, drafts=_DRAFTS),
     GenerationWay("batch", items=2),
-    GenerationWay("batch, decoding", own_cache, _decoding, items=2),
+    GenerationWay("batch, decoding", own_cache, _halves, items=2),
     GenerationWay("right padding", items=2, padding="right"),
     GenerationWay("left padding", items=2, padding="left"),
-    *(GenerationWay(f"left padding, {name}", cache, _decoding, 2, "left") for name, cache in CACHES.items()),
+    *(GenerationWay(f"left padding, {name}", cache, _halves, 2, "left") for name, cache in CACHES.items()),
 )
 
 
@@ -321,5 +341,5 @@ def of_caches(caches: Mapping[str, Cache]) -> Iterator[GenerationWay]:
     for name, cache in caches.items():
         yield GenerationWay(f"{name}, decoding", cache, _decoding)
         yield GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several)
-        yield GenerationWay(f"left padding, {name}", cache, _decoding, 2, "left")
-        yield GenerationWay(f"{name}, {TAKEN_BACK}", cache, _decoding, drafts=_DRAFTS)
+        yield GenerationWay(f"left padding, {name}", cache, _halves, 2, "left")
+        yield GenerationWay(f"{name}, {TAKEN_BACK}", cache, _halves, drafts=_DRAFTS)

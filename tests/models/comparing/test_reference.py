@@ -207,6 +207,65 @@ def test_a_cache_of_a_longer_window_is_masked_and_right(family: str) -> None:
     assert generation(families.made(family), 10, caches=caches, ways=["mine, decoding"]).wrong == ()
 
 
+def of_layers(update: Any) -> Any:
+    """Caches whose sliding layers change the keys and values that they return by ``update``."""
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicSlidingWindowLayer
+
+    class Layer(DynamicSlidingWindowLayer):  # type: ignore[misc]
+        def update(self, key_states: Any, value_states: Any, *given: Any, **named: Any) -> Any:
+            keys, values = super().update(key_states, value_states, *given, **named)
+            return update(self, key_states.shape[-2], keys), update(self, key_states.shape[-2], values)
+
+    def make(config: Any, length: int) -> Any:
+        cache = DynamicCache(config=config)
+        sliding = [isinstance(layer, DynamicSlidingWindowLayer) for layer in cache.layers]
+        cache.layers = [
+            Layer(layer.sliding_window) if slides else layer
+            for layer, slides in zip(cache.layers, sliding, strict=True)
+        ]
+        return cache
+
+    return make
+
+
+def without(x: Any, at: int) -> Any:
+    """An array of tokens with zeros in the place of one."""
+    x = x.clone()
+    x[..., at, :] = 0
+    return x
+
+
+def lost_when_filled(layer: Any, new: int, x: Any) -> Any:
+    return without(x, 0) if new == 1 and layer.cumulative_length == layer.sliding_window else x
+
+
+def lost_when_crossed(layer: Any, new: int, x: Any) -> Any:
+    before = layer.cumulative_length - new
+    return without(x, -new - 1) if 0 < before < layer.sliding_window < before + new and new > 1 else x
+
+
+@pytest.mark.parametrize("tokens", [None, 8, 23])
+@pytest.mark.parametrize(
+    ("update", "way"),
+    [
+        (lost_when_filled, "mine, decoding"),
+        (lost_when_crossed, "mine, 3 tokens at once"),
+        (lambda layer, new, x: x, None),
+    ],
+    ids=["just filled", "crossed", "right"],
+)
+def test_a_window_is_just_filled_and_crossed_whatever_the_number_of_tokens(
+    update: Any, way: str | None, tokens: int | None
+) -> None:
+    model = families.made("mistral")
+    assert 1 < model.config.sliding_window < 8
+    tried = ["mine, decoding", "mine, 3 tokens at once"]
+    assert generation(model, tokens, caches={"mine": of_layers(update)}, ways=tried).wrong == (
+        () if way is None else (way,)
+    )
+
+
 def test_a_cache_that_overflows_in_the_models_own_type() -> None:
     way, caches = "mine, decoding", {"mine": seeds.overflowing}
     found = generation(families.made("llama", dtype="float16"), 10, caches=caches, ways=[way])
