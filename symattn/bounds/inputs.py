@@ -85,6 +85,7 @@ class Maker:
     precision: Precision
     domain: Domain
     cells: int = CELLS
+    reach: float | None = None  # the largest |s| beside masks in inputs that are made for numbers in place of −∞
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -139,7 +140,8 @@ class Maker:
         if self.domain.max_abs_score is not None:
             room = float(self.precision.input.largest) / 4 if self.spec.masks_anything else np.inf
             return min(self.domain.max_abs_score, room)
-        return min(_MASKED_SCORES, float(self.precision.input.largest) / 64) if self.spec.masks_anything else np.inf
+        usual = min(_MASKED_SCORES, float(self.precision.input.largest) / 64)
+        return (self.reach or usual) if self.spec.masks_anything else np.inf
 
     def fitted(self, sizes: Sizes) -> Sizes:
         """Return the sizes nearest to those requested that the specification and the domain allow.

@@ -264,7 +264,15 @@ class OfAttention(Subject):
         yield from hints.notes(session.identity, faults)
 
     def reservations(self, session: Session) -> Iterator[str]:
-        """Yield that windows are longer than any input, and that leading axes give wrong values."""
+        """Yield numbers that stand for −∞ without a try of scores below, long windows, and wrong leading axes."""
+        level, least = numbers.reachable(session.maker), -float(session.precision.score.largest) / 16
+        open_ = (x for x in hints.literals(session.identity) if least < x <= -level)
+        untried = [f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e") for x in open_]
+        if untried:
+            yield (
+                f"{', '.join(untried)} stands for −∞: that is right if no score lies below; scores were tried down to "
+                f"−{level:g}, and --max-abs-score tries others."
+            )
         reach = max((n for n in self.spec.sides if n is not None), default=0)
         if reach >= session.domain.max_tokens:
             yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."
@@ -280,6 +288,7 @@ LATER: dict[str, Group] = {
     "ranges": numbers.ranges,
     "orders": numbers.orders,
     "distant keys": numbers.distant,
+    "far below 0": numbers.far_below_zero,
     "hidden keys": numbers.hiding,
     "masked tiles": numbers.offsets,
     "windows": numbers.windows,

@@ -546,6 +546,7 @@ def _reservations(session: Session) -> Iterator[str]:
     yield from session.runner.convention.reservations
     yield from refusals.notes(session)
     yield from session.subject.reservations(session)
+    yield from _beyond_bounds(session)
     if undecided := sum(r.undecided for r in session.records):
         yield f"For {undecided} inputs a comparison depends on rounding: there no numbers were judged."
     if session.late:
@@ -557,6 +558,27 @@ def _reservations(session: Session) -> Iterator[str]:
     if session.repairs.note:
         yield session.repairs.note
     yield from spent(session.finding, session.explaining, session.budget, session.untried)
+
+
+def _beyond_bounds(session: Session) -> Iterator[str]:
+    """Yield a reservation on NaN and infinities where numbers may overflow, so that the bound says nothing."""
+
+    def lost(judged: CaseResult) -> bool:
+        for part in judged.parts:
+            if part.got is not None and part.ratios is not None:
+                open_ = ~np.isfinite(part.got) & np.isinf(part.expected.allowed)
+                if open_.any() and bool((open_ & np.isfinite(part.expected.near)).any()):
+                    return True
+        return False
+
+    results = sorted(filter(lost, session.records), key=lambda r: r.case.size)
+    if results:
+        smallest, several = results[0], "s" * (len(results) > 1)
+        at = f"{smallest.case.name}; {equal_sizes(session.subject.sizes(smallest))}"
+        yield (
+            f"For {len(results)} input{several} it returns NaN or infinities where no bound holds, since numbers may "
+            f"overflow or scores are too coarse there: the smallest is: {at}."
+        )
 
 
 def _notes(session: Session) -> Iterator[str]:

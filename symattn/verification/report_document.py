@@ -27,6 +27,7 @@ _ABOUT = {
     "batches": "leading axes",
     "ranges": "scores at every magnitude, products that cancel",
     "orders": "scores that rise and fall, equal values",
+    "far below 0": "scores below numbers that stand for −∞",
     "distant keys": "many keys far below two others",
     "hidden keys": "masks that hide whole tiles",
     "masked tiles": "offset scores where a tile is hidden",

@@ -24,6 +24,7 @@ from symattn.verification.diagnosis import (
     blaming,
     conditions,
     effective_weights,
+    finite_infinities,
     outofrange,
     parts,
     screening,
@@ -144,6 +145,7 @@ class InAttention(Search[Mistake]):
         """See ``Search``: besides the ways of every subject, dim mistakes, mistakes by rule, formats, and floats."""
         first = (
             self._skipped_keys,
+            self._finite_infinities,
             self.known,
             self._by_weights,
             self.less_clear,
@@ -160,7 +162,7 @@ class InAttention(Search[Mistake]):
     def decided(self) -> Sequence[Way[Mistake]]:
         """See ``Search``: besides mistakes with the same residues, those that only floats or weights show."""
         in_floats = (self._by_rule, self._stored, self._by_operations, self._sometimes_in_floats)
-        return self.exactly, self._skipped_keys, self._by_weights, *in_floats
+        return self.exactly, self._skipped_keys, self._finite_infinities, self._by_weights, *in_floats
 
     def _skipped_keys(self) -> Iterator[Mistake]:
         """Yield the mistake of skipped keys that floats confirm, if inputs that are made for it are wrong."""
@@ -170,6 +172,13 @@ class InAttention(Search[Mistake]):
         shown = [m for m in likely if self._explains(m, cases) and left(self, self.wrong, m) <= LITTLE]
         mistake = skipped_keys.plain(shown)
         yield from () if mistake is None else (mistake,)
+
+    def _finite_infinities(self) -> Iterator[Mistake]:
+        """Yield a mistake of a finite number in the place of −∞, if inputs that are made for it are wrong."""
+        likely = finite_infinities.mistakes(self.session, self.wrong)
+        cases = (*self.wrong, *self.right[:_SEEN])
+        shown = (m for m in likely if self._explains(m, cases) and left(self, self.wrong, m) <= LITTLE)
+        yield from islice(shown, 1)
 
     def _by_weights(self) -> Iterator[Mistake]:
         """Yield a mistake that the function's own weights show: wrongly counted keys, or other forbidden scores."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 GROUP = "semantics"
 _SECONDS = 60.0  # limit for a function that never returns on residues; others are limited by a count of work
 _TRIES = 4
+_LITERAL = re.compile(r"the literal (\S+) was read as -inf")
 _SIZES = re.compile(r"n_q = (\d+), n_k = (\d+), d_k = (\d+)")
 
 
@@ -52,6 +53,12 @@ def cases(found: IdentityResult | None, maker: Maker, rng: np.random.Generator) 
     for name in ("normal", "large"):
         result = maker.make(sizes, probes.FAMILIES[name](rng), rng)
         yield Case("shapes", f"where residues differ, {name} entries", result)
+
+
+def literals(found: IdentityResult | None) -> tuple[float, ...]:
+    """Return the finite literals that residues read as −∞."""
+    matches = (_LITERAL.search(note) for note in found.notes) if found is not None else ()
+    return tuple(float(match[1]) for match in matches if match)
 
 
 def check(found: IdentityResult | None) -> Iterator[report.Check]:

@@ -4,6 +4,7 @@ lengths at and around those of tiles and windows, wide heads, far positions."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import isqrt
 from numbers import Real
 
@@ -12,6 +13,7 @@ import numpy as np
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.bounds.extras import places
 from symattn.bounds.inputs import CELLS, Array, Maker, Sizes
+from symattn.bounds.rule import limit
 from symattn.verification.probing.probes import Named, far, offset, small
 
 _FACTORS = ("scale", "slopes", "sink", "bias", "b_rel")  # inputs that act on every score of a head, or of a row
@@ -22,6 +24,8 @@ _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
 #: such keys out loses more than roundings do.
 _DISTANCES = (2.0, 3.0, 4.0, 5.0, 7.0, 9.0, 11.0, 15.0)
 _OF_ONE_QUERY = 9.0  # the distance in the case where all other queries have none
+#: Scores are tried down to minus this number, and to this share of the largest number of a format.
+_LOWEST, _HALF_OF_SCORES = 62_000.0, 0.5
 _MANY_KEYS = 8  # fewer keys make no tile
 _MASKED_TILES = (16, 64, 128)  # keys of a tile: masks hide whole tiles of up to as many from some queries
 
@@ -84,6 +88,40 @@ def _below(maker: Maker, distances: Sequence[float], n_k: int, rng: np.random.Ge
 def _number(scale: object) -> float:
     """Return a scale as a number, 1 if it is an input."""
     return abs(float(scale)) if isinstance(scale, Real) and scale else 1.0
+
+
+def far_below_zero(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Yield scores below the finite numbers that code takes for −∞, from −10⁴ to −50000, also before they are scaled.
+
+    A maximum that starts at such a number, or masked scores filled with it, are then the largest. Masked keys score as
+    others do, since such a number may be added to scores as well. No score is below
+    −62000, which float16 holds, unless the domain promises larger ones: −65504 and all below stand for −∞.
+    """
+    level = reachable(maker)
+    maker = replace(maker, reach=1.01 * level)
+    scale = 0.5 if maker.spec.scale is None else _number(maker.spec.scale)
+    for n_q, n_k, low in ((3, 6, 6), (4, 20, 17)):
+        n_q = n_k if maker.square else n_q
+        hidden = np.arange(n_k) >= low
+        if hidden.any() and not maker.spec.masks_anything:
+            continue
+        q, k = np.zeros((n_q, 4)), np.zeros((n_k, 4))
+        q[:, 0], q[:, 1], k[:, 1] = 16, 1, rng.integers(-2, 3, n_k)
+        k[:, 0] = -level / (16 * scale)
+        # where visible values are 0, only a masked key can give another output, however coarse scores are
+        v = np.stack([np.full(n_k, 8.0), rng.integers(4, 9, n_k), np.zeros(n_k)], axis=1)
+        v[hidden] = -64.0
+        result = maker.from_heads(q, k, v)
+        if result and hidden.any() and {"mask", "keep"} & {*result}:
+            result = _with_mask(maker, result, ~hidden)
+        yield f"every score near −{level:g}, n_k = {n_k}", result
+
+
+def reachable(maker: Maker) -> float:
+    """Return how far below 0 scores are tried: within the promises, and where the bound says something."""
+    promised = maker.domain.max_abs_score
+    most = _HALF_OF_SCORES * limit(maker.precision)
+    return float(min(_LOWEST if promised is None else 0.97 * promised, most))
 
 
 def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:

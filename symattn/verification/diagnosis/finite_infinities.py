@@ -1,0 +1,57 @@
+"""Finite numbers in the place of −∞: the start of a running maximum, or masked scores, where scores lie below them.
+
+Residues read such a literal as −∞ and note it. Only scores below it show the difference, in a group of inputs of their
+own. There the function either loses a row, or sees what the mask hides: each literal is tried as both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from symattn.bounds.case_result import CaseResult
+from symattn.bounds.mistake import At, Mistake, in_steps
+from symattn.verification.probing import hints
+from symattn.verification.rules import forbidding
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+GROUP = "far below 0"
+_USUAL = (-1e4, -2e4, -5e4)  # tried if the code does not run on residues
+
+
+def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]:
+    """Yield the mistakes of each literal that residues read as −∞, or of usual ones if inputs for them are wrong."""
+    made_for_them = any(r.case.group == GROUP for r in wrong)
+    for x in hints.literals(session.identity) or (_USUAL if made_for_them else ()):
+        written = f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e")
+        for raw, of in ((False, ""), (True, " (of scores before they are scaled)")):
+            words = f"the running maximum starts at {written}{of}, not at −∞: rows whose scores lie below it are lost"
+            yield in_steps("max", words, False, weights=partial(_started, x, raw))
+            if session.spec.masks_anything:
+                words = f"masked scores are filled with {written}{of}, not −∞: they count where others lie below it"
+                yield in_steps("mask", words, masked=partial(_filled, x, raw))
+
+
+def _number(x: float, raw: bool, at: At) -> Any:
+    """Return the number as a scaled score."""
+    if not raw:
+        return at.number(x)
+    one = at.values["scores"] * 0 + 1
+    scale = at.of("scaled", one) if "scaled" in at.values else one
+    return scale * at.number(x)
+
+
+def _started(x: float, raw: bool, at: At) -> Any:
+    """Return e^{s − m} over their sum, m at least x; 0 in rows in which all exponentials vanish."""
+    m = at.xp.max(_number(x, raw, at), axis=-1, keepdims=True) if raw else _number(x, raw, at)
+    e = at.power(at.first - at.xp.maximum(at.top, m))
+    total = at.sum(e)
+    return e / at.xp.where(total == 0, at.number(1), total)
+
+
+def _filled(x: float, raw: bool, at: At) -> Any:
+    s = forbidding.added(at)
+    return at.xp.where(forbidding.allowed(at), s, _number(x, raw, at))
