@@ -229,9 +229,11 @@ def _read(r: ReadRelation) -> Mapping[str, Any]:
 def certified(decided: Decided) -> str:
     """Return a file of the theorem's certificates, as ``checker`` reads it. Raises InputError if it is not proved."""
     theorem, finding = decided.theorem, decided.finding
-    if finding.grade not in (Grade.COQ, Grade.PROVED, Grade.ARGUED) or not decided.certificates:
+    # Printed relations that code does not make have a grade of their own; the certificates are of the code.
+    grade = (finding.of_code or finding.evidence).grade
+    if grade not in (Grade.COQ, Grade.PROVED, Grade.ARGUED) or not decided.certificates:
         raise InputError(f"{theorem.name} is {finding.grade.value}: there is no certificate of it")
-    argued = finding.grade is Grade.ARGUED
+    argued = grade is Grade.ARGUED
     rule = getattr(theorem.method, "rule", ()) if argued else ()
     record = {
         "schema": 1,

@@ -228,6 +228,8 @@ def _entry_by_entry(
     """Say which entries differ, or are undecided; ``instead`` and ``notes`` are added if any differ."""
     wrong = [(place, x) for place, x in results if x.holds is False]
     unknown = [(place, x) for place, x in results if x.holds is None]
+    # The first is printed with its grade: an open question, before what a search has left open.
+    unknown.sort(key=lambda entry: entry[1].evidence.grade is Grade.SEARCHED)
     holds = False if wrong else None if unknown else True
     blocks = _true(f"{counted(len(results), 'entry', 'entries')}, each by itself")
     if not holds:
@@ -304,6 +306,7 @@ def _instead(results: list[Equality]) -> Text:
 def _equality(equality: Equality) -> list[Block]:
     title = {True: "true", False: "false", None: "undecided"}[equality.holds]
     if equality.holds is None:
+        title = "not refuted" if equality.evidence.grade is Grade.SEARCHED else title
         return [Result(title, (), (equality.evidence,))]
     formulas: list[Node] = [equals(Name(x), value) for x, value in equality.point.items()]
     a, b = Name("a", bold=True), Name("b", bold=True)

@@ -300,6 +300,9 @@ def compare(left: str, right: str) -> Equality:
     if _sympy_says_zero(a, b):
         where = f"; equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}" if exactly else ""
         return Equality(True, Evidence(Grade.CHECKED, f"SymPy reduces the difference to 0{where}"))
+    if exactly:
+        points = f"equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}"
+        return Equality(None, Evidence(Grade.SEARCHED, f"{points}, and SymPy does not reduce the difference to 0"))
     return Equality(None, Evidence(Grade.UNDECIDED, why))
 
 

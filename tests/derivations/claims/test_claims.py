@@ -5,6 +5,7 @@ import pytest
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import claims
 from symattn.derivations.claims.measures import measured
+from symattn.document.evidence import Grade
 
 pytestmark = pytest.mark.smoke
 
@@ -179,7 +180,7 @@ def test_equality(run, a: str, b: str, status: int) -> None:
     ran = run("claim", "equal", a, b, "-f", "json")
     assert ran.status == status, ran.stderr
     assert ran.json["holds"] is {0: True, 1: False, 3: None}[status]
-    assert ran.json["verdict"] == {0: "checked", 1: "refuted", 3: "undecided"}[status]
+    assert ran.json["verdict"] == {0: "checked", 1: "refuted", 3: "searched"}[status]
 
 
 def test_inequality_says_where_and_by_how_much(run) -> None:
@@ -199,7 +200,19 @@ def test_what_sympy_does_not_reduce_is_no_pass(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sympy, "simplify", lambda gap: gap)
     document = claims.equal("exp(a)/(exp(a)+exp(b))", "1/(1+exp(b-a))")
     assert document.record["holds"] is None
+    assert document.verdict_word == "searched"
+    assert document.holds_if(Grade.SEARCHED) is True
+    assert "6 points" in document.text()
+
+
+def test_what_is_undecided_is_not_accepted_with_what_is_searched(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    import sympy
+
+    assert run("claim", "equal", "log(x*y)", "log(x)+log(y)", "--accept", "searched").status == 0
+    monkeypatch.setattr(sympy, "simplify", lambda gap: gap)
+    document = claims.equal("[exp(a)/(exp(a)+exp(b)), sin(a)**2+cos(a)**2]", "[1/(1+exp(b-a)), 1]")
     assert document.verdict_word == "undecided"
+    assert document.holds_if(Grade.SEARCHED) is None
 
 
 def test_what_sympy_gets_wrong_is_refuted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
