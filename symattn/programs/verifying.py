@@ -19,13 +19,13 @@ from symattn.document.keywords import Answering
 from symattn.programs.layouts import form_of
 from symattn.programs.names import Function
 from symattn.programs.refusing import NotCallable
-from symattn.programs.repairing.choosing import find_repairs
 from symattn.programs.request import Request, keyword
 from symattn.programs.target import narrowed, target
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention, is_plain
 from symattn.verification.definitions.registry import Specification, is_definition
 from symattn.verification.engine import Progress, Session, Unusable
+from symattn.verification.repair import Repairs
 from symattn.verification.report import Report
 from symattn.verification.subject import Subject
 
@@ -101,7 +101,7 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
         with replace(how, domain=promised).opened(function, spec) as runner:
             subject, domain = subject_of(runner, spec), narrowed(runner, promised)
             try:
-                mend = find_repairs if repair else None
+                mend = _find_repairs if repair else None
                 return engine.verify(runner, subject, how.precision, domain, mend=mend, **tried)
             except Unusable as nothing:
                 raise CannotRun(str(nothing)) from None
@@ -135,6 +135,12 @@ def _right_otherwise(report: Report, spec: Attention, domain: Domain, one: Calla
         if one(replace(spec, lse=False), replace(domain, square=True), repair=False).verdict is Verdict.NO_FAULT:
             words.append("for n_q = n_k (--square)")
     return f"right {', or '.join(words)}" if words else ""
+
+
+def _find_repairs(session: Session) -> Repairs:
+    from symattn.programs.repairing.choosing import find_repairs  # most functions are right, and never edited
+
+    return find_repairs(session)
 
 
 def check_function(function: object) -> None:

@@ -129,14 +129,17 @@ def numbers_of(spec: object) -> tuple[float, ...]:
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
+_REMOVED = 0.4  # an operator that is removed with its operand is a smaller edit than one that is exchanged
 _TOKENS = re.compile(r"\w+|\S")
 
 
-def size_of(edit: Edit) -> int:
-    """Return how many tokens an edit removes or adds."""
+def size_of(edit: Edit) -> float:
+    """Return how many tokens an edit changes or adds; one that it only removes counts less."""
     old, new = _TOKENS.findall(edit.old), _TOKENS.findall(edit.new)
     steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    return sum(max(j - i, n - m) for tag, i, j, m, n in steps if tag != "equal")
+    changed = sum(max(j - i, n - m) for tag, i, j, m, n in steps if tag in ("replace", "insert"))
+    removed = sum(j - i for tag, i, j, *_ in steps if tag == "delete")
+    return changed + _REMOVED * removed
 
 
 Several = tuple[Edit, ...]
@@ -171,7 +174,7 @@ class _Search:
 
     def _settle(self, several: Sequence[Several]) -> bool:
         """Screen edits, put the last questions to the best, and return whether one is accepted on the same path."""
-        candidates: list[tuple[bool, int, bool, int, Several]] = []
+        candidates: list[tuple[bool, float, bool, int, Several]] = []
         for start in range(0, len(several), _CHUNK):
             if self._effort.over:
                 self._cut = True
