@@ -132,7 +132,9 @@ def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain
         fixed = {n: a for n, a in drawn.items() if a.dtype.kind in "biu" or not np.isfinite(a).all()}
         which = equal_sizes(fitted), tuple(names.split()), shapes
         named = definition.named(fitted)
-        runs.append(ResidueRun(compute, *which, fixed, random, work, results, tables=True, named=named))
+        run = ResidueRun(compute, *which, fixed, random, work, results, tables=True, named=named)
+        run.loose = [k for k, name in enumerate(definition.outputs) if name in definition.loose]
+        runs.append(run)
     return settle(runs, program.on, EPSILON)
 
 

@@ -10,7 +10,7 @@ denominator is truly unequal, and harmless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from random import Random
@@ -380,6 +380,7 @@ class ResidueRun:
         self.named = named or {}  # the sizes by the names of a domain
         self.compute, self.sizes, self.random, self.work = compute, sizes, random, work
         self.numbers = tuple(n for n in numbers if n in shapes)
+        self.loose: Collection[int] = ()  # outputs whose axes of length 1 may differ
         self.shapes = shapes
         self.given = {n: _drawn(shapes[n], random) for n in self.numbers} | dict(fixed)
         self.made, self.angles = made or {}, KnownAngles(random, _NEAR) if tables else None
@@ -503,9 +504,9 @@ class _Point:
             return self._compare(kind, first_of(got), expected)
         if not isinstance(got, tuple) or len(got) < len(expected):
             return self._differs((), f"the function did not return {len(expected)} arrays")
-        for one, other in zip(got, expected, strict=False):
+        for k, (one, other) in enumerate(zip(got, expected, strict=False)):
             if self.difference is None:
-                self._compare(kind, one, other)
+                self._compare(kind, _in_axes(one, other) if k in self._run.loose else one, other)
         return None
 
     def _compare(self, kind: type[Modular], got: object, expected: Modular) -> None:
@@ -531,6 +532,12 @@ class _Point:
     def needed(self, epsilon: float, choices: int) -> int | None:
         """Return how many pairs bring the probability of a wrong yes to ε."""
         return pairs_needed(self.chance.bound(choices), self.decided, epsilon, SPARE)
+
+
+def _in_axes(got: Any, expected: Modular) -> Any:
+    """Return an output with the expected axes of length 1, as the comparison of floats takes it."""
+    shapes = [[n for n in x.plain_shape if n != 1] for x in (got, expected) if isinstance(x, Modular)]
+    return got.reshape(expected.plain_shape) if len(shapes) == 2 and shapes[0] == shapes[1] else got
 
 
 def drawn(

@@ -402,3 +402,20 @@ def test_a_promise_makes_right_what_relies_on_it(right: bool) -> None:
     one_key = lambda q, k, v: v[:1] + 0 * (q[:, :1] @ v[:1])  # noqa: E731
     found = identity(one_key, Attention(), domain=Domain(max_tokens=1 if right else 2))
     assert found.agrees is right
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_axes_of_length_one_of_log_sums_are_taken_as_floats_take_them(axes: int) -> None:
+    """(n, 1) in place of (n,); another axis of another length is a difference."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        s = q @ k.mT * q.dtype.type(q.shape[-1] ** -0.5)
+        m = s.max(-1, keepdims=True)
+        e = np.exp(s - m)
+        total = e.sum(-1, keepdims=True)
+        sums = m + np.log(total)
+        return e / total @ v, sums if axes == 1 else np.concatenate([sums, sums], -1)
+
+    spec = Attention(lse=True)
+    runner = target(attention, Request(spec=spec, dtype="float32", framework="numpy"))
+    assert runner.semantics(spec, 60.0).agrees is (axes == 1)
