@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Domain, verify
+from symattn.programs.verifying import Options
+from symattn.verification.engine import finds_fault
 
 Array = Any
 
@@ -118,11 +120,32 @@ RIGHT: dict[str, tuple[Callable[..., Array], Attention, dict[str, Any]]] = {
 }
 
 
+def is_found(program: Callable[..., Array], spec: Attention, **how: Any) -> bool:
+    """Return whether some input shows a fault, without a search for its cause."""
+    options = Options(**how)
+    with options.opened(program, spec) as runner:
+        return finds_fault(options.session(runner, spec))
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_where_sizes_are_large_together(name: str) -> None:
     program, spec, how = WRONG[name]
-    report = verify(program, spec, **how)
-    assert report.verdict.value == "fault", report
+    assert is_found(program, spec, **how)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("program", "dtype"),
+    [
+        (first_block, "float16"),
+        (first_block, "bfloat16"),
+        (lost_tile, "float16"),
+        (wide_not_rescaled, "float16"),
+        (wide_not_rescaled, "bfloat16"),
+    ],
+)
+def test_wrong_in_half_precision(program: Callable[..., Array], dtype: str) -> None:
+    assert is_found(program, Attention(), dtype=dtype)
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -147,6 +170,7 @@ def test_lengths_of_several_tiles() -> None:
     assert {(128, 256), (256, 384), (384, 640), (640, 256)} <= shapes
 
 
+@pytest.mark.deep
 def test_residues_that_stop_settle_nothing() -> None:
     def attention(q: Array, k: Array, v: Array) -> Array:
         return plain(q, k, v) if k.shape[-2] < 64 or float(np.asarray(k).max()) < 1e9 else v
