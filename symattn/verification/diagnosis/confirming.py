@@ -36,7 +36,8 @@ def contradicts(search: Search[M], judged: CaseResult, mistake: M) -> bool:
         return _is_wrong(search, judged)
     if search.rules_out(judged, mistake):
         return True
-    is_rounding = not mistake.exact or getattr(mistake, "around", ())
+    has_variants_around: bool = bool(getattr(mistake, "around", False))
+    is_rounding = not mistake.exact or has_variants_around
     return not is_rounding and _leaves_much(search, judged, mistake)
 
 
