@@ -131,7 +131,7 @@ def status(document: Document, accepted: str | None = None) -> Status:
 def accepting(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command with ``options`` the option that accepts statements of the grade ``searched``."""
 
-    @_DOCUMENT(
+    @click.option(
         "--accept",
         type=Choice(("searched",)),
         help="Exit with 0 for this grade, which says that no counterexample was found.",

@@ -354,4 +354,4 @@ def test_a_scale_that_stands_as_a_number_is_that_of_its_width_alone(d: int, righ
 
     report = verify(attention, Attention(), domain=sized, examples=0)
     assert bool(report.faults) is not right
-    assert any("computes what the specification says" in note for note in report.notes) is right
+    assert any("it agrees with the specification" in note for note in report.notes) is right

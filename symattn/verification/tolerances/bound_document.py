@@ -73,8 +73,10 @@ def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[md.Block]:
 def _why(asked: Beforehand) -> Iterator[md.Block]:
     """Yield the formula of the bound, its derivation and its letters."""
     yield md.Heading(("Why it holds",))
-    argued = _argued("by the printed rule", _assumptions(asked))
-    yield md.Result("Formula of the bound", asked.bound.formula, (argued,))
+    evidence = Evidence(Grade.UNDECIDED, "in this arithmetic")
+    if isfinite(asked.value):
+        evidence = _argued("by the printed rule", _assumptions(asked))
+    yield md.Result("Formula of the bound", asked.bound.formula, (evidence,))
     yield md.Items(tuple((line,) for line in asked.bound.derivation))
     columns = md.headers("letter", "what it is", ">value")
     yield md.Table(columns, tuple(((t,), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities))
