@@ -139,7 +139,7 @@ _CAUSES: tuple[tuple[Callable[..., Any], Any, str, str], ...] = (
 def test_a_cause_is_what_no_other_size_contradicts(
     program: Callable[..., Any], spec: Attention, precision: str, cause: str
 ) -> None:
-    layout = "bhnd" if program is mask_of_the_first_item else "auto"
+    layout = "bhnd" if program is mask_of_the_first_item else None
     named, against = audited(program, spec, precision=precision, examples=10, layout=layout)
     assert named == [cause]
     assert against == []
