@@ -16,7 +16,7 @@ from symattn.verification.definitions.definition_mistakes import DefinitionMista
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.diagnosis import outofrange, parts, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
-from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys, sizes_of
+from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys
 from symattn.verification.rules import operations, recording
 from symattn.verification.rules.predicates import Pairs
 
@@ -109,7 +109,7 @@ class InDefinition(Search[DefinitionMistake]):
         if way is not None:
             sizes = [(s["n_q"], s.get("n_k", s["n_q"])) for s in map(self.subject.sizes, self.wrong)]
             square = not any(i.shape.split()[way.axis] == "m" for i in self.subject.inputs)
-            keys = other_keys(partial(self._counted, way), sizes_of(sizes, square))
+            keys = other_keys(partial(self._counted, way), sizes, square)
             if keys is not None:
                 table = lambda n, m: keys(Pairs(n, m, 0), way.open(n, m))  # noqa: E731
                 yield DefinitionMistake("mask", keys.words, way.run(table))

@@ -156,13 +156,14 @@ class InAttention(Search[Mistake]):
             self._by_operations,
         )
         sometimes = (self.sometimes, self._dim_sometimes, self._sometimes_in_floats)
-        return *first, *sometimes, self.in_parts, self.pairs
+        return *first, *sometimes, self._by_weights_of_lengths, self.in_parts, self.pairs
 
     @property
     def decided(self) -> Sequence[Way[Mistake]]:
         """See ``Search``: besides mistakes with the same residues, those that only floats or weights show."""
         in_floats = (self._by_rule, self._stored, self._by_operations, self._sometimes_in_floats)
-        return self.exactly, self._skipped_keys, self._finite_infinities, self._by_weights, *in_floats
+        by_weights = (self._by_weights, self._by_weights_of_lengths)
+        return self.exactly, self._skipped_keys, self._finite_infinities, *by_weights, *in_floats
 
     def _skipped_keys(self) -> Iterator[Mistake]:
         """Yield the mistake of skipped keys that floats confirm, if inputs that are made for it are wrong."""
@@ -182,8 +183,15 @@ class InAttention(Search[Mistake]):
 
     def _by_weights(self) -> Iterator[Mistake]:
         """Yield a mistake that the function's own weights show: wrongly counted keys, or other forbidden scores."""
+        yield from self._read_off_weights(of_lengths=False)
+
+    def _by_weights_of_lengths(self) -> Iterator[Mistake]:
+        """Yield the same if the keys depend on their number."""
+        yield from self._read_off_weights(of_lengths=True)
+
+    def _read_off_weights(self, of_lengths: bool) -> Iterator[Mistake]:
         cases = (*self.wrong, *self.right[:_SEEN])
-        likely = effective_weights.mistakes(self.session, self.wrong)
+        likely = effective_weights.mistakes(self.session, self.wrong, of_lengths)
         shown = (m for m in likely if self._explains(m, cases) and left(self, self.wrong, m) <= LITTLE)
         yield from islice(shown, 1)
 

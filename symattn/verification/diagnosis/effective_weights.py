@@ -32,6 +32,7 @@ _RECTANGLES = ((1, 4), (1, 9), (2, 5), (2, 17), (3, 8), (3, 11), (4, 7), (5, 16)
 _HELD_OUT = ((14, 14), (19, 19), (4, 21), (21, 21), (27, 27))
 #: Held-out numbers of keys, if only many are counted wrongly.
 _WIDER = (140, 191, 265, 321, 408, 449, 505, 553, 800, 1030)
+_PLACES = ("i", "j", "n_k")  # quantities that grow with the number of keys
 _WIDE, _LONGEST, _CELLS = 130, 700, 20_000  # keys, and pairs, of larger calls
 _NEAR = 0.04  # how far a count may be from a whole number
 _MOST = 3  # how often a key may be counted
@@ -98,9 +99,16 @@ class OtherKeys:
         return f"{what} (query i, key j, from 0)"
 
 
-def other_keys(read: Callable[[tuple[int, int]], Counted | None], sizes: Sequence[tuple[int, int]]) -> OtherKeys | None:
-    """Return which keys are counted wrongly; None if no simple condition says so for all sizes."""
+Read = Callable[[tuple[int, int]], Counted | None]
+
+
+def other_keys(read: Read, wrong: Sequence[tuple[int, int]], square: bool) -> OtherKeys | None:
+    """Return which keys are counted wrongly; None if no simple condition says so for all sizes.
+
+    ``wrong`` are numbers of queries and keys at which the function is wrong.
+    """
     seen = []
+    sizes = sizes_of(_least_wrong_length(read, wrong, square), square)
     for one in sizes:
         counted = read(one)
         if counted is None:
@@ -114,6 +122,23 @@ def other_keys(read: Callable[[tuple[int, int]], Counted | None], sizes: Sequenc
         if all(_agrees(c, result(c.pairs, c.right)) for c in (*seen, *held_out)):
             return result
     return None
+
+
+def _least_wrong_length(read: Read, wrong: Sequence[tuple[int, int]], square: bool) -> int:
+    """Return the least number of keys at which some are counted wrongly, as far as a bisection finds it.
+
+    The cases that were judged may leave a gap between right and wrong lengths, and a limit read off within it would be
+    one of theirs, not the function's.
+    """
+    least = min((n for _, n in wrong), default=1)
+    right, high = max(_LENGTHS), least
+    while high - right > 1:
+        middle = (right + high) // 2
+        counted = read((middle if square else 3, middle))
+        if counted is None:
+            return least
+        right, high = (middle, high) if _agrees(counted, counted.right) else (right, middle)
+    return high
 
 
 def _agrees(counted: Counted, counts: np.ndarray) -> bool:
@@ -144,10 +169,19 @@ def _changed(seen: Sequence[Counted]) -> OtherKeys | None:
     return OtherKeys(tuple(changes))
 
 
-def sizes_of(wrong: Sequence[tuple[int, int]], square: bool) -> list[tuple[int, int]]:
+def depends_on_length(keys: OtherKeys) -> bool:
+    """Return whether keys are counted wrongly beyond a place that only long inputs have, under another condition."""
+    conditions = [change.where for change in keys.changes]
+    return any(
+        len(condition.ranges) > 1
+        and any(one.of.words in _PLACES and (one.low or 0) > max(_LENGTHS) for one in condition.ranges)
+        for condition in conditions
+    )
+
+
+def sizes_of(least: int, square: bool) -> list[tuple[int, int]]:
     """Return numbers of queries and keys to examine: small ones, and those around the least wrong number of keys."""
-    least = min((n for _, n in wrong), default=1)
-    edges = [least, least + 1, 2 * least - 1, 2 * least, 2 * least + 1] if least > max(_LENGTHS) // 2 else []
+    edges = [least - 1, least, least + 1, 2 * least - 1, 2 * least, 2 * least + 1] if least > max(_LENGTHS) // 2 else []
     tiles = -(-least // 128) * 128  # lengths on and off multiples of tiles
     edges += [least + 37, *(tiles + n for n in (-1, 0, 1, 8, 16, 32, 64, 127, 128))] if least > _WIDE else []
     larger = [n for n in edges if n <= _LONGEST]
@@ -182,13 +216,18 @@ def counted(
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
-def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]:
-    """Yield mistakes that the weights of attention show: wrongly counted keys, or a number for forbidden scores."""
+def mistakes(session: Session, wrong: Sequence[CaseResult], of_lengths: bool = False) -> Iterator[Mistake]:
+    """Yield mistakes that the weights of attention show: wrongly counted keys, or a number for forbidden scores.
+
+    With ``of_lengths``, those alone that depend on the number of keys: a known mistake from some length on is plainer.
+    """
     spec = session.spec
     if not spec.is_softmax or spec.dropout or "v" not in wrong[0].case.inputs:
         return
     sizes = [(s["n_q"], s["n_k"]) for r in wrong if "n_q" in (s := session.subject.measured(r))]
-    keys = other_keys(partial(_read, session), sizes_of(sizes, session.maker.square))
+    keys = other_keys(partial(_read, session), sizes, session.maker.square)
+    if (keys is not None and depends_on_length(keys)) != of_lengths:
+        return
     if keys is not None:
         scores = partial(_counted_scores, keys)
         by_step = {"masked": scores} if spec.masks_anything else {"weights": lambda at: at.weights(scores(at))}
