@@ -169,7 +169,7 @@ class Maker:
         n_q, n_k = self.domain.tokens.both(n_k if self.square or self.domain.decoding else n_q, n_k)
         n_q = 1 if self.domain.decoding and not self.square else n_q
         causal = self.spec.causal and self.spec.alignment == "bottom-right" and not self.domain.fully_masked_rows
-        rotated = isinstance(self.spec.position, Rotary) and self.spec.alignment == "bottom-right"
+        rotated = isinstance(self.spec.position, Rotary)  # queries stand at places of keys
         if causal or rotated or self.spec.documents:
             n_q, n_k = min(n_q, n_k), max(n_q, n_k)
         if self.domain.decoding or self.domain.fully_masked_rows:

@@ -25,7 +25,7 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Lengths
-from symattn.bounds.inputs import Maker, sizes_of
+from symattn.bounds.inputs import Maker, Sizes, sizes_of
 from symattn.verification.attention import LATER
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.registry import subjects_of
@@ -136,6 +136,18 @@ class Spy:
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("alignment", ["top-left", "bottom-right"])
+def test_rotated_queries_stand_at_places_of_keys(alignment: Any) -> None:
+    """Queries beyond the last key have no angles, whichever corner they are counted from."""
+    spec = Attention(causal=True, alignment=alignment, position=Rotary(given="tables"))
+    names = ("q", "k", "v", "cos", "sin")
+    maker = Maker(spec, Convention(tuple(Argument(n, n) for n in names)), Precision.of("float32"), Domain())
+    rng = np.random.default_rng(0)
+    inputs = maker.make(Sizes(6, 3, 4, 2), lambda name, shape: rng.standard_normal(shape), rng)
+    assert inputs["q"].shape[-2] <= inputs["k"].shape[-2]
+    spec(**inputs)
+
+
 @pytest.mark.parametrize("number", range(12))
 def test_what_reaches_the_function_keeps_every_promise(number: int) -> None:
     spec = SPECS[number % 3][0]
