@@ -33,6 +33,7 @@ WORDS = {
     r"\bPublish it\b|Beside other tools|In your tests|Something to try things on": "a noun as a title",
 }
 _GUESSED = re.compile("|".join(WORDS))
+_BETWEEN_LITERALS = re.compile(r"""["']\s*[fr]?["']""")  # of one string in several lines
 
 
 def guessed(text: str) -> list[str]:
@@ -41,8 +42,14 @@ def guessed(text: str) -> list[str]:
 
 
 def printed_strings(path: Path) -> Iterator[str]:
-    """The strings of a module that are not docstrings; parts of a formatted string count as one."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    """The strings of a module that are not docstrings; parts of a formatted string count as one.
+
+    A module without such words, in comments or anywhere, is not parsed.
+    """
+    text = path.read_text(encoding="utf-8")
+    if not guessed(_BETWEEN_LITERALS.sub("", text)):
+        return
+    tree = ast.parse(text)
     for node in ast.walk(tree):
         for child in ast.iter_child_nodes(node):
             if isinstance(node, ast.Expr):  # a docstring

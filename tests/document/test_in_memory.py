@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 OPENING = """
 import symattn
 from symattn.attention import softmax as softmaxes
@@ -85,6 +87,7 @@ def test_changes_in_memory_are_noticed(tmp_path: Path) -> None:
     assert [line for line in lines if not line.startswith("True ")] == []
 
 
+@pytest.mark.deep
 def test_modules_that_work_are_as_in_their_files(tmp_path: Path) -> None:
     work = 'symattn.prove("softmax-shift"); symattn.walk("eight-step"); symattn.derive("attention", d_k=2, n=2)\n'
     assert printed(work + "print(is_as_in_files())", tmp_path) == ["True"]

@@ -381,6 +381,7 @@ PROMISES: dict[str, dict[str, Any]] = {
 _OF_NUMBERS = {"max_abs_score", "fully_masked_rows", "nonfinite_forbidden", "batch"}
 
 
+@pytest.mark.deep
 def test_every_stage_on_residues_keeps_every_promise() -> None:
     assert {f.name for f in fields(Domain)} == PROMISES.keys() | _OF_NUMBERS
     for promised in PROMISES.values():

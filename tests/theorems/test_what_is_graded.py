@@ -70,6 +70,7 @@ def test_a_method_object_that_is_changed_is_not_symattns() -> None:
     assert decide_one(Theorem("own", "mine", ("t = 2 t",), method, "me", ("t = 3 t",))).grade is Grade.UNDECIDED
 
 
+@pytest.mark.deep
 def test_a_search_is_open_unless_it_is_accepted(run) -> None:
     source = Path(__file__).read_text(encoding="utf-8")
     Path("mine.py").write_text(source.partition("\ndef test_")[0], encoding="utf-8")

@@ -45,6 +45,7 @@ def started(x: float, raw: bool = False) -> Callable[..., Array]:
     return program
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("program", "spec", "cause"),
     [

@@ -80,6 +80,7 @@ RIGHT = [(solved, DELTA), (inverted, DELTA), (doubled, DELTA), (split, GATED)]
 WRONG = [(without_beta, DELTA), (transposed, DELTA), (unmasked, DELTA), (split_on_keys_alone, GATED)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("function", "spec"), RIGHT)
 def test_right_forms_are_tested_on_residues(function: Callable[..., Any], spec: LinearAttention) -> None:
     result = on_residues(function, spec)

@@ -148,6 +148,7 @@ def test_wrong_in_half_precision(program: Callable[..., Array], dtype: str) -> N
     assert is_found(program, Attention(), dtype=dtype)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_at_every_size(name: str) -> None:
     program, spec, how = RIGHT[name]
@@ -159,6 +160,7 @@ def test_right_at_every_size(name: str) -> None:
     assert min(floats["d_k"], residues["d_k"]) > 64
 
 
+@pytest.mark.deep
 def test_lengths_of_several_tiles() -> None:
     shapes: set[tuple[int, int]] = set()
 

@@ -24,6 +24,7 @@ from tests.programs.repairing.programs import FLASH, PLAIN, loaded, write
 WRONG = PLAIN.replace("return e / e.sum(-1", "return e / e.sum(0")
 
 
+@pytest.mark.deep
 def test_a_report_says_line_edit_and_grade_and_writes_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, WRONG)
     before = path.read_text()
