@@ -18,7 +18,7 @@ from symattn.programs.repairing.source import SourceFunction, Sources
 from symattn.verification.repair import Replacement, replaced
 
 TIERS = (1, 2, 3)
-_SHOWN = 40  # characters of a text that is shown whole
+_SHOWN = 48  # characters up to which a change is shown whole
 _AROUND = 3  # tokens that are shown around a change
 _LONGEST = 120  # characters of a text that is shown
 
