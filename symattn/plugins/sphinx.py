@@ -37,6 +37,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
@@ -185,7 +186,9 @@ class Formula(SphinxRole):
         that is no step."""
         topic, colon, number = self.text.partition(":")
         try:
-            step = _step(topic.strip(), number.strip()) if colon else _letters(self.text)
+            # matrix-form would be read as a difference: the name of a derivation lacks its number
+            of_derivation = colon or topic.strip() in _topics()
+            step = _step(topic.strip(), number.strip()) if of_derivation else _letters(self.text)
         except (SymattnError, ValueError) as error:
             raise ExtensionError(f"{self.get_location()}: :symattn:`{self.text}`: {error}") from error
         # a formula in the format of each builder
@@ -210,6 +213,13 @@ def _letters(typed: str) -> md.Step:
     if isinstance(read, Relation):
         raise ValueError("a relation needs a grade; hint: TOPIC:NUMBER, such as scaling:11")
     return md.Step(read)
+
+
+def _topics() -> Container[str]:
+    """Return the names of derivations."""
+    from symattn.derivations import names
+
+    return names()
 
 
 def _step(topic: str, number: str) -> md.Step:

@@ -133,6 +133,7 @@ def test_commands_of_a_page_without_files_run_beside_it(tmp_path: Path) -> None:
         ("By :symattn:`scaling:900`.\n", "has no step '900'; hint"),
         ("By :symattn:`scaling:x`.\n", "has no step 'x'; hint: TOPIC:NUMBER"),
         ("By :symattn:`scaling`.\n", "has no step ''; hint: TOPIC:NUMBER"),
+        ("By :symattn:`matrix-form`.\n", "matrix-form has no step ''; hint: TOPIC:NUMBER"),
         ("By :symattn:`nothing:1`.\n", "nothing"),
         ("\n\nBy :symattn:`scaling:x`.\n", r"index.rst:6: :symattn:`scaling:x`: scaling has no step"),
         ('.. symattn:: claim weights "0.3 0.7\n', "index.rst:4: `symattn claim .*: No closing quotation; hint: quote"),
