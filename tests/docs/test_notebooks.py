@@ -25,7 +25,12 @@ import notebooks  # noqa: E402
 BOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 SHOWN = {
     "five-minutes": ("Step 6", "This exact array", "softmax(mask(", "Var", "∎ proved", "✗ refuted"),
-    "verify-a-kernel": ("Scores are scaled by", "no fault", "weights are stored; in float16", "318 of 16384"),
+    "verify-a-kernel": (
+        "FAULT: scores are scaled by 1/",
+        "NO FAULT: ",
+        "weights are stored; in float16",
+        "318 of 16384",
+    ),
 }
 
 
