@@ -267,10 +267,10 @@ def test_the_results() -> None:
 def test_means() -> None:
     general = lines(scaling(dk=4, mean="mu"))
     assert "Var(s) = d_k σ²(σ² + 2μ²)" in general
-    assert "A3" not in render(scaling(dk=4, mean="mu"), "text")
-    assert "If the means are nonzero" not in render(scaling(dk=4, mean=0), "text")
-    assert "μ" not in render(scaling(dk=4, mean="m"), "text").replace("at μ = 0", "")
-    third = render(scaling(dk=2, mean="1/3"), "text")
+    assert "A3" not in render(scaling(dk=4, mean="mu", all=True), "text")
+    assert "If the means are nonzero" not in render(scaling(dk=4, mean=0, all=True), "text")
+    assert "μ" not in render(scaling(dk=4, mean="m", all=True), "text").replace("at μ = 0", "")
+    third = render(scaling(dk=2, mean="1/3", all=True), "text")
     assert "Var(q·k) |_{μ=1/3} = d_k σ²(σ² + 2/9)" in third
     assert "Var(s)       = 22/9" in third
 
@@ -280,7 +280,7 @@ def test_sections_are_named_rightly() -> None:
     for mean in (None, 0, "mu"):
         document = scaling(dk=4) if mean is None else scaling(dk=4, mean=mean)
         titles = [b.title[0] for b in document.blocks if isinstance(b, Heading)]
-        printed = " ".join(render(document, "text").split())
+        printed = " ".join(render(document.whole(), "text").split())
         assert f"for “{titles[titles.index('The typical row, and the mean over rows')]}” alone" in printed
         assert ("dropped in “If the means are nonzero”" in printed) is (mean is None)
         assert "If the means are nonzero" in titles or mean is not None
