@@ -84,7 +84,10 @@ OTHERS: dict[str, Callable[[], md.Printable]] = {
 @pytest.mark.deep
 @pytest.mark.parametrize("topic", names())
 def test_derivations_are_pages(topic: str) -> None:
-    _well(derive(topic))
+    """Both the short answer, which a page shows by default, and the whole derivation."""
+    short = derive(topic)
+    _well(short)
+    _well(short.whole())
 
 
 @pytest.mark.deep
@@ -105,7 +108,7 @@ def _well(document: Document) -> None:
     assert "<html" in whole
     assert "<html" not in fragment
     assert "<script" not in fragment
-    grades = {e.grade.value for e in document.evidence()}
+    grades = {e.grade.value for e in document.printed().evidence()}
     assert all(f" {grade}" in Page(whole).text for grade in grades)
 
 
