@@ -258,13 +258,14 @@ def _located(error: SymattnError, node: GraphNode) -> SymattnError:
     """Return a refusal with the operator and the place of its node, once: graphs within graphs add nothing to it."""
     if getattr(error, "operator", ""):
         return error
-    words = str(error).removeprefix(node.operator).removeprefix(": ")
+    place = node.place()
+    named = f"{node.operator} ({place})" if place else node.operator
+    words = str(error).removeprefix(f"{node.operator}: ")
     for kind in _KINDS:
         words = words.removeprefix(f"{kind}: ")
-    place = node.place()
-    at = f" ({place})" if place else ""
-    joint = "" if words.startswith("cannot be computed") else ":"
-    result = type(error)(f"{node.operator}{at}{joint} {words}")
+    # A sentence whose subject is the operator goes on after the place; any other follows a colon.
+    rest = words.removeprefix(f"{node.operator} ")
+    result = type(error)(f"{named}: {words}" if rest == words else f"{named} {rest}")
     result.operator = node.operator  # type: ignore[attr-defined]
     return result
 

@@ -41,16 +41,27 @@ AS_IN_JAX: dict[str, Callable[[], Any]] = {
     "a split into one part": lambda: (x := lax.split(jnp.arange(4), (4,))[0])[:, None] <= x,
     "powers": lambda: jnp.arange(4) ** 3 <= jnp.square(jnp.arange(4)),
 }
+# A refusal begins with the operator and its place.
+_AT = r"^{} \(test_jax_numbers\.py:\d+\): "
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a cast below 0": (lambda: (jnp.arange(4)[:, None] - jnp.arange(4)).astype(jnp.uint32) < 2, "-3 does not fit uint"),
-    "a difference below 0": (lambda: jnp.arange(4, dtype=jnp.uint32) - jnp.uint32(1) < 2, "sub: -1 does not fit uint"),
-    "a sum of bytes": (lambda: jnp.asarray(np.array([250], np.uint8)) + jnp.uint8(9), "add: 259 does not fit uint8"),
-    "a product": (lambda: jnp.arange(4) * (2**30) > 0, "mul: 3221225472 does not fit int32"),
+    "a difference below 0": (
+        lambda: jnp.arange(4, dtype=jnp.uint32) - jnp.uint32(1) < 2,
+        _AT.format("sub") + "-1 does not fit uint",
+    ),
+    "a sum of bytes": (
+        lambda: jnp.asarray(np.array([250], np.uint8)) + jnp.uint8(9),
+        _AT.format("add") + "259 does not fit uint8",
+    ),
+    "a product": (lambda: jnp.arange(4) * (2**30) > 0, _AT.format("mul") + "3221225472 does not fit int32"),
     "a power": (lambda: (jnp.arange(4) + 2) ** 15 > 0, "does not fit int32"),
     "a power beyond int64": (lambda: (jnp.arange(4) + 2) ** 64 > 0, "beyond 64 bits"),
     "a cast of a float": (lambda: (jnp.arange(4) + 300.0).astype(jnp.int8), "300 does not fit int8"),
     "a large float": (lambda: (jnp.arange(4) * 1e30).astype(jnp.int32), "beyond 64 bits"),
-    "not of unsigned bits": (lambda: ~jnp.arange(4, dtype=jnp.uint8) > 0, "not.bits: -4 does not fit uint8"),
+    "not of unsigned bits": (
+        lambda: ~jnp.arange(4, dtype=jnp.uint8) > 0,
+        _AT.format("not.bits") + "-4 does not fit uint8",
+    ),
 }
 
 
