@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.document.model import Document, WithVerdict
@@ -76,6 +76,7 @@ class Check:
     """A group of cases: how many, and the worst error relative to what is allowed.
 
     ``epsilon`` bounds the probability of a wrong yes, for the grade ``tested``; its cases are pairs of primes.
+    ``unit`` says what the cases are, unless ``epsilon`` does: only calls are counted as calls.
     """
 
     name: str
@@ -84,6 +85,17 @@ class Check:
     faults: int
     worst_ratio: float
     epsilon: float | None = None
+    unit: Literal["call", "pair of primes", "proof"] = "call"
+
+    @property
+    def counts_calls(self) -> bool:
+        """Return whether the cases are judged calls."""
+        return self.epsilon is None and self.unit == "call"
+
+    @property
+    def counts_primes(self) -> bool:
+        """Return whether the cases are pairs of primes."""
+        return self.epsilon is not None or self.unit == "pair of primes"
 
     @property
     def words(self) -> str:
@@ -208,7 +220,7 @@ class Report(WithVerdict):
     @property
     def cases(self) -> int:
         """The number of calls that were judged."""
-        return sum(check.cases for check in self.checks if check.epsilon is None)
+        return sum(check.cases for check in self.checks if check.counts_calls)
 
     @property
     def grade(self) -> Evidence:

@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, Decimal
 
 from symattn.document import model as md
 from symattn.document.codec import record
-from symattn.document.evidence import Evidence
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node, Root, name
 from symattn.document.text import equal_sizes
 from symattn.verification.power import ONE_PERCENT
@@ -96,7 +96,15 @@ def _reason(report: Report) -> str:
         return f"{otherwise}{first.message}{where}" + (f", and {others} more" if others else "")
     if report.missing:
         return report.missing[0][:1].lower() + report.missing[0][1:]
-    return f"{_count_cases(report)}, {_graded(report)}{_detectable_error(report)}"
+    proofs = "".join(f"; {words}" for words in _proofs(report))
+    return f"{_count_cases(report)}, {_graded(report)}{proofs}{_detectable_error(report)}"
+
+
+def _proofs(report: Report) -> Iterator[str]:
+    """Yield for each proof that succeeded its grade, and the sizes that it is for."""
+    for check in report.checks:
+        if check.unit == "proof" and not check.faults:
+            yield f"{check.grade.value} {'for' if check.grade is Grade.PROVED else 'at'} {check.name}"
 
 
 def _detectable_error(report: Report) -> str:
@@ -273,6 +281,7 @@ def _ground(report: Report) -> md.Paragraph:
     what = f"Attention({fields}). " if fields else ""
     known = "An error counts as a fault if no implementation in this arithmetic can make it"
     tried = f"Domain: {report.domain}. Tried: {_count_cases(report)}{_largest(report)}. Grade: {report.grade}."
+    tried += "".join(f" {sentence(words)}" for words in _proofs(report))
     return md.Paragraph((f"{what}{known}: {report.precision}. ", *typeset(tried)))
 
 
@@ -289,7 +298,7 @@ def _largest(report: Report) -> str:
 
 def _count_cases(report: Report) -> str:
     """Return the number of judged calls; if there are none, that of pairs of primes on which semantics was tested."""
-    pairs = sum(check.cases for check in report.checks if check.epsilon is not None)
+    pairs = sum(check.cases for check in report.checks if check.counts_primes)
     if pairs and not report.cases:
-        return f"{pairs} pairs of primes"
+        return f"{pairs} pair{'s' * (pairs != 1)} of primes"
     return f"{report.cases} call{'s' * (report.cases != 1)}"

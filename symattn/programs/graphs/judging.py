@@ -89,6 +89,7 @@ def judge_graph(
         judged.verdict, graph.name, "exact numbers", str(results[0].evidence.where), seed, judged.faults,
         (*checks, *judged.checks), (*notes_of(programs[0], [*assumed, *judged.hypotheses], results[0]), *further),
         command=command, fields=changed_fields(attention), missing=judged.why if open_ else (),
+        reservations=_hypotheses([*assumed, *judged.hypotheses]) if judged.verdict is Verdict.NO_FAULT else (),
     )  # fmt: skip
 
 
@@ -122,8 +123,9 @@ class _Proved(NamedTuple):
 
 def semantics(identity: IdentityResult, name: str = "semantics") -> Check:
     if identity.agrees is False:
-        return Check(name, Grade.REFUTED, max(len(identity.pairs), 1), 1, 0.0)
-    return Check(name, identity.evidence.grade, len(identity.pairs), 0, 0.0, identity.epsilon)
+        return Check(name, Grade.REFUTED, max(len(identity.pairs), 1), 1, 0.0, unit="pair of primes")
+    grade, pairs = identity.evidence.grade, len(identity.pairs)
+    return Check(name, grade, pairs, 0, 0.0, identity.epsilon, unit="pair of primes")
 
 
 def _proof(prover: Prover, prove: bool | None, program: GraphProgram) -> _Proved:
@@ -140,11 +142,14 @@ def _proof(prover: Prover, prove: bool | None, program: GraphProgram) -> _Proved
     results, open_ = tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons), ", ".join(program.sizes.open)
     if evidence.grade is Grade.REFUTED:
         fault = Fault("output", None, f"the graph differs from the specification at {evidence.where}", certified=True)
-        return _Proved(Verdict.FAULT, (fault,), (Check(f"all {open_}", Grade.REFUTED, 1, 1, 0.0),), said, results)
+        refuted = Check(f"all {open_}", Grade.REFUTED, 1, 1, 0.0, unit="proof")
+        return _Proved(Verdict.FAULT, (fault,), (refuted,), said, results)
     if evidence.grade is Grade.PROVED:
-        return _Proved(Verdict.NO_FAULT, (), (Check(evidence.where, evidence.grade, 1, 0, 0.0),), said, results)
+        proof = Check(evidence.where, evidence.grade, 1, 0, 0.0, unit="proof")
+        return _Proved(Verdict.NO_FAULT, (), (proof,), said, results)
     if evidence.grade in (Grade.CHECKED, Grade.SEARCHED):
-        return _Proved(unproved, (), (Check("small sizes", evidence.grade, 1, 0, 0.0),), said, (*results, *more))
+        tried = Check("small sizes", evidence.grade, 1, 0, 0.0, unit="proof")
+        return _Proved(unproved, (), (tried,), said, (*results, *more))
     return _Proved(unproved, (), (), said, (f"Not proved for all {open_}: {evidence.where}.", *results, *more))
 
 
@@ -161,11 +166,15 @@ def _not_attempted(program: GraphProgram, prove: bool | None) -> tuple[str, ...]
     return ()
 
 
+def _hypotheses(assumed: list[str]) -> tuple[str, ...]:
+    """Return a note for each hypothesis: what is proved or tested is so only under it."""
+    return tuple(f"Hypothesis: {h}." for h in dict.fromkeys(assumed))
+
+
 def notes_of(program: GraphProgram, hypotheses: list[str], identity: IdentityResult) -> tuple[str, ...]:
     read_as = "Read as: " + "; ".join(s.words for s in program.slots) + "."
-    assumed = tuple(f"Hypothesis: {h}." for h in dict.fromkeys(hypotheses))
     others = (n for n in identity.notes if not n.startswith("hypothesis: "))
-    return (_ABOUT, read_as, *assumed, *(f"{n[:1].upper()}{n[1:]}." for n in others))
+    return (_ABOUT, read_as, *_hypotheses(hypotheses), *(f"{n[:1].upper()}{n[1:]}." for n in others))
 
 
 def _fault(program: GraphProgram, difference: Difference, seed: int) -> Fault | None:

@@ -1,5 +1,6 @@
 """ONNX models: a whole layer is tested and proved, seeded faults are refuted and named, no file is believed."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,10 @@ def test_a_whole_layer_is_tested_within_epsilon() -> None:
     assert (report.verdict.value, check.grade.value) == ("no fault", "tested")
     assert check.epsilon is not None
     assert check.epsilon <= 1e-12
-    assert f"; {check.cases} pairs of primes. Grade: tested" in " ".join(str(report).split())
+    printed = " ".join(str(report).split())
+    assert f"NO FAULT: {check.cases} pairs of primes, tested ε" in printed
+    assert f"Tried: {check.cases} pairs of primes. Grade: tested" in printed
+    assert "proved" not in printed
 
 
 def test_a_layer_is_proved_for_all_sizes_that_it_leaves_open(
@@ -38,9 +42,10 @@ def test_a_layer_is_proved_for_all_sizes_that_it_leaves_open(
     path = tmp_path / "layer.onnx"
     onnx.save(layer(d=2, width=4), path)
     assert main(["verify", str(path), "--causal", "--heads", "2"]) == 0
-    printed = capsys.readouterr().out
-    assert "all b, n" in printed
-    assert "proved" in printed
+    printed = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"NO FAULT: \d+ pairs of primes, tested ε ≤ \S+; proved for all b, n\. ", printed)
+    assert re.search(r"Tried: \d+ pairs of primes\. Grade: .* Proved for all b, n\. ", printed)
+    assert "! Hypothesis: every row has an allowed key" in printed, "a proof is printed with what it assumes"
 
 
 FAULTS = {
@@ -67,6 +72,14 @@ def test_a_seeded_fault_is_refuted(fault: str) -> None:
     assert (report.faults[0].step, report.faults[0].cause) == (step, words)
     assert report.grade.grade.value == "refuted"
     assert "within what this arithmetic allows" not in str(report), "that is said of faults which bits alone tell"
+
+
+def test_pairs_of_primes_without_a_bound_are_not_counted_as_calls() -> None:
+    """Where the root of d_k is not a whole number, the grade is ``sampled``."""
+    report = verify_graph(layer(d=2, width=2), CAUSAL, prove=False)
+    assert report.checks[0].grade.value == "sampled"
+    assert report.cases == 0
+    assert f"NO FAULT: {report.checks[0].cases} pairs of primes, sampled" in " ".join(str(report).split())
 
 
 def test_keys_and_values_that_are_exchanged_are_named() -> None:
