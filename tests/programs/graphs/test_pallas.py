@@ -121,7 +121,7 @@ def decoded(how: Right, q: Any, k: Any, v: Any) -> Any:
     return ((weights[:, None] * o).sum(0) / weights.sum())[None]
 
 
-def judged(function: Any, spec: Attention, *shapes: tuple[int, ...], layout: Any = "bhnd") -> Any:
+def judged(function: Any, spec: Attention, *shapes: tuple[int, ...], layout: Any = None) -> Any:
     return verify_graph(traced(function, *(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes), layout=layout), spec)
 
 
@@ -190,14 +190,37 @@ def test_lanes_that_hold_one_maximum_share_it() -> None:
     assert [c.grade.value for c in judged(alone(kernel), Attention(), (5, 4), (8, 4), (8, 4)).checks] == ["tested"]
 
 
-def test_a_condition_on_data_decides_nothing() -> None:
-    def kernel(q_ref: Any, k_ref: Any, v_ref: Any, o_ref: Any) -> None:
-        @pl.when(q_ref[0, 0] > 0)
-        def _() -> None:
-            o_ref[...] = v_ref[...]
+def test_a_condition_on_data_accuses_by_an_input_alone() -> None:
+    """On residues a comparison of data stands for any order: it shows no fault that numbers do not show."""
 
-    report = judged(alone(kernel), Attention(), (5, 4), (5, 4), (5, 4))
-    assert report.verdict.value == "undecided"
+    def attended(q: Any, k: Any, v: Any) -> Any:
+        return jnp.dot(jax.nn.softmax(jnp.dot(q, k.T) / 2, -1), v)
+
+    def found(then: Any, otherwise: Any) -> Any:
+        def kernel(q_ref: Any, k_ref: Any, v_ref: Any, o_ref: Any) -> None:
+            inputs = q_ref[...], k_ref[...], v_ref[...]
+
+            @pl.when(q_ref[0, 0] > 0)
+            def _() -> None:
+                o_ref[...] = then(*inputs)
+
+            @pl.when(q_ref[0, 0] <= 0)
+            def _() -> None:
+                o_ref[...] = otherwise(*inputs)
+
+        return judged(alone(kernel), Attention(), (5, 4), (5, 4), (5, 4))
+
+    def values(q: Any, k: Any, v: Any) -> Any:
+        return v
+
+    right = found(attended, attended)
+    assert (right.verdict.value, right.checks[0].grade.value) == ("no fault", "sampled")
+    assert "A comparison stands for any order." in right.notes
+    wrong = found(values, values)
+    assert "expected" in wrong.faults[0].message
+    assert found(values, attended).verdict.value == "fault"
+    # None of the few inputs that are drawn for floats takes the second branch.
+    assert found(attended, values).verdict.value == "undecided"
 
 
 def test_loops_and_choices_run_as_their_conditions_say() -> None:
