@@ -232,16 +232,19 @@ def decoded(family: str, dtype: str) -> Iterator[Seed]:
     """Decoding is wrong, and the prefill is right."""
     right, model = {"prefill", *DECODED}, families.made(family, dtype=dtype)
     way, drafts = "mine, decoding", "mine, rejected draft tokens (cache rollback)"
-    lost = "does not see tokens 1, 2 and " if family in families.WINDOWED else ""
+    windowed_family = family in families.WINDOWED
+    # Decoding begins where it just fills the window of 5, and behind half of the 10 tokens without a window.
+    first = 4 if windowed_family else 5
+    lost = "does not see tokens 1, 2 and " if windowed_family else ""
     taken_back = None if family == "gpt2" else f"{lost}sees rejected draft tokens"
     for name, store, wrong, at in [
-        ("a token is lost", losing, way, (None, "layers.0", 5, "does not see token 3")),
+        ("a token is lost", losing, way, (None, "layers.0", first, "does not see token 3")),
         ("drafts stay in the cache", leaving, drafts, (None, None, 5, taken_back)),
-        *([("the window is short", windowed(-1), way, (None, "layers.0", 5, "does not see token 1"))]
-          if family in families.WINDOWED else []),
+        *([("the window is short", windowed(-1), way, (None, "layers.0", first, "does not see token 0"))]
+          if windowed_family else []),
     ]:  # fmt: skip
         yield Seed(name, model, {"ways": [*DECODED, wrong], "caches": {"mine": store}}, {wrong}, right, at=at)
-    if family not in families.WINDOWED:
+    if not windowed_family:
         yield Seed("a draft sees the next", speculating(family, attention_mask=seeing(1)).to(dtype=model.dtype),
                    {"ways": [*DECODED, SEVERAL]}, {SEVERAL}, right,
                    at=(None, "layers.0", 5, "sees token 6, which it must not"))  # fmt: skip
