@@ -182,7 +182,7 @@ def test_it_is_ended_and_nothing_is_lost(folder: Path, capsys: pytest.CaptureFix
     done = Path("out/results.jsonl").read_bytes()
     assert done.startswith(kept)
     assert done.count(b"\n") < 4
-    assert main(["campaign", *command]) == 1
+    assert main(["campaign", *command, "-v"]) == 1
     assert Path("out/results.jsonl").read_bytes().startswith(done[: done.rfind(b"\n") + 1])
     keys = [json.loads(line)["key"] for line in Path("out/results.jsonl").read_text().splitlines()]
     assert len(keys) == len(set(keys)) == 4

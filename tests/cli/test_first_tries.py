@@ -317,7 +317,7 @@ def test_errors_point_to_where_the_reader_wants_to_go(run, tmp_path) -> None:
     for words, hint in (
         (("derive", "jacobian", "--dk", "4"), "it takes n (as options: --tokens)"),
         (("derive", "jacobian", "--mean", "0"), "as options: --tokens"),
-        (("prove", "nosuch"), "`symattn prove --list` names them"),
+        (("prove", "nosuch"), "`symattn prove --list` names the theorems"),
         (("prove", "softmax-shfit"), "did you mean 'softmax-shift'?"),
         (("verify", f"{tmp_path}/atn.py:attention"), "did you mean attn.py?"),
         (("verify", f"{tmp_path}/nofile.py:attention"), "Python files there: attn.py"),

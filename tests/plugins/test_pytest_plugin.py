@@ -76,7 +76,7 @@ def test_failures_read_like_reports_and_stand_in_junit(project: pytest.Pytester)
     text = shown(project, "--junitxml=j.xml", "--symattn-budget=3.5", "--symattn-seed=42", "-rN")
     assert "wrong: scores are scaled by 1/d_k: 100%, a" in text
     assert "scores are scaled by 1/d_k: 100%" in text
-    assert "Tried: budget 3.5" in text
+    assert "Domain: budget 3.5, 100 examples. Tried: 7 calls." in " ".join(text.split())
     assert "test_failures_read_like_reports_and_stand_in_junit.py:11" in text
     assert "open_: Note." in text
     assert "Traceback" not in text

@@ -29,7 +29,7 @@ def test_the_exit_code_of_the_script_is_kept_apart(
     assert main(["audit", str(path), str(code), "--flag"]) == 0
     said = capsys.readouterr()
     assert f"arguments ['{code}', '--flag'] __main__" in said.out
-    assert "coverage: 1 of 1 calls read" in said.out
+    assert "PASS AS GIVEN: 1 of 1 calls read, 0 compared with a configuration." in said.out
     assert f"ended with exit code {code}" in said.err
 
 

@@ -119,7 +119,7 @@ def test_the_wrong_one_is_named(turned: bool) -> None:
     wrong, right = ("first", "second") if turned else ("second", "first")
     assert found.wrong == (wrong,)
     assert found.exit_code == 1
-    assert f"The {wrong} is wrong, the {right} has no fault." in found.text()
+    assert f"FAULT: the {wrong} is wrong, the {right} has no fault." in found.text()
     assert "1/√d_v" in found.text()
 
 
