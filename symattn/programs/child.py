@@ -330,7 +330,7 @@ class TargetOptions(Options):
     """The options of ``verify_target`` and of other functions that call targets in a child.
 
     ``origin`` is the preset or configuration that the command of the report names, and ``notes`` are further notes for
-    the report.
+    the report that limit its verdict, such as on heads that were cut.
     """
 
     origin: RequestOrigin | None = None
@@ -373,7 +373,8 @@ def verify_target(target: str, spec: Specification | None = None, **options: Any
     spec = checked(spec, how.domain)
     report = verified(target, spec, how)
     power = [f"{step}={float(share)!r}" for step, share in (how.power or {}).items()]
-    return replace(report, command=how.command(target, spec=spec, power=power), notes=(*how.notes, *report.notes))
+    report = replace(report, command=how.command(target, spec=spec, power=power))
+    return report.with_reservations(*how.notes)
 
 
 def _options(spec: Specification, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
