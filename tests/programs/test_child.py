@@ -250,7 +250,7 @@ def test_files_of_the_user_do_not_replace_our_own_imports(program: Program, monk
 @pytest.mark.parametrize(
     ("target", "kind", "words"),
     [
-        ("attn.py:nothing", NoSuchAttribute, "attn.py has no nothing"),
+        ("attn.py:nothing", NoSuchAttribute, "no function `nothing` in attn.py"),
         ("attn.py:calls", NotCallable, "of type list"),
         ("no_such_module:f", CannotRun, "No module named 'no_such_module'"),
     ],
