@@ -127,7 +127,7 @@ def test_the_command_writes_tests_and_repeats_a_case(folder: Path, capsys: pytes
     assert "--force" in capsys.readouterr().err
     assert main([*command, "--case", word]) == 1
     out = capsys.readouterr().out
-    assert "Seen alone, this case is consistent with: scores are scaled by 1/d_k" in " ".join(out.split())
+    assert "FAULT: seen alone, this case is consistent with: scores are scaled by 1/d_k" in " ".join(out.split())
     assert f"--case {word}" in out
     ran(Path("test_attn.py"), RIGHT)
     assert main([*command, "--case", word]) == 0

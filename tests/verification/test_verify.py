@@ -191,12 +191,19 @@ def _clipped(q: Any, k: Any, v: Any) -> Any:
         (_times(-1), "scores are scaled by −1/√d_k"),
         (_constant(1 / 8), "scores are scaled by 1/8 for every d_k"),
         (_constant(0.3), "scores are scaled by 0.3 for every d_k"),
-        (_constant(0), "the scores have no influence: all weights of a row are equal"),
     ],
 )
 def test_a_scale_that_no_table_lists_is_named(program: Callable[..., Any], cause: str) -> None:
     (fault,) = _verify(program, Attention(), domain=WIDE).faults
     assert (fault.step, fault.cause) == ("scale", cause)
+
+
+@pytest.mark.deep
+def test_a_scale_of_zero_is_told_as_the_mean_of_the_values() -> None:
+    (fault,) = _verify(_constant(0), Attention(), domain=WIDE).faults
+    assert (fault.step, fault.cause) == (
+        "weights", "the output is the mean of all values: queries and keys are ignored",
+    )  # fmt: skip
 
 
 @pytest.mark.deep
