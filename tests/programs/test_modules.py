@@ -334,7 +334,7 @@ def of_transformers(name: str) -> Any:
 @pytest.mark.parametrize(
     ("name", "spec", "other"),
     [
-        ("gpt2", Attention(heads=2, causal=True), TWO), ("bert", TWO, Attention(heads=2, causal=True)),
+        ("gpt2", Attention(heads=2, causal=True), TWO), ("bert", TWO, Attention(heads=2, scale=1)),
         ("llama", RMSNorm(eps=1e-6), RMSNorm(eps=1e-3)),
     ],
 )  # fmt: skip
