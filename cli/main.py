@@ -34,6 +34,7 @@ GROUPS = {
         "check": "Check certificates without the prover, or whether documents are up to date.",
     },
     "Check code": {
+        "judge": "Gate a kernel: one status, as JSON, on inputs that it has not seen.",
         "compare": "Find which of two implementations is wrong.",
         "bound": "Print the tolerance that a test of attention needs.",
         "arithmetic": "Identify a kernel's storage precision and summation order.",
@@ -48,7 +49,7 @@ GROUPS = {
         "help": "Explain a group of options, or a command.",
         "version": "Print the version.",
         "cache": "Show the location and size of the cache, or clear it.",
-        "schema": "Print the JSON Schema of documents or of sheets.",
+        "schema": "Print the JSON Schema of documents, judgements or sheets.",
         "completion": "Print the completion script for a shell.",
     },
 }

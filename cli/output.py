@@ -79,7 +79,16 @@ class Output:
     def emit(self, document: Document) -> Status:
         """Print, write or compare the document, and return the exit code."""
         document = document.whole() if self.detail == "verbose" else document
-        text = self._rendered(document)
+        compared_status = self.give(self.rendered(document), answer_of(document))
+        if compared_status is not None:
+            return compared_status
+        printed = self.detail != "quiet" and not self.path
+        for number, hint in enumerate(document.hints if printed and self.format == "text" else ()):
+            stream.tell(f"{'Next' if number == 0 else '':8}{hint}")
+        return status(document, self.accepted)
+
+    def give(self, text: str, answer: str) -> Status | None:
+        """Print or write the text, or with ``-q`` print the ``answer``; return the exit code of a comparison."""
         if self.check:
             return compared(self.check, text)
         if self.path:
@@ -87,14 +96,13 @@ class Output:
 
             files.write(self.path, text, self.force)
         if self.detail == "quiet":
-            stream.write(answer_of(document) + "\n")
-        elif not (self.path or self.check):
+            stream.write(answer + "\n")
+        elif not self.path:
             stream.write(text)
-            for number, hint in enumerate(document.hints if self.format == "text" else ()):
-                stream.tell(f"{'Next' if number == 0 else '':8}{hint}")
-        return status(document, self.accepted)
+        return None
 
-    def _rendered(self, document: Document) -> str:
+    def rendered(self, document: Document) -> str:
+        """Return the text of a document in the chosen format."""
         from symattn.document.render import render
 
         if self.format == COQ:

@@ -8,9 +8,10 @@ from .choices import Choice
 
 
 @click.command("schema")
-@click.argument("name", type=Choice(("document", "sheet")), default="document")
+@click.argument("name", type=Choice(("document", "judgement", "sheet")), default="document")
 def command(name: str) -> int:
-    """Print the JSON Schema of what -f json gives (document), or of what `symattn walk` takes (sheet).
+    """Print the JSON Schema of what -f json gives (document, or judgement for `symattn judge`), or of what
+    `symattn walk` takes (sheet).
 
     \b
     symattn schema sheet > sheet.schema.json

@@ -46,6 +46,8 @@ from symattn.models.comparing.compared import compare as compare
 from symattn.models.comparing.generation import generation as generation
 from symattn.programs.arithmetic import arithmetic as arithmetic
 from symattn.programs.arithmetic import summation as summation
+from symattn.programs.judging.judgement import Judgement as Judgement
+from symattn.programs.judging.judging import judge as judge
 from symattn.programs.verify import verify as verify
 from symattn.proof.theorem import theorem as theorem
 from symattn.proving import prove as prove

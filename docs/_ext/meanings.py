@@ -165,6 +165,7 @@ RETURNS = {
     "exercises": "The sheet.",
     "explore": "The page; ``save(path)`` writes it.",
     "generation": "A row for each way, as a document.",
+    "judge": "The judgement, with ``status``, ``reason``, ``limits``, ``counterexample`` and ``as_dict()``.",
     "jvp": "The derivative, in the shape of the output.",
     "kind": "The kind, whose ``lift`` makes arrays.",
     "like": "The specification.",

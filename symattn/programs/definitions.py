@@ -67,6 +67,7 @@ def joined(output: Report, rest: Report) -> Report:
     return replace(
         rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)), missing=missing,
         verdict=verdict(rest.faults, missing), power=() if rest.faults else (*output.power, *rest.power),
+        smallest=() if rest.faults else output.smallest,
     )  # fmt: skip
 
 

@@ -77,6 +77,11 @@ def load(target: str) -> Loaded:
     return Loaded(function, target, str(getattr(module, "__file__", None) or place))
 
 
+def place_of(target: str) -> str:
+    """Return the file or the module that a target names."""
+    return target.rpartition(":")[0]
+
+
 def load_module(place: str) -> ModuleType:
     """Return the module of a ``file.py`` or the module ``package.module``. Raises as ``load`` does."""
     choose_backend()

@@ -35,7 +35,9 @@ class Options(Answering):
     """The options of ``verify`` and of others that call functions in this process; ``child`` adds those of targets.
 
     ``call`` holds keywords to pass, by name or as texts such as ``is_causal=true``. With ``repair``, edits of
-    the source of a wrong function are sought that make it right.
+    the source of a wrong function are sought that make it right. If the ``verdict_alone`` is wanted, the first call
+    that shows a fault for certain ends the search. ``fresh`` returns the seed once the function was loaded and is
+    ready to be called, in place of ``seed``.
     """
 
     dtype: str | Precision = "float32"
@@ -52,6 +54,8 @@ class Options(Answering):
     progress: Progress = lambda words: None
     power: Mapping[str, float] | None = None
     repair: bool = False
+    verdict_alone: bool = False
+    fresh: Callable[[Runner], int] | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers and the layout."""
@@ -90,25 +94,31 @@ class Options(Answering):
         return Session(runner, subject_of(runner, spec), self.precision, domain, self.seed, examples, budget)
 
 
+_TRIED = ("seed", "examples", "budget", "progress", "power", "verdict_alone")
+
+
 def verified(function: Function | str, spec: object, how: Options) -> Report:
     """Verify a function, or a target by its name. If logarithms of sums are returned, verify the output first."""
     spec = checked(spec, how.domain)
     how.request(spec)  # refuses words that name no call
     _check_power(spec, how.power)
-    tried = {name: getattr(how, name) for name in ("seed", "examples", "budget", "progress", "power")}
+    tried = {name: getattr(how, name) for name in _TRIED}
 
     def one(spec: Specification, promised: Domain | None = how.domain, repair: bool = how.repair) -> Report:
         with replace(how, domain=promised).opened(function, spec) as runner:
             subject, domain = subject_of(runner, spec), narrowed(runner, promised)
+            drawn = {} if how.fresh is None else {"seed": how.fresh(runner)}
             try:
                 mend = _find_repairs if repair else None
-                return engine.verify(runner, subject, how.precision, domain, mend=mend, **tried)
+                return engine.verify(runner, subject, how.precision, domain, mend=mend, **tried | drawn)
             except Unusable as nothing:
                 raise CannotRun(str(nothing)) from None
 
     if not isinstance(spec, Attention):
         return one(spec)
     first = one(replace(spec, lse=False))
+    if first.verdict is Verdict.FAULT and how.verdict_alone:
+        return first
     if first.verdict is Verdict.FAULT:
         return replace(first, otherwise=_right_otherwise(first, spec, how.domain or Domain(), one))
     if is_plain(spec):

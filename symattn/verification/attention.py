@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, prod
@@ -24,7 +24,7 @@ from symattn.verification import power, reduce
 from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.probing import behaviour, hints, numbers, together
 from symattn.verification.probing.probes import FAMILIES, GROUPS, Group, altered, batches, search, small
-from symattn.verification.report import Counterexample, Fault, StepPower
+from symattn.verification.report import Counterexample, Fault, SmallestSeen, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
@@ -250,13 +250,25 @@ class OfAttention(Subject):
 
     def power(self, session: Session) -> tuple[StepPower, ...]:
         """Return the power for each step that matters within the domain."""
+        drawn, names = self._promised_inputs(session)
+        right, mutations = power.of_attention(self.spec, names)
+        bits = session.trial
+        return power.powers(right, mutations, drawn, session.tried, lambda m: bits.smallest(m.variant) if bits else inf)
+
+    def smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
+        """See ``Subject``."""
+        drawn, names = self._promised_inputs(session)
+        bits = session.trial
+        by_bits: Callable[[power.Mutation], float] = lambda m: bits.smallest(m.variant) if bits else inf  # noqa: E731
+        return power.smallest_seen(self.spec, names, drawn, session.tried, by_bits)
+
+    def _promised_inputs(self, session: Session) -> tuple[list[dict[str, Array]], Iterable[str]]:
+        """Return small and long inputs that the domain promises, and the names of the inputs that were tried."""
         rng, most = np.random.default_rng((session.seed, 4)), min(session.domain.max_tokens, 600)
         entries = FAMILIES["normal"](rng)
         drawn = [session.maker.make(sizes, entries, rng) for sizes in (Sizes(5, 7, 4, 3), Sizes(most, most, 4, 3))]
         names = {name for inputs, _ in session.tried[:1] for name in inputs}
-        right, mutations = power.of_attention(self.spec, names or drawn[0])
-        bits = session.trial
-        return power.powers(right, mutations, drawn, session.tried, lambda m: bits.smallest(m.variant) if bits else inf)
+        return drawn, names or drawn[0]
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield notes on behaviour and residues."""

@@ -96,6 +96,8 @@ class Session:
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
     repairs: Repairs = NO_REPAIRS  # edits of the source that make the function right
+    verdict_alone: bool = False  # nothing more is tried once a call alone shows a fault for certain
+    convicting: CaseResult | None = None  # this call, if a verdict alone is wanted
     wrong_platform: str = ""  # why no outputs in floats are judged, although they were computed
 
     def __post_init__(self) -> None:
@@ -146,7 +148,9 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Return whether the effort is spent, or the function returns nothing to judge."""
+        """Return whether the effort is spent, the verdict is known, or the function returns nothing to judge."""
+        if self.convicting is not None:
+            return True
         if any(r.outcome.error is None for r in self.records):
             return self.effort.over
         reasons = [r.outcome.error.reason for r in self.called if r.outcome.error is not None]
@@ -263,8 +267,21 @@ class Session:
             self.late.append(judged)
         else:
             self.records.append(judged)
+            if self.verdict_alone and self._convicts(judged):
+                self.convicting = judged
             return judged
         return None
+
+    def _convicts(self, judged: CaseResult) -> bool:
+        """Return whether a call shows a fault whatever other calls show.
+
+        Other calls may show that an exception is a refusal, that the platform computes wrongly, or that a layer of
+        tokens takes values only as wide as keys.
+        """
+        if judged.finding in (None, "raises") or judged.outcome.runtime:
+            return False
+        sizes = self.subject.sizes(judged)
+        return "w_v" not in judged.case.inputs or sizes.get("d_k") == sizes.get("d_v")
 
 
 @one_blas_thread
@@ -280,20 +297,28 @@ def verify(
     progress: Progress = lambda words: None,
     power: Mapping[str, float] | None = None,
     mend: Callable[[Session], Repairs] | None = None,
+    verdict_alone: bool = False,
 ) -> Report:
     """Verify the runner's function against a subject. Raises ``Unusable`` if it never returns anything to judge.
 
-    No tolerance is picked: an output is a fault if no implementation in the ``precision`` could return it.
+    No tolerance is picked: an output is a fault if no implementation in the ``precision`` could return it. If the
+    ``verdict_alone`` is wanted, the first call that shows a fault for certain ends the search, and no cause is sought.
     """
-    session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress, power or {})
+    session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress, power or {},
+                      verdict_alone=verdict_alone)  # fmt: skip
     again = partial(verify, runner, subject, precision, seed=seed, examples=examples, budget=budget,
-                    progress=progress, power=power, mend=mend)  # fmt: skip
+                    progress=progress, power=power, mend=mend, verdict_alone=verdict_alone)  # fmt: skip
     _collect(session)
+    if session.convicting is not None:
+        return _report(session, (_first_fault(session, session.convicting),))
     if (narrow := refusals.only_width(session)) is not None:
         promise = _OF_ONE.format(narrow.max_width, " --square-weights" * narrow.square_weights)
         return again(narrow).with_reservations(promise)
     _check_usable(session)
     _check_runtime(session)
+    if verdict_alone and session.known and not refusals.only_same_widths(session):
+        wrong = [r for r in session.records if r.finding is not None]
+        return _report(session, (_first_fault(session, min(wrong, key=lambda r: r.case.size)),))
     session.explaining = session.effort_of(inf)
     faults: tuple[Fault, ...] = ()
     if session.known or session.domain.nonfinite_forbidden:
@@ -312,11 +337,14 @@ def verify(
 def _collect(session: Session) -> None:
     """Run residues, then all first groups of floats; run later groups only while no fault is known."""
     rng, subject = np.random.default_rng(session.seed), session.subject
-    session.progress("semantics")
-    session.identity = hints.residues(session)
-    session.finding = session.effort_of(for_finding(session.examples))  # floats have a budget of their own
+    if not session.verdict_alone:
+        _try_residues(session)
     for name, group in subject.first().items():
         _try_group(session, name, group, rng)
+    if session.convicting is not None:
+        return
+    if session.verdict_alone:  # the first floats are faster, and convict most wrong functions
+        _try_residues(session)
     subject.between(session, rng)
     _try_later(session, subject.later(), rng)
     session.progress("accuracy")
@@ -329,12 +357,34 @@ def _collect(session: Session) -> None:
         session.take(case)
     _climb(session, rng)
     _try_later(session, subject.last(), rng)
+    if session.convicting is not None:
+        return
     if session.known:
         _seek_smaller(session, rng)
     for case in session.aside if session.known else ():  # the diagnosis rests on them
         session.take(case)
     if session.known == 0 and not session.over:
         subject.look_closer(session)
+
+
+def _try_residues(session: Session) -> None:
+    session.progress("semantics")
+    session.identity = hints.residues(session)
+    session.finding = session.effort_of(for_finding(session.examples))  # floats have a budget of their own
+
+
+def _first_fault(session: Session, judged: CaseResult) -> Fault:
+    """Return the fault that one call shows, without a cause and without a search for smaller inputs."""
+    from symattn.verification import reduce  # most functions are right
+
+    if judged.finding in ("dtype", "mutates", "overwrites"):
+        from symattn.verification.diagnosis.faults import conduct  # slow to import
+
+        show = partial(reduce.shown, session.subject)
+        return next(conduct([judged], session.precision.input.name, show))
+    example = reduce.counterexample(session.subject, judged)
+    words = f"{example.words} ({judged.case.group}: {judged.case.name})"
+    return Fault("output", None, words, example)
 
 
 def finds_fault(session: Session) -> bool:
@@ -463,6 +513,7 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     notes = tuple(dict.fromkeys((*_notes(session), *subject.notes(session, bool(results)), *reservations)))
     seen: tuple[StepPower, ...] = () if results or session.wrong_platform else subject.power(session)
     missing: tuple[str, ...] = ()
+    alone = session.verdict_alone and not results and not session.wrong_platform
     if session.wrong_platform:
         missing = (f"Outputs in floats are not judged: {session.wrong_platform}",)
     elif not results:
@@ -478,7 +529,7 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
         session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
         power=seen, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
         sought=session.sought, reservations=reservations, repairs=session.repairs.repairs,
-        largest=_largest(session),
+        largest=_largest(session), smallest=subject.smallest_seen(session) if alone else (),
     )  # fmt: skip
 
 

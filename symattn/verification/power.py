@@ -20,7 +20,7 @@ from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import UNFIT, Expected
 from symattn.bounds.reference import RIGHT, Values, Variant, canonical, float64_outputs, variant_values
 from symattn.document.evidence import Verdict
-from symattn.verification.report import StepPower
+from symattn.verification.report import SmallestSeen, StepPower
 
 if TYPE_CHECKING:
     from symattn.bounds.judgement import Measured
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LEAST = 3  # cases of each group that has so many
 ONE_PERCENT = "1 % too large"  # in words, a mistake of that size
 _CASES = 12  # cases in which the smallest share of a mistake is sought
+_SMALL_CASE = 2048  # entries of the inputs of a case that is always searched
 _NOTHING = 2.0**-40  # the largest change of the output that counts as none, relative to its largest entry
 #: The outputs of a definition, with or without a mistake, as a function of its inputs in float64.
 Outputs: TypeAlias = "Callable[[Inputs], Sequence[np.ndarray]]"
@@ -172,6 +173,38 @@ _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
     {"heads in another order": _heads},
     {ONE_PERCENT: _times(1.01), "twice as large": _times(2), "all 0": _times(0)},
 )
+
+
+#: Relative errors of a step's numbers that are tried, from the smallest.
+SIZES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+def smallest_seen(
+    spec: Attention,
+    names: Iterable[str],
+    drawn: Sequence[Inputs],
+    tried: Sequence[Tried],
+    otherwise: Callable[[Mutation], float] = lambda mutation: np.inf,
+) -> tuple[SmallestSeen, ...]:
+    """Return for each step of an attention the smallest of the ``SIZES`` that the cases ``tried`` would have shown.
+
+    Steps whose numbers may be too large without any effect, such as exponentials before they are normalised, are left
+    out. An error counts as seen if it exceeds what is allowed twice: rounding may hide one half (``StepPower``).
+    """
+    spec = canonical(spec)
+    some = [*tried[:: max(1, -(-len(tried) // _CASES))], *(case for case in tried if _entries(case) <= _SMALL_CASE)]
+    right, result = _run(spec, Variant()), []
+    for step in spec.pipeline(frozenset(names)):
+        sizes = [_mutation(spec, step, f"{size:g}", _times(1 + size)) for size in SIZES]
+        if any(_changes(right, sizes[0], inputs) for inputs in drawn):
+            shares = (min(least_shown(one, some), otherwise(one)) for one in sizes)
+            seen = next((size for size, share in zip(SIZES, shares, strict=True) if 2 * share < 1), None)
+            result.append(SmallestSeen(sizes[0].step, seen))
+    return tuple(result)
+
+
+def _entries(case: Tried) -> int:
+    return sum(int(np.size(a)) for a in case[0].values())
 
 
 # -- whether it is enough ----------------------------------------------------------------------------------------------

@@ -44,6 +44,15 @@ class Counterexample:
 
     RECORD = "inputs, sizes, error?, index?, exact?index, expected?index, got?index, allowed?index"
 
+    @property
+    def words(self) -> str:
+        """The wrong entry, or the error, in words; an index counts from 1."""
+        if self.error is not None:
+            return f"the call gives: {self.error}"
+        at = ", ".join(str(i + 1) for i in self.index)
+        bound = f"the bound on rounding is {self.allowed:.2g}"
+        return f"output {at} is {self.got:.9g}, expected {self.expected:.9g}; {bound}"
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -124,6 +133,18 @@ class StepPower:
 
 
 @dataclass(frozen=True)
+class SmallestSeen:
+    """The smallest relative error of the numbers of a step that the calls would have shown in any legal arithmetic.
+
+    ``size`` is 0.01 for entries that are 1 % too large, one of ``verification.power.SIZES``; None if not even twice as
+    large entries would have been noticed.
+    """
+
+    step: str
+    size: float | None
+
+
+@dataclass(frozen=True)
 class Sought:
     """The result for a mistake of a requested size: whether it would be detected, and how; or why not.
 
@@ -179,8 +200,9 @@ class Report(WithVerdict):
     which option a wrong function is right.
     ``arithmetic`` is what a function in half precision stores, and ``sought`` the outcome for
     mistakes of the requested sizes. ``repairs`` are edits of the function's source after which it computes the
-    definition, the smallest first. ``largest`` are the largest sizes that were tried together. The report prints as
-    text, and has the formats of a document.
+    definition, the smallest first. ``largest`` are the largest sizes that were tried together, and ``smallest`` the
+    smallest errors that would have been noticed, if a verdict alone was wanted. The report prints as text, and has the
+    formats of a document.
 
     >>> from symattn import verify
     >>> report = verify(lambda q, k, v: v, examples=0)
@@ -207,6 +229,7 @@ class Report(WithVerdict):
     otherwise: str = ""
     repairs: tuple[Repair, ...] = ()
     largest: LargestSizes = LargestSizes()
+    smallest: tuple[SmallestSeen, ...] = ()
 
     RECORD = (
         "faults, repairs?, checks, notes, power, missing, arithmetic, sought, largest, domain, fields, reservations, "

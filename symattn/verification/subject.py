@@ -19,7 +19,7 @@ from symattn.bounds.judge import Legal
 from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import SymattnError
 from symattn.verification.power import LEAST
-from symattn.verification.report import Counterexample, Fault, StepPower
+from symattn.verification.report import Counterexample, Fault, SmallestSeen, StepPower
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
@@ -216,6 +216,10 @@ class Subject(ABC):
     @abstractmethod
     def power(self, session: Session) -> tuple[StepPower, ...]:
         """Return the power of the judged cases for each step."""
+
+    def smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
+        """Return the smallest relative errors of a step's numbers that the judged cases would have shown."""
+        return ()
 
     def reservations(self, session: Session) -> Iterator[str]:
         """Yield what limits the verdict, such as inputs that are wrong and outside of the domain."""

@@ -1,10 +1,11 @@
-"""JSON Schemas of what symattn writes and reads: ``document`` (``-f json``) and ``sheet`` (what ``walk`` takes)."""
+"""JSON Schemas of what symattn writes and reads: ``document`` (``-f json``), ``judgement`` (what ``judge`` gives) and
+``sheet`` (what ``walk`` takes)."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 
-NAMES = ("document", "sheet")
+NAMES = ("document", "judgement", "sheet")
 
 
 def text(name: str) -> str:

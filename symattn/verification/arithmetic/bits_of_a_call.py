@@ -108,7 +108,9 @@ def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) ->
     sample = called(session, rng, taken)
     if sample is None:
         return None
-    result = arithmetic(sample, more)
+    # thousands of mistakes take many times as long as a verdict, and residues have excluded those of the code
+    suspecting = not (session.verdict_alone and session.settled)
+    result = arithmetic(sample, more, suspecting)
     if result.wrong is None and result.best.fits:
         return _longer(session, rng, more, Trial(sample, result, False))
     return Trial(sample, result, _again(session, rng, taken, result))

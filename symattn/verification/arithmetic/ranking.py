@@ -68,13 +68,13 @@ class Ranking:
         return self.right[1]
 
 
-def arithmetic(sample: BitSample, more: Iterable[Suspect] = ()) -> Ranking:
+def arithmetic(sample: BitSample, more: Iterable[Suspect] = (), suspecting: bool = True) -> Ranking:
     """Return the contracts by the bits that their replays give, and a mistake if only that explains the bits.
 
-    The mistakes tried are those that reduce the distance from the definition, and ``more``.
+    The mistakes tried are those that reduce the distance from the definition, and ``more``; none unless ``suspecting``.
     """
     result = Ranking(tuple(_ranked(sample)))
-    if result.best.fits:
+    if result.best.fits or not suspecting:
         return result
     tried = (_finest(sample, suspect) for suspect in chain(suspects(sample), more))
     wrong = next((pair for pair in tried if pair.fits), None)  # with some contract

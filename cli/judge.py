@@ -1,0 +1,62 @@
+"""``symattn judge``: may this kernel pass?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .calling import calling, judging
+from .fields import fields, given
+from .groups import Grouped
+from .output import Output, concise, options
+from .progress import progress
+from .promises import promised, promises
+from .variants import specified, variants
+
+if TYPE_CHECKING:
+    from symattn.programs.judging.judgement import Judgement
+
+
+@click.command("judge", cls=Grouped)
+@click.argument("candidate")
+@fields
+@variants
+@judging
+@calling
+@promises
+@click.option("--why/--no-why", default=None, help="Seek the cause of a fault. Default: yes, except for -f json.")
+@concise
+@options
+def command(candidate: str, output: Output, why: bool | None, **wishes: object) -> int:
+    """Judge CANDIDATE, a kernel that a program may have written, and give one status.
+
+    \b
+    symattn judge kernel.py:attention --causal -f json
+    symattn judge kernel.py:attention --like llama --without position --dtype bfloat16
+    symattn judge norms.py:rms_norm --definition "RMSNorm(eps=1e-6)"
+
+    CANDIDATE is package.module:function or file.py:function, and runs in a process of its own. Inputs are drawn after
+    it was loaded; --seed repeats them. The status is PASS, PASS_WITH_LIMITS (exit code 0), FAIL, TAMPERED (1),
+    INVALID_REFERENCE (2) or UNDECIDED (3).
+    """
+    from symattn.programs.child import TargetOptions
+    from symattn.programs.judging.judging import Judge
+
+    settings = given(wishes)
+    seed = settings.pop("seed", None)
+    sought = output.format != "json" if why is None else why
+    domain = promised(settings)
+    spec, cut, origin = specified(settings)
+    with progress("judging") as show:
+        how = TargetOptions(domain=domain, origin=origin, progress=show, verdict_alone=not sought, **settings)
+        judgement = Judge(candidate, spec, how, seed, (cut,) if cut else ()).judgement()
+    return give(judgement, output)
+
+
+def give(judgement: Judgement, output: Output) -> int:
+    """Print or write a judgement, as JSON of its own schema or as a document, and return its exit code."""
+    as_json = output.format == "json"
+    text = judgement.json() if as_json else output.rendered(judgement.document())
+    compared = output.give(text, judgement.status.value)
+    return judgement.exit_code if compared is None else compared

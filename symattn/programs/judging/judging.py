@@ -1,0 +1,261 @@
+"""``symattn.judge``: one status about a candidate, by inputs that are drawn after it was loaded."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+
+from symattn import __version__
+from symattn.arrays.precision import Contract
+from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Framework, Layout, Runner
+from symattn.bounds.domain import Domain
+from symattn.document.codec import differing
+from symattn.document.errors import CannotRun
+from symattn.document.evidence import Evidence, Grade, Verdict
+from symattn.programs.child import TargetOptions
+from symattn.programs.judging.hashes import hash_of_symattn, hash_of_target
+from symattn.programs.judging.judgement import (
+    Identity,
+    Judgement,
+    Location,
+    PowerOfStep,
+    Seconds,
+    Status,
+    WrongEntry,
+)
+from symattn.programs.names import Function
+from symattn.programs.verify import meant
+from symattn.programs.verifying import Options, check_function, checked, verified
+from symattn.verification import engine
+from symattn.verification.definitions.registry import Specification, attention_of, is_definition, written
+from symattn.verification.report import Fault, Report
+
+_MAX_SEED = 2**31
+_MAX_SHOWN = 64  # entries of the inputs of a call that a judgement holds
+_SMALL_ERROR = 0.01  # an error of a step's numbers that PASS promises to have noticed
+_IN_THIS_PROCESS = (
+    "the candidate ran in the judge's own process, without a time limit, and could have read the definition; "
+    "hint: judge file.py:function"
+)
+
+
+def judge(
+    candidate: Function | str,
+    definition: Specification | None = None,
+    *,
+    config: object = None,
+    layer: int | None = None,
+    kind: str = "self",
+    dtype: str = "float32",
+    contract: Contract | None = None,
+    domain: Domain | None = None,
+    call: Mapping[str, object] | None = None,
+    mask_arg: str | None = None,
+    mask_axes: str | None = None,
+    layout: Layout | None = None,
+    framework: Framework | None = None,
+    examples: int = engine.EXAMPLES,
+    budget: float = engine.BUDGET,
+    time_limit: float | None = None,
+    seed: int | None = None,
+    why: bool = False,
+) -> Judgement:
+    """Judge whether ``candidate`` computes the ``definition``, by default plain attention, and return one status.
+
+    A candidate named by ``file.py:function`` or ``package.module:function`` runs in a process of its own; a function
+    runs in this one, which is a limit. The inputs are drawn after the candidate was loaded, from a fresh seed that the
+    judgement names, or from ``seed``. The first output that no correct implementation in this arithmetic gives ends the
+    search; its cause is sought only if ``why`` is true. ``PASS`` says that an error of 1 % in the numbers of any step
+    would have been noticed; otherwise the limits say what would not. The other arguments are those of ``verify``.
+
+    Raises ``InputError`` if the definition or an option cannot be used, or no candidate has this name.
+
+    >>> import numpy as np
+    >>> def uniform(q, k, v):
+    ...     return np.broadcast_to(v.mean(axis=0), (len(q), v.shape[1])).astype(v.dtype)
+    >>> judgement = judge(uniform)
+    >>> judgement.status.value, judgement.exit_code, judgement.counterexample.error
+    ('FAIL', 1, None)
+    """
+    given: dict[str, Any] = dict(
+        dtype=dtype, contract=contract, domain=domain, call=call or {}, mask_arg=mask_arg, mask_axes=mask_axes,
+        layout=layout, framework=framework, examples=examples, budget=budget, verdict_alone=not why,
+    )  # fmt: skip
+    if isinstance(candidate, str):
+        how: Options = TargetOptions(time_limit=time_limit, **given)
+    else:
+        check_function(candidate)
+        how = Options(**given)
+    return Judge(candidate, meant(definition, config, layer, kind), how, seed).judgement()
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A candidate, the definition, and how it is called; ``seed`` is drawn after the candidate was loaded if None.
+
+    ``notes`` are limits that are known before: heads of a model that were cut, a definition that was found.
+    """
+
+    candidate: Function | str
+    definition: Specification | None
+    how: Options
+    seed: int | None = None
+    notes: tuple[str, ...] = ()
+    definition_from: str = "given"
+
+    def judgement(self) -> Judgement:
+        """Return the judgement. Raises ``InputError`` for what cannot be used as it was given."""
+        clock = Clock()
+        drawn: list[int] = []
+
+        def draw(runner: Runner) -> int:
+            """Draw the seed once, when the candidate has been loaded."""
+            clock.follow(runner)
+            if not drawn:
+                drawn.append(secrets.randbelow(_MAX_SEED) if self.seed is None else self.seed)
+            return drawn[0]
+
+        spec = checked(self.definition, self.how.domain)
+        before = hash_of_target(self.candidate)
+        try:
+            judged = self._judged(verified(self.candidate, spec, replace(self.how, fresh=draw)))
+        except CannotRun as error:
+            judged = self._failed(str(error))
+        seeds = {"inputs": drawn[0]} if drawn else {}
+        identity = Identity(before, hash_of_symattn(), __version__)
+        return Judgement(
+            candidate=self._name(), definition=words_of(spec), precision=self.how.precision.words, seeds=seeds,
+            identity=identity, seconds=clock.seconds(), definition_from=self.definition_from,
+            command=self._command(spec, drawn), **judged,
+        )  # fmt: skip
+
+    def _judged(self, report: Report) -> dict[str, Any]:
+        """Return the fields that a report decides."""
+        fault = report.faults[0] if report.faults else None
+        power = tuple(_power(report))
+        limits = (*self._limits(), *_unseen(power, report.grade), *report.reservations)
+        result: dict[str, Any] = {
+            "power": power,
+            "limits": tuple(dict.fromkeys(limits)),
+            "notes": tuple(note for note in report.notes if note not in report.reservations),
+            "sizes": report.largest,
+            "domain": report.domain,
+            "calls": report.cases,
+            "grade": str(report.grade),
+        }
+        if report.verdict is Verdict.FAULT and fault is not None:
+            return result | {"status": Status.FAIL, "reason": fault.message, "limits": (), **_shown(fault)}
+        if report.verdict is Verdict.UNDECIDED:
+            missing = report.missing or ("too little was tried",)
+            return result | {"status": Status.UNDECIDED, "reason": missing[0], "limits": (*missing[1:], *limits)}
+        counted = f"no fault in {report.cases} calls"
+        if limits:
+            reason = f"{counted}, within {len(limits)} limit{'s' * (len(limits) > 1)}"
+            return result | {"status": Status.PASS_WITH_LIMITS, "reason": reason}
+        return result | {"status": Status.PASS, "reason": f"{counted}; {_noticed(power)}"}
+
+    def _failed(self, words: str) -> dict[str, Any]:
+        """Return the fields for a candidate that gives nothing to judge: undecided if it may do so elsewhere."""
+        elsewhere = any(sign in words for sign in _ELSEWHERE)
+        status = Status.UNDECIDED if elsewhere else Status.FAIL
+        return {"status": status, "reason": words, "limits": self._limits()}
+
+    def _limits(self) -> tuple[str, ...]:
+        return (*self.notes, *(() if isinstance(self.candidate, str) else (_IN_THIS_PROCESS,)))
+
+    def _name(self) -> str:
+        return self.candidate if isinstance(self.candidate, str) else getattr(self.candidate, "__name__", "candidate")
+
+    def _command(self, spec: Specification, drawn: Sequence[int]) -> str:
+        """Return the command line that gives the judgement again; "" for a function without a name to import."""
+        if not isinstance(self.how, TargetOptions) or not isinstance(self.candidate, str):
+            return ""
+        how = replace(self.how, seed=drawn[0]) if drawn else self.how
+        return how.command(self.candidate, spec=spec, name="judge")
+
+
+#: Words of a failure that another machine or a longer limit may not show.
+_ELSEWHERE = ("inputs are on the CPU", "did not return", "is not judged", "no input fits")
+
+
+def words_of(spec: Specification) -> str:
+    """Return a specification as its repr in Python, without the fields that have their default.
+
+    >>> words_of(Attention(causal=True, heads=2))
+    'Attention(causal=True, heads=2)'
+    """
+    attention = attention_of(spec)
+    if not is_definition(spec):
+        return _fields_of(attention)
+    of = "" if attention in (None, Attention()) else f" of {_fields_of(attention)}"
+    return f"{written(spec)}{of}"
+
+
+def _fields_of(attention: Any) -> str:
+    changed = differing(attention, Attention())
+    return f"Attention({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+
+def _shown(fault: Fault) -> dict[str, Any]:
+    """Return the fields that a fault has: its place, the wrong entry, and the cause if one was sought."""
+    named = {"step": fault.step, "cause": fault.cause} if fault.cause is not None else {}
+    example = fault.counterexample
+    if example is None:
+        return named
+    few = sum(np.size(a) for a in example.inputs.values()) <= _MAX_SHOWN
+    inputs = example.inputs if few else {}
+    entry = WrongEntry(example.expected, example.got, example.allowed, example.error, inputs)
+    return named | {"location": Location(example.index, example.sizes), "counterexample": entry}
+
+
+def _power(report: Report) -> Iterator[PowerOfStep]:
+    """Yield what would have been noticed: errors of every size if these were tried, else the known mistakes."""
+    for one in report.smallest:
+        yield PowerOfStep(one.step, "twice as large", one.size)
+    for mistake in report.power if not report.smallest else ():
+        yield PowerOfStep(mistake.step, mistake.mistake, mistake.share if mistake.seen else None)
+
+
+def _unseen(power: tuple[PowerOfStep, ...], grade: Evidence) -> Iterator[str]:
+    """Yield a limit for each step in which an error of the size that ``PASS`` promises could not have been noticed.
+
+    Residues do not lift it, since a hostile candidate may compute something else on them.
+    """
+    agrees = f"; modulo random primes the code agrees, {grade}" if grade.grade is Grade.TESTED else ""
+    for one in power:
+        if one.mistake == "twice as large" and (one.smallest is None or one.smallest > _SMALL_ERROR):
+            size = "twice as large" if one.smallest is None else f"{100 * _SMALL_ERROR:g} % too large"
+            least = "" if one.smallest is None else f"; {100 * one.smallest:g} % would be"
+            yield f"{one.step} {size} could not have been noticed at these inputs{least}{agrees}"
+
+
+def _noticed(power: tuple[PowerOfStep, ...]) -> str:
+    graded = [one.smallest for one in power if one.smallest is not None and one.mistake == "twice as large"]
+    if not graded:
+        return "every known mistake of the definition would have been noticed"
+    return f"an error of {100 * max(graded):g} % in any step would have been noticed"
+
+
+class Clock:
+    """The time since it was made, with that of the runners which it is given."""
+
+    def __init__(self) -> None:
+        self._began = perf_counter(), process_time()
+        self._runners: list[Any] = []
+
+    def follow(self, runner: Runner) -> None:
+        """Count the processor time of a runner's own process as well."""
+        if runner not in self._runners:
+            self._runners.append(runner)
+
+    def seconds(self) -> Seconds:
+        """Return the seconds until now."""
+        wall, worked = perf_counter() - self._began[0], process_time() - self._began[1]
+        own = sum(getattr(runner, "spent", (0.0, 0.0))[0] for runner in self._runners)
+        return Seconds(round(wall, 3), round(worked + own, 3), round(own, 3))

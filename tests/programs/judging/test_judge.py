@@ -1,0 +1,149 @@
+"""``symattn.judge`` and ``symattn judge``: one status, with what it rests on."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from symattn import InputError, RMSNorm, judge
+from symattn.document import schemas
+from symattn.programs.judging.judgement import Status
+from symattn_cli.main import main
+
+SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
+
+
+def weights_of(scores):
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def right(q, k, v):
+    return weights_of(q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
+
+
+def zeros(q, k, v):
+    return np.zeros((len(q), v.shape[1]), q.dtype)
+
+
+def mean(q, k, v):
+    return np.repeat(v.mean(0, keepdims=True), len(q), axis=0)
+
+
+def scaled_by_width(q, k, v):
+    return weights_of(q @ k.T / q.dtype.type(q.shape[-1])) @ v
+
+
+def one_percent_off(q, k, v):
+    return right(q * q.dtype.type(1.01), k, v)
+
+
+def without_the_last_of_many(q, k, v):
+    return right(q, k[:-1], v[:-1]) if len(k) > 8 else right(q, k, v)
+
+
+def changes_q(q, k, v):
+    q *= 1
+    q[0, 0] += 1
+    return right(q, k, v)
+
+
+def first_result(q, k, v, kept={}):  # noqa: B006 - state between calls is the mistake
+    return kept.setdefault((q.shape, k.shape, v.shape), right(q, k, v))
+
+
+WRONG = (zeros, mean, scaled_by_width, one_percent_off, without_the_last_of_many, changes_q, first_result)
+
+
+@pytest.mark.parametrize("candidate", WRONG, ids=lambda f: f.__name__)
+def test_a_wrong_candidate_fails_with_an_element_and_without_a_cause(candidate) -> None:
+    judgement = judge(candidate, seed=3)
+    assert (judgement.status, judgement.exit_code, judgement.holds) == (Status.FAIL, 1, False)
+    assert judgement.cause is None or candidate is changes_q
+    entry = judgement.counterexample
+    assert entry is not None
+    if candidate is not changes_q:
+        assert abs(entry.got - entry.expected) > entry.allowed
+    SCHEMA.validate(judgement.as_dict())
+
+
+def test_a_right_candidate_passes_within_the_limit_of_this_process() -> None:
+    judgement = judge(right, examples=20)
+    assert judgement.status is Status.PASS_WITH_LIMITS
+    assert ["own process" in words for words in judgement.limits] == [True]
+    assert {p.smallest for p in judgement.power} <= {0.001, 0.003, 0.01}
+    SCHEMA.validate(judgement.as_dict())
+    assert "\n" not in repr(judgement)
+
+
+@pytest.mark.deep
+def test_a_coarse_format_passes_with_limits_that_name_step_and_size() -> None:
+    judgement = judge(right, dtype="float16", examples=20)
+    named = [words for words in judgement.limits if "scores 1 % too large could not have been noticed" in words]
+    assert judgement.status is Status.PASS_WITH_LIMITS
+    assert named
+    assert next(p.smallest for p in judgement.power if p.step == "scores") > 0.01
+
+
+def test_the_seed_is_fresh_and_repeats() -> None:
+    first, second = judge(zeros), judge(zeros)
+    assert first.seeds != second.seeds
+    again = judge(zeros, seed=first.seeds["inputs"])
+    assert (again.counterexample, again.reason) == (first.counterexample, first.reason)
+
+
+def test_the_cause_is_named_on_request() -> None:
+    judgement = judge(scaled_by_width, why=True, examples=10)
+    assert (judgement.status, judgement.step) == (Status.FAIL, "scale")
+    assert "1/d_k" in judgement.cause
+
+
+def test_other_definitions_and_definitions_that_are_none() -> None:
+    def rms(x):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True))
+
+    assert judge(rms, RMSNorm(eps=0), examples=5).passed
+    assert judge(lambda x: x, RMSNorm(eps=0), examples=5).status is Status.FAIL
+    with pytest.raises(InputError, match="not a specification"):
+        judge(right, "attention")  # type: ignore[arg-type]
+
+
+def test_a_candidate_that_raises_on_every_input_fails() -> None:
+    def broken(q, k, v):
+        return q @ v
+
+    judgement = judge(broken, examples=0)
+    assert judgement.status in (Status.FAIL, Status.UNDECIDED)
+    assert not judgement.passed
+
+
+FILE = """
+import numpy as np
+
+def causal(q, k, v):
+    print("PASS")
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    s = np.where(np.tri(*s.shape, s.shape[1] - s.shape[0], dtype=bool), s, -np.inf)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return (e / e.sum(-1, keepdims=True) @ v).astype(q.dtype)
+"""
+
+
+def test_the_command_prints_one_judgement_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.joinpath("kernel.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    status = main(["judge", "kernel.py:causal", "--causal", "-f", "json"])
+    data = json.loads(capsys.readouterr().out)
+    SCHEMA.validate(data)
+    assert (status, data["status"], data["limits"]) == (0, "PASS", [])
+    assert data["definition"] == "Attention(causal=True)"
+    assert len(data["identity"]["candidate"]) == len(data["identity"]["symattn"]) == 64
+    assert data["sizes"]["floats"]["n_k"] > 500
+    assert f"--seed {data['seeds']['inputs']}" in data["command"]
+    assert main(["judge", "kernel.py:causal", "--no-why", "-q"]) == 1
+    assert capsys.readouterr().out == "FAIL\n"
+    assert main(["judge", "kernel.py:missing"]) == 2
