@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from symattn.verification.semantics import IdentityResult
 
 
+TargetT = TypeVar("TargetT", bound="Target")
 _QKV = ("q", "k", "v")
 _NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
 
@@ -104,9 +105,13 @@ class Target:
 
     def version(self, function: Function) -> Target:
         """Return another version of the function that the user wrote, called in the same way."""
+        return self.version_as(Target, function)
+
+    def version_as(self, kind: type[TargetT], function: Function) -> TargetT:
+        """Return another version of the function as a target of this class."""
         own = self._own
         adapted = own.around(function) if isinstance(own, packed.Wrapper) else function
-        return Target(adapted, self.convention, self._name)
+        return kind(adapted, self.convention, self._name)
 
     def attempt(self, inputs: Inputs) -> tuple[NDArray[np.float64] | None, ...]:
         """Call the function once and return its outputs alone; nothing if it raises.

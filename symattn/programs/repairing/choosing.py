@@ -13,17 +13,17 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
-from itertools import combinations, pairwise
+from itertools import combinations
 from math import inf, isfinite
 from typing import Protocol
 
 import numpy as np
 
 from symattn.bounds.called_target import Runner
-from symattn.bounds.case_result import CaseResult
+from symattn.bounds.case_result import Case, CaseResult
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
-from symattn.programs.repairing.edits import TIERS, Edit
+from symattn.programs.repairing.edits import TIERS, Edit, overlapping
 from symattn.programs.repairing.oracle import Answer, examine, sorted_samples
 from symattn.programs.repairing.trials import Opened, Sample, Samples
 from symattn.verification.effort import Effort
@@ -32,7 +32,8 @@ from symattn.verification.repair import Repair, Repairs
 
 MAX_EDITS = 6000  # single edits that are tried
 MAX_PAIRS = 3000  # pairs of edits
-MAX_EXAMINED = 6  # candidates of a tier to which the last questions are put
+MAX_EXAMINED = 6  # candidates of a tier for which faults are sought anew
+MAX_CANDIDATES = 60  # candidates of a tier that are tried on each judged case
 _MOST_SLACK = 8.0
 _SHARE_OF_BUDGET = 3  # the part of the budget of processor time: a third
 _CHUNK = 250  # edits sent to the function's process at once
@@ -97,8 +98,17 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
         returned=session.precision.returned.name,
         loose=loose,
         changes=frozenset(getattr(subject, "changes", ())),
-        numbers=numbers_of(getattr(subject, "spec", None)),
+        numbers=_numbers_told(subject),
     )
+
+
+def _numbers_told(subject: object) -> tuple[float, ...]:
+    """Return the numbers of a subject's specification, and of its settings."""
+    settings = getattr(subject, "settings", {}).values()
+    plain = [x for x in settings if isinstance(x, int | float) and not isinstance(x, bool)]
+    specs = getattr(subject, "spec", None), getattr(subject, "described", None)
+    told = [x for spec in specs for x in numbers_of(spec)] + [x for x in plain if isfinite(x) and x not in (0, 1)]
+    return tuple(dict.fromkeys(told))
 
 
 def _slack(r: CaseResult) -> float:
@@ -130,7 +140,7 @@ def numbers_of(spec: object) -> tuple[float, ...]:
 
 # -- the search --------------------------------------------------------------------------------------------------------
 _REMOVED = 0.4  # an operator that is removed with its operand is a smaller edit than one that is exchanged
-_TOKENS = re.compile(r"\w+|\S")
+_TOKENS = re.compile(r"\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\S")  # a number is one token, whatever its digits
 
 
 def size_of(edit: Edit) -> float:
@@ -153,6 +163,7 @@ class _Search:
         self._effort = Effort(inf, session.budget / _SHARE_OF_BUDGET, lambda: getattr(session.runner, "spent", (0, 0)))
         self._tried, self._cut = 0, False
         self._accepted: list[tuple[bool, Several, Answer]] = []
+        self._refuting: list[Case] = []  # cases that refuted candidates
         self._wrong, self._sampled = wrong, sum(s.wrong for s in samples.all)
 
     def found(self) -> Repairs:
@@ -187,10 +198,12 @@ class _Search:
                 order = strays, sum(map(size_of, edits)), not likely, start + number, edits
                 candidates.append(order)
         candidates.sort(key=lambda c: c[:4])
-        for strays, *_, edits in candidates[:MAX_EXAMINED]:
-            if strays and self._accepted:
+        searched = 0
+        for strays, *_, edits in candidates[:MAX_CANDIDATES]:
+            if (strays and self._accepted) or searched == MAX_EXAMINED or self._effort.over:
                 break
             answer = self._examined(edits)
+            searched += answer.new_search
             if answer.grade is not None:
                 self._accepted.append((strays, edits, answer))
                 if not strays:
@@ -199,7 +212,7 @@ class _Search:
 
     def _examined(self, edits: Several) -> Answer:
         edited = self._trials.version(edits)
-        return Answer(None) if edited is None else examine(self._session, edited)
+        return Answer(None) if edited is None else examine(self._session, edited, self._refuting)
 
     def _partial(self) -> list[Edit]:
         """Return the edits that repair most of the wrong calls, best first."""
@@ -229,10 +242,13 @@ class _Search:
         return list(pairs)[:MAX_PAIRS]
 
     def _part(self, best: Sequence[Edit]) -> Repairs:
-        """Return the first edit that repairs wrong calls and spoils no right one."""
+        """Return the first edit that repairs some wrong calls and spoils no right one.
+
+        One that repairs all of them was refused by the last questions, and would claim too much.
+        """
         for edit in best[:_BEAM]:
             repaired, spoiled = self._trials.repaired((edit,))
-            if repaired and not spoiled:
+            if 0 < repaired < self._sampled and not spoiled:
                 part = self._repair(False, (edit,), Answer(Grade.SAMPLED))
                 return Repairs((replace(part, repaired=repaired, wrong=self._sampled),), self._note())
         return self._result()
@@ -265,5 +281,4 @@ def _apart(one: Edit, other: Edit) -> bool:
     """Return whether two edits change different parts of one function."""
     if one.place != other.place or one is other:
         return False
-    spans = sorted((*one.replacements, *other.replacements))
-    return all((a.end_line, a.end_column) <= (b.line, b.column) for a, b in pairwise(spans))
+    return not overlapping((*one.replacements, *other.replacements))

@@ -8,18 +8,21 @@ one token or operand, then one insertion, then small expressions of the scope; p
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-from symattn.programs.repairing.observing import UNSEEN, Kind, Observed, places_of
+from symattn.programs.repairing.observing import NUMBERS, UNSEEN, Kind, Observed, places_of
 from symattn.programs.repairing.source import SourceFunction, Sources
 from symattn.verification.repair import Replacement, replaced
 
 TIERS = (1, 2, 3)
 _SHOWN = 48  # characters up to which a change is shown whole
 _AROUND = 3  # tokens that are shown around a change
+_LONGEST_GRAFT = 40  # characters of an expression that may stand in place of another one
 _LONGEST = 120  # characters of a text that is shown
 
 
@@ -86,8 +89,24 @@ class FunctionPlaces:
             if isinstance(node, ast.Subscript):
                 items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
                 self.subscripts |= {ast.unparse(item): item for item in items}
-        names = self.found.function.__globals__
+        function = self.found.function
+        names = function.__globals__
         self.xp = next((n for n in ("np", "numpy", "torch", "jnp") if n in names), None)
+        self.free_names = {*function.__code__.co_freevars, *(n for n in function.__code__.co_names if n in names)}
+        self.free_names |= vars(builtins).keys()
+        self.expressions = self._short_expressions()
+
+    def _short_expressions(self) -> dict[str, tuple[Kind, set[str]]]:
+        """Return the short expressions that hold numbers, each with its kind and the names in it."""
+        result: dict[str, tuple[Kind, set[str]]] = {}
+        for node, parent, *_ in places_of(self.found.tree):
+            if not _is_read(node, parent) or isinstance(node, ast.Name | ast.Constant):
+                continue
+            kind, text = self.kind(node), ast.unparse(node)
+            if kind.name in NUMBERS and len(text) <= _LONGEST_GRAFT:
+                names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+                result.setdefault(text, (kind, names))
+        return result
 
     def kind(self, node: ast.AST) -> Kind:
         """Return the observed kind of an expression; of constants the kind of their value."""
@@ -195,20 +214,31 @@ class Statement:
         return Replacement(end, len(last), end, len(last), "".join(f"\n{line}" for line in lines))
 
 
+EVERYWHERE = "everywhere"  # the rule that makes one change of tier 1 wherever the same text stands
+EVERYWHERE_TIER = 2
+
+
+def expression_rules() -> tuple[Rule, ...]:
+    """Return the rules that change an expression."""
+    from symattn.programs.repairing import expressions, lengths, orders
+
+    return (*expressions.RULES, *orders.RULES, *lengths.RULES)
+
+
 def enumerate_edits(
     sources: Sources, observed: Observed, numbers: tuple[float, ...] = (), tiers: Sequence[int] = TIERS
 ) -> list[Edit]:
     """Return all edits of the functions, in the order of their text, each text once."""
     from symattn.programs.repairing.blocks import BLOCK_RULES
-    from symattn.programs.repairing.expressions import RULES
 
     result: list[Edit] = []
-    rules = [r for r in RULES if r.tier in tiers]
+    everywhere = EVERYWHERE_TIER in tiers  # it is made of the edits of tier 1
+    rules = [r for r in expression_rules() if r.tier in tiers or (everywhere and r.tier == 1)]
     block_rules = [r for r in BLOCK_RULES if r.tier in tiers]
     for key in sources.editable:
         function = FunctionPlaces(sources.place(key), sources.functions[key], observed, numbers)
-        result += _EditsOfFunction(function).enumerate(rules, block_rules)
-    return result
+        result += _EditsOfFunction(function).enumerate(rules, block_rules, tiers)
+    return [e for e in result if e.tier in tiers]
 
 
 class _EditsOfFunction:
@@ -218,8 +248,10 @@ class _EditsOfFunction:
         self._function = function
         self._known: set[tuple[Any, ...]] = set()
         self._result: list[Edit] = []
+        self._places: list[Place] = []  # of expressions, in the order of their text
+        self._same: dict[tuple[str, str, str], list[Replacement]] = {}  # of tier 1: rule, old and new text
 
-    def enumerate(self, rules: Sequence[Rule], block_rules: Sequence[BlockRule]) -> list[Edit]:
+    def enumerate(self, rules: Sequence[Rule], block_rules: Sequence[BlockRule], tiers: Sequence[int]) -> list[Edit]:
         scope: dict[str, Kind] = {}
         for node, parent, name, index in places_of(self._function.found.tree):
             if isinstance(node, ast.stmt):
@@ -227,11 +259,44 @@ class _EditsOfFunction:
                 self._edit_statement(node, parent, name, index, scope, block_rules)
             elif _is_read(node, parent):
                 place = Place(node, parent, name, self._function.kind(node), scope, self._function)
+                self._places.append(place)
                 for rule in rules:
                     if isinstance(node, rule.nodes):
                         for new in rule.change(place):
                             self._add(rule, place, new)
+        if EVERYWHERE_TIER in tiers:
+            self._change_everywhere()
+        self._move_operations(tiers)
         return self._result
+
+    def _move_operations(self, tiers: Sequence[int]) -> None:
+        from symattn.programs.repairing import moves
+
+        if moves.TIER not in tiers:
+            return
+        for (taken, left), (site, put) in moves.moves(self._places):
+            made = [self._replacement(p, x) for p, x in ((taken, left), (site, put))]
+            replacements = tuple(replacement for replacement, *_ in made)
+            if not overlapping(replacements):
+                old = "; ".join(shorten(text) for _, text, _ in made)
+                new = "; ".join(shorten(text) for *_, text in made)
+                self._result.append(Edit(moves.NAME, moves.TIER, self._function.place, replacements, old, new))
+
+    def _replacement(self, place: Place, new: str | ast.expr) -> tuple[Replacement, str, str]:
+        """Return the replacement of an expression, with the old and new text for a reader."""
+        tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
+        text, found = ast.unparse(tree), self._function.found
+        old = found.text(place.node)
+        replacement = narrowed(found.span(place.node, _bracketed(tree, text, place.node, place)), old)
+        return replacement, *shown_change(old, text)
+
+    def _change_everywhere(self) -> None:
+        """Add each change of tier 1 at all places where the same text stands, if there are several."""
+        for (_, old, new), replacements in self._same.items():
+            if len(replacements) > 1 and not overlapping(replacements):
+                words = f"{new}  ({len(replacements)} times)"
+                change = EVERYWHERE, EVERYWHERE_TIER, self._function.place
+                self._result.append(Edit(*change, tuple(replacements), shorten(old), shorten(words)))
 
     def _scope_at(self, node: ast.stmt) -> dict[str, Kind]:
         observed = self._function.observed.scopes.get(getattr(node, "number", -1), {})
@@ -250,8 +315,10 @@ class _EditsOfFunction:
         if text == ast.unparse(node):
             return
         old, new = self._function.found.text(node), _bracketed(tree, text, node, place)
-        span = self._function.found.span(node, new)
-        self._keep(rule, (narrowed(span, old),), *shown_change(old, text))
+        replacement = narrowed(self._function.found.span(node, new), old)
+        if rule.tier == 1:
+            self._same.setdefault((rule.name, old, text), []).append(replacement)
+        self._keep(rule, (replacement,), *shown_change(old, text))
 
     def _edit_statement(
         self,
@@ -281,6 +348,12 @@ class _EditsOfFunction:
             old, new = shorten(old), shorten(new)
             edit = Edit(rule.name, rule.tier, self._function.place, replacements, old, new, likely)
             self._result.append(edit)
+
+
+def overlapping(replacements: Sequence[Replacement]) -> bool:
+    """Return whether two of the replacements change the same part of the text."""
+    spans = sorted(replacements)
+    return any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(spans))
 
 
 _TOKEN = re.compile(r"""'[^'\n]*'|"[^"\n]*"|\w+|\S""")

@@ -24,10 +24,14 @@ NUMBERS = ("int", "float", "bool", "ints", "floats", "bools")
 
 @dataclass(frozen=True)
 class Kind:
-    """The kind of a value: a plain number, an array (``bools``, ``ints``, ``floats``) with its shape, or another."""
+    """The kind of a value: a plain number, an array (``bools``, ``ints``, ``floats``) with its shape, or another.
+
+    ``whole`` is the value that a whole number had when it was first seen; kinds that differ in it alone are equal.
+    """
 
     name: KindName
     shape: tuple[int, ...] = ()
+    whole: int | None = field(default=None, compare=False)
 
     @property
     def is_array(self) -> bool:
@@ -57,7 +61,7 @@ def kind_of(x: object) -> Kind:
     if isinstance(x, bool | np.bool_):
         return Kind("bool")
     if isinstance(x, int | np.integer):
-        return Kind("int")
+        return Kind("int", whole=int(x))
     if isinstance(x, float | np.floating):
         return Kind("float")
     shape = getattr(x, "shape", None)

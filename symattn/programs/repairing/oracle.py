@@ -8,10 +8,10 @@ and NaN behind masks if the domain has them. It must not refuse an input that th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from symattn.bounds.called_target import Runner
-from symattn.bounds.case_result import CaseResult, compared
+from symattn.bounds.case_result import Case, CaseResult, compared
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
 from symattn.verification import engine
@@ -19,6 +19,7 @@ from symattn.verification.engine import Session
 from symattn.verification.semantics import IdentityResult
 
 _OTHER_SEED = 7919  # added to the seed, so that the new inputs are others
+_REFUTING = 2  # cases of an edit that refute others at once
 _FEWER = 4  # a part of the random inputs of a verification is drawn anew
 
 
@@ -29,16 +30,28 @@ class Answer:
     grade: Grade | None
     epsilon: float | None = None
     reason: str = ""
+    new_search: bool = False  # whether it took a new verification, which is slow
 
 
-def examine(session: Session, edited: Runner) -> Answer:
-    """Ask the last questions about an edited function."""
+def examine(session: Session, edited: Runner, refuting: list[Case] | None = None) -> Answer:
+    """Ask the last questions about an edited function.
+
+    ``refuting`` are cases that refuted other edits in a new search; it gets those that refute this one.
+    """
+    refuting = [] if refuting is None else refuting
     try:
         if (failed := _failed(session, edited)) is not None:
             return Answer(None, reason=f"floats, {failed.case.group}")
-        return _searched_anew(session, edited)
+        again = _session_of(session, edited)
+        if any(again.run_case(case).finding is not None for case in refuting):
+            return Answer(None, reason="a case that refuted another edit")
+        answer = replace(_searched_anew(session, again), new_search=True)
     except SymattnError as error:
         return Answer(None, reason=str(error))
+    if answer.grade is None:
+        wrong = [r.case for r in again.records if r.finding is not None and r.case.alone is not False]
+        refuting += wrong[:_REFUTING]
+    return answer
 
 
 def _failed(session: Session, edited: Runner) -> CaseResult | None:
@@ -66,8 +79,7 @@ def _session_of(session: Session, edited: Runner) -> Session:
     )  # fmt: skip
 
 
-def _searched_anew(session: Session, edited: Runner) -> Answer:
-    again = _session_of(session, edited)
+def _searched_anew(session: Session, again: Session) -> Answer:
     if engine.finds_fault(again):
         return Answer(None, reason="a new search")
     if again.late or (again.refused and not session.refused):

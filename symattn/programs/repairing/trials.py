@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,15 +19,20 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.bounds.case_result import holds, shares
+from symattn.programs.frameworks import Tensor, Tensors
+from symattn.programs.names import Function
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
-from symattn.programs.target import captured
+from symattn.programs.target import Target, captured
 
 if TYPE_CHECKING:
-    from symattn.programs.target import Target
+    from symattn.arrays.planes import Planes
 
-_SPARE_PASSES, _TIMES_PASSES = 10_000, 20  # passes of loops that an edited function may take beyond the original
+# passes of loops that an edited function may take beyond the original on samples
+_SPARE_PASSES, _TIMES_PASSES = 10_000, 20
+# passes in one call of a candidate: the last questions have inputs far larger than any sample
+MAX_PASSES_OF_LAST_CALLS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -68,12 +73,29 @@ class Opened:
     edits: tuple[Edit, ...]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """An edit that passes all samples; ``strays``: lines run that did not before, or another number of times."""
+class Candidate(Target):
+    """An edited function at the last questions: passes of loops are counted in each call by itself."""
 
-    edit: Edit
-    strays: bool
+    sources: Sources
+
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+        """See ``Target.run``."""
+        self._begin_call()
+        return super().run(inputs, memory)
+
+    def on(self, kind: type[Planes]) -> Callable[[Tensors], Tensor]:
+        """See ``Target.on``."""
+        function = super().on(kind)
+
+        def called(inputs: Tensors) -> Tensor:
+            self._begin_call()
+            return function(inputs)
+
+        return called
+
+    def _begin_call(self) -> None:
+        self.sources.passes = 0
+        self.sources.most_passes = MAX_PASSES_OF_LAST_CALLS
 
 
 class Trials:
@@ -83,6 +105,7 @@ class Trials:
         self._target, self._samples = target, samples
         self.sources = Sources(target.written)
         self._lines: Counter[int] | None = None
+        self._most_passes = MAX_PASSES_OF_LAST_CALLS
 
     def open(self) -> Opened | None:
         """Enumerate all edits; None if there is no source to edit, or it does not behave as the function does."""
@@ -98,7 +121,7 @@ class Trials:
             sources.passes = 0
             original.run(sample.inputs, sample.memory)
             most = max(most, sources.passes)
-        sources.most_passes = _TIMES_PASSES * most + _SPARE_PASSES
+        self._most_passes = _TIMES_PASSES * most + _SPARE_PASSES
         observed = None
         for sample in (*sorted(samples.first[:3], key=_size)[::-1], *samples.first[3:]):
             runs: list[Outcome] = []
@@ -114,15 +137,29 @@ class Trials:
         edits = enumerate_edits(sources, observed, samples.numbers)
         return Opened(sources.file, sources.digest, tuple(edits))
 
-    def version(self, edits: Sequence[Edit]) -> Target | None:
-        """Return the target with edits of one function, or None if they give no code."""
+    def version(self, edits: Sequence[Edit]) -> Candidate | None:
+        """Return the target with edits of one function for the last questions, or None if they give no code."""
+        edited = self._edited(edits)
+        if edited is None:
+            return None
+        result = self._target.version_as(Candidate, edited)
+        result.sources = self.sources
+        return result
+
+    def _version(self, edits: Sequence[Edit]) -> Target | None:
+        """Return the target with edits of one function for samples, or None if they give no code."""
+        edited = self._edited(edits)
+        return None if edited is None else self._target.version(edited)
+
+    def _edited(self, edits: Sequence[Edit]) -> Function | None:
         replacements = [r for edit in edits for r in edit.replacements]
         try:
-            edited = self.sources.edited(self.sources.at(edits[0].place), replacements)
+            return self.sources.edited(self.sources.at(edits[0].place), replacements)
         except (SyntaxError, ValueError):
             return None
-        self.sources.passes = 0
-        return self._target.version(edited)
+
+    def _begin_call(self) -> None:
+        self.sources.passes, self.sources.most_passes = 0, self._most_passes
 
     def screen(self, several: Iterable[tuple[Edit, ...]]) -> list[tuple[int, bool]]:
         """Try edits, or several at once; return the numbers of those that pass all samples, and whether they stray."""
@@ -130,7 +167,7 @@ class Trials:
         with captured(), warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             for number, edits in enumerate(several):
-                version = self.version(edits)
+                version = self._version(edits)
                 if version is not None and self._passes_all(version):
                     result.append((number, self._strays(edits, version)))
         return result
@@ -139,13 +176,13 @@ class Trials:
         """Return for each edit how many of the various wrong samples pass, with the share of right entries."""
         result = []
         for edit in edits:
-            version = self.version((edit,))
+            version = self._version((edit,))
             result.append(0.0 if version is None else self._score(version))
         return result
 
     def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]:
         """Return how many wrong samples pass with edits, and how many right ones fail."""
-        version = self.version(edits)
+        version = self._version(edits)
         if version is None:
             return 0, len(self._samples.all)
         passed = [self._passes(version, s) for s in self._samples.all]
@@ -155,12 +192,13 @@ class Trials:
     # -- one version ---------------------------------------------------------------------------------------------------
     def _passes_all(self, version: Target) -> bool:
         first, *others = self._samples.first
+        self._begin_call()
         if self._share_of(version.attempt(first.inputs), first) < 1:
             return False
         return all(self._passes(version, s) for s in (first, *others, *self._samples.all))
 
     def _run(self, version: Target, sample: Sample) -> Outcome:
-        self.sources.passes = 0
+        self._begin_call()
         return version.run(sample.inputs, sample.memory)
 
     def _passes(self, version: Target, sample: Sample) -> bool:

@@ -12,6 +12,7 @@ from symattn import Attention, Domain, verify
 from symattn.document import schemas
 from symattn.document.errors import InputError
 from symattn.document.evidence import Grade
+from symattn.programs.repairing import trials
 from symattn.programs.repairing.oracle import examine
 from symattn.programs.repairing.source import EndlessLoop, Sources
 from symattn.programs.verifying import Options
@@ -133,6 +134,21 @@ def test_a_loop_that_becomes_endless_is_stopped_by_a_count(tmp_path: Path) -> No
     endless = sources.edited(key, [Replacement(7, 8, 7, 14, "n -= 1")])
     with pytest.raises(EndlessLoop):
         endless(None)
+
+
+def test_passes_of_loops_are_counted_in_each_call_of_a_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "MAX_PASSES_OF_LAST_CALLS", 10)
+    lines = ["    out = 0 * (q @ v.T @ v)", "    for j in range(len(k)):", "        out = out + k[j, 0] * v[j]"]
+    text = "def attention(q, k, v):\n" + "\n".join([*lines, "    return out"]) + "\n"
+    sources, how = Sources(loaded(tmp_path, text)), Options(examples=4)
+    with how.opened(loaded(tmp_path, text), Attention()) as runner:
+        candidate = runner.version_as(trials.Candidate, sources.rebuild())  # type: ignore[attr-defined]
+        candidate.sources = sources
+        errors = [candidate.run({n: np.ones((length, 2)) for n in "qkv"}).error for length in (7, 7, 11)]
+    assert errors[:2] == [None, None]
+    assert "more than 10 passes" in str(errors[2])
 
 
 def test_a_rebuilt_function_has_caches_of_its_own(tmp_path: Path) -> None:

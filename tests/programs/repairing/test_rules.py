@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from symattn.programs.loading import load
+from symattn.programs.repairing import moves
 from symattn.programs.repairing.blocks import BLOCK_RULES
-from symattn.programs.repairing.edits import Edit, enumerate_edits
-from symattn.programs.repairing.expressions import RULES
+from symattn.programs.repairing.edits import EVERYWHERE, EVERYWHERE_TIER, Edit, enumerate_edits, expression_rules
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
 
@@ -19,6 +19,7 @@ Y = np.random.default_rng(1).normal(size=(3, 4))
 M = X > 0
 IDS = np.arange(4)
 
+HALVES = "z = x.astype('e')\n"
 # rule, tier, the wrong body, the right one; the function is f(x, y, m, n, ids, given)
 BODIES = [
     ("comparison", 1, "return np.where(ids > n, 0, x)", "return np.where(ids >= n, 0, x)"),
@@ -70,6 +71,36 @@ BODIES = [
     ("assignment", 1, "for i in range(3):\n        x = y\n    return x", "return x + 3 * y"),
     ("assignment", 2, "z = x * 0\n    z = x + y\n    return x", "return x + y"),
     ("factor", 2, "z = x\n    z = z + y\n    return z", "return x * half + y"),
+    # rules that were added after wrong programs had been looked at
+    ("infinity", 1, "return np.where(m, x, -1e-9)", "return np.where(m, x, -np.inf)"),
+    ("guard", 2, "return x / (y * y + 1e-2)", "return x / (y * y + 1e-5)"),
+    ("brackets", 2, "return (x + y) * n", "return x * n + y"),
+    ("brackets", 2, "return x / n - y", "return (x - y) / n"),
+    ("order of operations", 2, "return np.exp(x) * y", "return np.exp(x * y)"),
+    ("order of operations", 2, "return np.tanh(n - x)", "return n - np.tanh(x)"),
+    ("order of calls", 2, "return np.abs(np.sin(x))", "return np.sin(np.abs(x))"),
+    ("repeated", 2, "return np.tile(x, (1, n))", "return np.repeat(x, n, axis=1)"),
+    ("repeated", 2, "return np.repeat(x, n, axis=0)", "return np.tile(x, (n, 1))"),
+    ("shape", 2, "return x.reshape((3, 2, 2))", "return x.reshape((3, 2, 2)).swapaxes(1, 2)"),
+    ("everywhere", 2, "return x.sum(0) * y.max(0)", "return x.sum() * y.max()"),
+    ("diagonal", 2, "return x * np.tri(3, 4)", "return x * np.tri(3, 4, 1)"),
+    ("diagonal", 2, "return np.triu(x.T @ y[:, :3], 1)", "return np.triu(x.T @ y[:, :3], 1 + len(x) - 4)"),
+    ("diagonal", 2, "return x * np.tril(np.ones((3, 4)))", "return x * np.tril(np.ones((3, 4)), 4 - len(x))"),
+    ("offset", 3, "return x * (ids >= np.arange(3)[:, None])", "return x * (ids >= np.arange(3)[:, None] + 1)"),
+    ("offset", 3, "return x[: n - one].sum()", "return x[: n - one + 1].sum()"),
+    ("ratio", 3, "z = np.ones((6, 2))\n    return x * ids", "z = np.ones((6, 2))\n    return x * (ids // (6 // 3))"),
+    ("length", 3, "return x + y", "return x + y - np.log(3)"),
+    ("length", 3, "return x + 2 * y", "return x + 2 * y * 4"),
+    ("guard", 3, "return y / (np.abs(x) + 0.1)", "return y / np.sqrt(x * x + 0.1)"),
+    ("operation moved", 3, "z = x * y\n    return np.exp(z) / n", "z = x * y / n\n    return np.exp(z)"),
+    ("operation moved", 3, "z = np.exp(x)\n    return z * (y - 1)", "return x * np.exp(y - 1)"),
+    ("guard", 3, "return y / np.sqrt(x * x)", "return y / np.sqrt(x * x + 0.37)"),
+    ("mask", 3, "return np.exp(x * 2)", "return np.exp(np.where(np.tri(3, 4, 1) > 0, x * 2, -np.inf))"),
+    ("mask", 3, "return np.where(m, x, 0)", "return np.where(m & ~np.tri(3, 4, 1 - n, dtype=bool), x, 0)"),
+    ("mask", 3, "m = x > 9\n    return x * 2", "return x * 0.0"),
+    ("transposed", 3, "z = x[None]\n    return z.sum(0) + y", "return x.sum(0) + y"),
+    ("wider", 3, f"{HALVES}    return z @ z.T", f"{HALVES}    return (z.astype('d') @ z.T).astype('e')"),
+    ("expression", 3, "z = x - 1\n    return x * 2 + z", "return (x - 1) * 2 + x - 1"),
     ("assignment", 3, "z = x\n    for i in range(2):\n        w = z + y\n    return z", "return x + 2 * y"),
 ]  # fmt: skip
 
@@ -118,4 +149,5 @@ def test_a_rule_repairs_a_mistake(tmp_path: Path, rule: str, tier: int, wrong: s
 
 def test_every_rule_has_a_mistake_that_it_repairs() -> None:
     named = {(rule, tier) for rule, tier, *_ in BODIES}
-    assert {(r.name, r.tier) for r in (*RULES, *BLOCK_RULES)} == named
+    apart = {(EVERYWHERE, EVERYWHERE_TIER), (moves.NAME, moves.TIER)}
+    assert {*apart, *((r.name, r.tier) for r in (*expression_rules(), *BLOCK_RULES))} == named

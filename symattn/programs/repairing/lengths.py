@@ -1,0 +1,198 @@
+"""The rules that make numbers and masks from lengths of arrays: offsets of diagonals, ratios, masks of positions.
+
+The lengths are those that one run shows. One expression stands for each number, so equal lengths give one edit only.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from symattn.programs.repairing.edits import Place, Rule
+
+Changes = Iterator[str | ast.expr]
+_WITH_DIAGONALS = ("tri", "tril", "triu", "diagonal", "eye")
+_PLACES_BEFORE = {"tri": 2, "eye": 2, "tril": 1, "triu": 1, "diagonal": 1}  # arguments before the diagonal
+_MOST_AXES = 4
+_LOOKED_AT = "added after wrong programs had been looked at"
+
+
+def lengths(p: Place, kinds: tuple[str, ...] = ("floats",)) -> dict[int, str]:
+    """Return an expression for each length of the arrays in scope that is more than 1, the first arrays first."""
+    found: dict[int, str] = {}
+    for name, kind in p.scope.items():
+        if kind.name not in kinds:
+            continue
+        for axis in range(1, min(len(kind.shape), _MOST_AXES) + 1):
+            length = kind.shape[-axis]
+            if length > 1:
+                found.setdefault(length, f"{name}.shape[-{axis}]")
+    return found
+
+
+def differences(p: Place) -> list[str]:
+    """Return the differences of two lengths, each number once."""
+    found = lengths(p)
+    made: dict[int, str] = {}
+    for one, a in found.items():
+        for other, b in found.items():
+            if one != other:
+                made.setdefault(one - other, f"{a} - {b}")
+    return list(made.values())
+
+
+def _is_in_sum(p: Place) -> bool:
+    """Return whether the sum around an expression is the place for another term."""
+    return isinstance(p.parent, ast.BinOp) and isinstance(p.parent.op, ast.Add | ast.Sub)
+
+
+# -- whole numbers -----------------------------------------------------------------------------------------------------
+def shift_by_lengths(p: Place) -> Changes:
+    """A whole number, or an array of them, moved by the difference of two lengths."""
+    if p.kind.name not in ("int", "ints") or isinstance(p.node, ast.Constant) or p.is_called or _is_in_sum(p):
+        return
+    for difference in differences(p):
+        yield f"{p.text} + {difference}"
+
+
+def _word(node: ast.expr) -> str:
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def move_diagonal(p: Place) -> Changes:
+    """The diagonal of a triangle: given where it is left out, or moved by one or by a difference of lengths."""
+    word = _word(p.node.func)
+    if word not in _WITH_DIAGONALS:
+        return
+    is_method = isinstance(p.node.func, ast.Attribute) and p.kind_of(p.node.func.value).is_array
+    before = _PLACES_BEFORE[word] - is_method
+    name = "diagonal" if p.xp == "torch" else "k"
+    if word == "diagonal":
+        name = "offset"
+    given = [k for k in p.node.keywords if k.arg == name]
+    if len(p.node.args) > before:
+        for offset in _moved(p, p.node.args[before]):
+            arguments = [*p.node.args[:before], offset, *p.node.args[before + 1 :]]
+            yield ast.Call(p.node.func, arguments, p.node.keywords)
+        return
+    others = [k for k in p.node.keywords if k.arg != name]
+    for offset in _moved(p, given[0].value if given else None):
+        yield ast.Call(p.node.func, p.node.args, [*others, ast.keyword(name, offset)])
+
+
+def _moved(p: Place, old: ast.expr | None) -> Iterator[ast.expr]:
+    """Yield the diagonals in place of an old one, or of none."""
+    if old is None or (isinstance(old, ast.Constant) and old.value == 0):
+        texts = ["1", "-1", *p.names("int")]
+        shifted = [f"{d} {by}" for d in differences(p) for by in ("+ 1", "- 1")]
+        texts += [*differences(p), *shifted]
+    else:
+        text = ast.unparse(old)
+        texts = [f"{text} + {d}" for d in differences(p)] + differences(p)
+    for text in texts:
+        yield ast.parse(text, mode="eval").body
+
+
+def divide_by_ratio(p: Place) -> Changes:
+    """A whole number divided by the ratio of two lengths, or the ratio in its place."""
+    if p.kind.name not in ("int", "ints") or p.is_called or isinstance(p.parent, ast.UnaryOp):
+        return
+    found = lengths(p)
+    pairs = [(a, b) for one, a in found.items() for other, b in found.items() if one > other and one % other == 0]
+    for a, b in pairs:
+        yield f"{a} // {b}"
+        if not isinstance(p.node, ast.Constant):
+            yield f"{p.text} // ({a} // {b})"
+            yield f"{p.text} % ({a} // {b})"
+    if isinstance(p.node, ast.Name):
+        for length in found.values():
+            yield f"{p.text} % {length}"
+
+
+# -- factors and terms -------------------------------------------------------------------------------------------------
+def insert_function_of_length(p: Place) -> Changes:
+    """A length, its square root or its logarithm as a factor or a term."""
+    if not p.kind.is_real or isinstance(p.node, ast.Constant) or p.is_called or not p.xp or p.in_product:
+        return
+    # a Python number, which leaves the format of an array as it is
+    of_others = f"float({p.xp}.log({{0}}))"
+    logarithm = {"torch": "torch.tensor({0}).log().item()", "jnp": "jnp.log({0})"}.get(p.xp, of_others)
+    for length in lengths(p).values():
+        yield f"{p.text} - {logarithm.format(length)}"
+        yield f"{p.text} + {logarithm.format(length)}"
+        yield f"{p.text} * {length}"
+        yield f"{p.text} / {length}"
+
+
+def guard_divisor(p: Place) -> Changes:
+    """A number of the specification, or one that is added to a divisor, within its root."""
+    is_divisor = isinstance(p.parent, ast.BinOp) and isinstance(p.parent.op, ast.Div) and p.field == "right"
+    if p.kind.is_real and is_divisor:
+        if isinstance(p.node, ast.BinOp) and isinstance(p.node.op, ast.Add):
+            yield f"({ast.unparse(p.node.left)} ** 2 + {ast.unparse(p.node.right)}) ** 0.5"
+        for number in p.function.numbers:
+            if isinstance(number, float):
+                yield f"({p.text} ** 2 + {number!r}) ** 0.5"
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+def _triangle(p: Place, rows: str, columns: str, offset: str) -> str:
+    """Return the text of a boolean triangle: a column is kept if it is at most its row plus the offset."""
+    if p.xp == "torch":
+        return f"torch.ones({rows}, {columns}, dtype=torch.bool).tril({offset})"
+    return f"{p.xp}.tri({rows}, {columns}, {offset}, dtype=bool)"
+
+
+def _masks_of_positions(p: Place) -> Iterator[str]:
+    """Yield masks for an expression: triangles, bands as wide as a whole number, and pairs of equal labels."""
+    if len(p.kind.shape) < 2 or p.xp is None:
+        return
+    found = lengths(p, ("floats", "bools", "ints"))
+    rows, columns = (found.get(n) for n in p.kind.shape[-2:])
+    if rows is not None and columns is not None:
+        last = f"{columns} - {rows}" if rows != columns else "0"
+        yield _triangle(p, rows, columns, last)
+        if last != "0":
+            yield _triangle(p, rows, columns, "0")
+        widths = [repr(n) for n in p.function.numbers if isinstance(n, int)] + list(p.names("int"))
+        for width in widths:
+            far = f"-{width}" if last == "0" else f"{last} - {width}"
+            yield f"~{_triangle(p, rows, columns, far)}"
+            yield f"({_triangle(p, rows, columns, last)} & ~{_triangle(p, rows, columns, far)})"
+    for name, kind in p.names("ints").items():
+        if len(kind.shape) >= 1 and p.kind.shape[-2:] == (kind.shape[-1], kind.shape[-1]):
+            yield f"({name}[..., :, None] == {name}[..., None, :])"
+
+
+def add_mask_of_positions(p: Place) -> Changes:
+    """Scores or weights that a mask made of lengths, of a width or of labels keeps."""
+    if isinstance(p.parent, ast.Compare) or p.is_called:
+        return
+    for mask in _masks_of_positions(p):
+        if p.kind.name == "bools":
+            yield f"{p.text} & {mask}"
+        elif p.kind.name == "floats":
+            yield f"{p.xp}.where({mask}, {p.text}, -{p.xp}.inf)"
+
+
+def keep_rows_of_mask(p: Place) -> Changes:
+    """Zeros in the rows in which a mask in scope keeps nothing."""
+    if p.kind.name != "floats" or not p.xp or isinstance(p.node, ast.Constant):
+        return
+    word = "keepdim" if p.xp == "torch" else "keepdims"
+    for name, kind in p.names("bools").items():
+        rows = type(kind)("bools", (*kind.shape[:-1], 1)) if kind.shape else kind
+        if len(kind.shape) >= 2 and rows.broadcasts_to(p.kind):
+            yield f"{p.xp}.where({name}.any(-1, {word}=True), {p.text}, 0.0)"
+
+
+ANY = ast.expr
+RULES: tuple[Rule, ...] = (
+    Rule("diagonal", 2, ast.Call, move_diagonal, likely=True, added=_LOOKED_AT),
+    Rule("offset", 3, ANY, shift_by_lengths, added=_LOOKED_AT),
+    Rule("ratio", 3, ANY, divide_by_ratio, added=_LOOKED_AT),
+    Rule("length", 3, ANY, insert_function_of_length, added=_LOOKED_AT),
+    Rule("guard", 3, ast.expr, guard_divisor, added=_LOOKED_AT),
+    Rule("mask", 3, ANY, add_mask_of_positions, added=_LOOKED_AT),
+    Rule("mask", 3, ANY, keep_rows_of_mask, added=_LOOKED_AT),
+)

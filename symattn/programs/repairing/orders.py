@@ -1,0 +1,195 @@
+"""The rules that change an order: of operations, of calls in calls, of axes; and expressions from elsewhere."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from symattn.programs.repairing.edits import Place, Rule
+from symattn.programs.repairing.observing import NUMBERS
+
+Changes = Iterator[str | ast.expr]
+_MOST_AXES = 4
+_MOST_GRAFTS = 30  # expressions of the function that are tried in place of one
+_SMALL_NUMBERS = (0, 1, 2)  # axes and exponents more often than a substitute for infinity
+_TENFOLDS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
+_LOOKED_AT = "added after wrong programs had been looked at"
+
+
+def _name_of(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+# -- operations --------------------------------------------------------------------------------------------------------
+def distribute(p: Place) -> Changes:
+    """A factor on one term of a sum in place of the whole sum, and the other way."""
+    node = p.node
+    scales, adds = (ast.Mult, ast.Div), (ast.Add, ast.Sub)
+    for one, other, on_left in ((node.left, node.right, True), (node.right, node.left, False)):
+        if not isinstance(one, ast.BinOp) or (isinstance(node.op, ast.Div | ast.Sub) and not on_left):
+            continue
+        if isinstance(node.op, scales) and isinstance(one.op, adds):
+            yield ast.BinOp(ast.BinOp(one.left, node.op, other), one.op, one.right)
+            yield ast.BinOp(one.left, one.op, ast.BinOp(one.right, node.op, other))
+        elif isinstance(node.op, adds) and isinstance(one.op, scales):
+            yield ast.BinOp(ast.BinOp(one.left, node.op, other), one.op, one.right)
+
+
+def _with_first(call: ast.Call, first: ast.expr) -> ast.Call:
+    return ast.Call(call.func, [first, *call.args[1:]], call.keywords)
+
+
+def move_operation(p: Place) -> Changes:
+    """An operation with the first argument of a call in place of one with its result, and the other way."""
+    node = p.node
+    if isinstance(node, ast.BinOp):
+        for one, other, on_left in ((node.left, node.right, True), (node.right, node.left, False)):
+            if isinstance(one, ast.Call) and one.args and not isinstance(one.args[0], ast.Starred):
+                pair = (one.args[0], node.op, other) if on_left else (other, node.op, one.args[0])
+                yield _with_first(one, ast.BinOp(*pair))
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.BinOp):
+        inner = node.args[0]
+        yield ast.BinOp(_with_first(node, inner.left), inner.op, inner.right)
+        yield ast.BinOp(inner.left, inner.op, _with_first(node, inner.right))
+
+
+def swap_nested_calls(p: Place) -> Changes:
+    """Two calls, one within the other, in the other order."""
+    outer = p.node
+    inner = outer.args[0] if outer.args else None
+    if not isinstance(inner, ast.Call) or not inner.args or isinstance(inner.args[0], ast.Starred):
+        return
+    if ast.unparse(outer.func) != ast.unparse(inner.func):
+        yield _with_first(inner, _with_first(outer, inner.args[0]))
+
+
+# -- axes --------------------------------------------------------------------------------------------------------------
+def swap_other_axes(p: Place) -> Changes:
+    """Two axes of an array exchanged, the last two excepted."""
+    if not p.kind.is_array or p.is_called or isinstance(p.parent, ast.keyword):
+        return
+    count = min(len(p.kind.shape), _MOST_AXES)
+    for one in range(1, count + 1):
+        for other in range(one + 1, count + 1):
+            if (one, other) != (1, 2):
+                yield f"{p.text}.swapaxes(-{one}, -{other})"
+
+
+def reshape_in_another_order(p: Place) -> Changes:
+    """A shape with two neighbouring lengths exchanged, and the axes put back: other entries go together."""
+    node = p.node
+    if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("reshape", "view"):
+        return
+    whole = node.args[-1] if node.args and isinstance(node.args[-1], ast.Tuple) else None
+    items = list(whole.elts) if whole is not None else list(node.args)
+    is_method = p.kind_of(node.func.value).is_array
+    if whole is None and not is_method:
+        return
+    for k in range(len(items) - 1):
+        swapped = [*items[:k], items[k + 1], items[k], *items[k + 2 :]]
+        arguments = [*node.args[:-1], ast.Tuple(swapped, ast.Load())] if whole is not None else swapped
+        call = ast.Call(node.func, arguments, node.keywords)
+        yield f"{ast.unparse(call)}.swapaxes({k - len(items)}, {k + 1 - len(items)})"
+
+
+def repeat_or_tile(p: Place) -> Changes:
+    """Each item repeated in place of the whole, and the other way: one axis of an array several times as long."""
+    node, word = p.node, _name_of(p.node)
+    is_method = isinstance(node.func, ast.Attribute) and p.kind_of(node.func.value).is_array
+    array = node.func.value if is_method else node.args[0] if node.args else None
+    if array is None or not p.xp:
+        return
+    shape = p.kind_of(array).shape
+    rest = node.args if is_method else node.args[1:]
+    items = rest[0].elts if len(rest) == 1 and isinstance(rest[0], ast.Tuple) else rest
+    tiles = word == "tile" or (word == "repeat" and p.xp == "torch")
+    text = f"({ast.unparse(array)})"
+    if tiles and len(items) == len(shape):
+        for axis, item in enumerate(items):
+            if not (isinstance(item, ast.Constant) and item.value == 1):
+                count = ast.unparse(item)
+                name = "repeat_interleave" if p.xp == "torch" else "repeat"
+                yield f"{p.xp}.{name}({text}, {count}, {axis})"
+    elif word in ("repeat", "repeat_interleave") and rest:
+        count = ast.unparse(rest[0])
+        for axis in range(len(shape)):
+            times = ", ".join(count if k == axis else "1" for k in range(len(shape)))
+            yield f"{p.xp}.tile({text}, ({times},))"
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+def take_infinity(p: Place) -> Changes:
+    """Infinity in place of a number, or of the largest one of a format."""
+    if not p.xp:
+        return
+    node = p.node
+    if isinstance(node, ast.Constant):
+        value = node.value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and value not in _SMALL_NUMBERS:
+            yield f"{p.xp}.inf"
+    elif node.attr in ("min", "max") and isinstance(node.value, ast.Call) and _name_of(node.value) == "finfo":
+        yield f"-{p.xp}.inf" if node.attr == "min" else f"{p.xp}.inf"
+
+
+def take_small_number(p: Place) -> Changes:
+    """A guard against zero of another size."""
+    value = p.node.value
+    if isinstance(value, float) and 0 < value < 0.1:
+        for number in _TENFOLDS:
+            yield repr(number)
+
+
+# -- formats -----------------------------------------------------------------------------------------------------------
+def compute_wider(p: Place) -> Changes:
+    """A product, a sum or a call computed in a wider format, and rounded back."""
+    if p.kind.name != "floats" or not p.xp or p.is_called:
+        return
+    node = p.node
+    for word in ("float32", "float64"):
+        wide = f".to({p.xp}.{word})" if p.xp == "torch" else f".astype({p.xp}.{word})"
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            a, b = (f"({ast.unparse(x)})" for x in (node.left, node.right))
+            whole, first = f"({a}{wide} @ {b}{wide})", a
+        elif isinstance(node, ast.Call) and node.args and p.kind_of(node.args[0]).name == "floats":
+            first = f"({ast.unparse(node.args[0])})"
+            whole = ast.unparse(_with_first(node, ast.parse(f"{first}{wide}", mode="eval").body))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if p.kind_of(node.func.value).name != "floats" or node.func.attr in ("astype", "to"):
+                return
+            first = f"({ast.unparse(node.func.value)})"
+            called = ast.Attribute(ast.parse(f"{first}{wide}", mode="eval").body, node.func.attr, ast.Load())
+            whole = ast.unparse(ast.Call(called, node.args, node.keywords))
+        else:
+            return
+        yield f"{whole}.to({first}.dtype)" if p.xp == "torch" else f"{whole}.astype({first}.dtype)"
+
+
+# -- expressions of the function ---------------------------------------------------------------------------------------
+def take_expression(p: Place) -> Changes:
+    """Another expression of the function, of the same kind and shape."""
+    if p.kind.name not in NUMBERS or p.is_called or isinstance(p.node, ast.Constant):
+        return
+    own, count = ast.unparse(p.node), 0
+    for text, (kind, names) in p.function.expressions.items():
+        if kind != p.kind or text == own or not names <= p.scope.keys() | p.function.free_names:
+            continue
+        yield text
+        count += 1
+        if count == _MOST_GRAFTS:
+            return
+
+
+ANY = ast.expr
+RULES: tuple[Rule, ...] = (
+    Rule("infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=_LOOKED_AT),
+    Rule("guard", 2, ast.Constant, take_small_number, added=_LOOKED_AT),
+    Rule("brackets", 2, ast.BinOp, distribute, added=_LOOKED_AT),
+    Rule("order of operations", 2, (ast.BinOp, ast.Call), move_operation, added=_LOOKED_AT),
+    Rule("order of calls", 2, ast.Call, swap_nested_calls, added=_LOOKED_AT),
+    Rule("repeated", 2, ast.Call, repeat_or_tile, likely=True, added=_LOOKED_AT),
+    Rule("shape", 2, ast.Call, reshape_in_another_order, added=_LOOKED_AT),
+    Rule("transposed", 3, ANY, swap_other_axes, added=_LOOKED_AT),
+    Rule("wider", 3, ANY, compute_wider, added=_LOOKED_AT),
+    Rule("expression", 3, ANY, take_expression, added=_LOOKED_AT),
+)
