@@ -138,7 +138,7 @@ def _words(report: Report) -> str:
     lines = render(whole, "text").splitlines()
     rules = [i for i, line in enumerate(lines) if line and not line.strip("─")]
     body = "\n".join(lines[rules[0] + 1 : rules[-1]]).strip("\n")
-    others = "".join(f"\nAlso: {fault.message}" for fault in report.faults[1:])
+    others = "".join(f"\nAlso: {fault.coded_message}" for fault in report.faults[1:])
     return f"{report.target.partition('(')[0]}: {_gist(report)}\n\n{body}{others}{_fix(report)}"
 
 
@@ -159,7 +159,7 @@ def _fix(report: Report) -> str:
 def _gist(report: Report) -> str:
     if report.faults:
         more = len(report.faults) - 1
-        return report.faults[0].message + (f" (and {more} more)" if more else "")
+        return report.faults[0].coded_message + (f" (and {more} more)" if more else "")
     return next(iter((*report.missing, *report.notes)), report.verdict.value)
 
 

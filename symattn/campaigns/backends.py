@@ -51,7 +51,7 @@ def _verified(job: Job) -> Record:
     )
     report = verify_target(job.target, spec, dtype=job.dtype, domain=domain, origin=origin, notes=notes, **job.options)
     report = named(report, spec, job.dtype)
-    said = ("step", "cause", "message", "case")  # and no arrays, which ``--case`` shows again
+    said = ("step", "cause", "code", "codes", "message", "case")  # and no arrays, which ``--case`` shows again
     faults = map(record, report.faults)
     return {
         "verdict": report.verdict.value,

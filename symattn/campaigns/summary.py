@@ -86,7 +86,7 @@ def _faults(results: Sequence[Record]) -> Iterator[Block]:
     groups: dict[tuple[str, str, str], list[tuple[Record, Record]]] = {}
     for record in results:
         for fault in record.get("faults", ()):
-            words = fault["cause"] or fault["message"]
+            words = (fault["cause"] or fault["message"]) + (f" [{fault['code']}]" if fault.get("code") else "")
             groups.setdefault((record["target"], fault["step"], words), []).append((record, fault))
     if groups:
         yield Heading(("Faults",))

@@ -87,6 +87,7 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     for fault in report.faults:
         yield f"{_PREFIX}step", fault.step
         yield f"{_PREFIX}cause", fault.cause or "unknown"
+        yield f"{_PREFIX}code", fault.code or "unknown"
         if fault.case:
             yield f"{_PREFIX}case", fault.case
     yield f"{_PREFIX}cases", str(report.cases)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.document.model import Document, WithVerdict
+from symattn.verification.codes import CauseCode, code_of, read_codes
 from symattn.verification.diagnosis.observe import ObservedScale
 from symattn.verification.repair import Repair
 
@@ -58,6 +59,8 @@ class Counterexample:
 class Fault:
     """A fault: the first wrong step, the known mistake that explains all of it (or None), and a message.
 
+    ``code`` is the stable name of the cause, and ``codes`` are its parts with their parameters.
+
     ``case`` is the word of ``case_codes`` for its inputs, if the report has a command line. ``certified`` means that no
     rounding of any implementation explains it, though no smallest input was sought; ``ground`` is the evidence if there
     is no counterexample.
@@ -73,11 +76,26 @@ class Fault:
     ground: str = ""
 
     @property
+    def code(self) -> str | None:
+        """The code of the cause, which ``symattn faults show`` explains: ``window-long``, or ``a + b`` for two."""
+        return code_of(self.cause or "", self.step) or None
+
+    @property
+    def coded_message(self) -> str:
+        """The message, with the code in brackets at its end."""
+        return f"{self.message} [{self.code}]" if self.code else self.message
+
+    @property
+    def codes(self) -> tuple[CauseCode, ...]:
+        """The codes of the cause with their parameters: one for each mistake."""
+        return read_codes(self.cause or "", self.step)
+
+    @property
     def grade(self) -> Grade:
         """``refuted`` with a counterexample, or certified; else ``sampled``: shown by the bits of random numbers."""
         return Grade.REFUTED if self.counterexample or self.certified else Grade.SAMPLED
 
-    RECORD = "step, cause, message, grade, counterexample, case?, scales?"
+    RECORD = "step, cause, code, codes, message, grade, counterexample, case?, scales?"
 
 
 @dataclass(frozen=True)

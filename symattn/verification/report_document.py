@@ -9,13 +9,13 @@ from decimal import ROUND_CEILING, Decimal
 from symattn.document import model as md
 from symattn.document.codec import record
 from symattn.document.evidence import Evidence, Grade
-from symattn.document.notation import Node, Root, name
+from symattn.document.notation import Node, Root, equals, name
 from symattn.document.text import equal_sizes
 from symattn.verification.power import ONE_PERCENT
 from symattn.verification.repair import NOT_MEANT
 from symattn.verification.report import Arithmetic, Counterexample, Fault, Report
 
-_SIZE = re.compile(r"(1/)?(√)?([nd])_(q|k|v|model)\b")
+_SIZE = re.compile(r"(1/)?(√)?\b([nd])_(q|k|v|model)\b(?: = (\d+)\b)?")
 _ABOUT = {
     "shapes": "small integers in many shapes",
     "worked": "worked examples with exact weights",
@@ -72,7 +72,7 @@ def document(report: Report, show_output: bool = False) -> md.Document:
         record=record(report),
         verdict=report.verdict,
         hints=_hints(report),
-        reason=typeset(_reason(report)),
+        reason=_reason(report),
         brief=tuple(blocks),
         option="-v",
     )
@@ -86,18 +86,25 @@ def _repairs(report: Report) -> Iterator[md.Block]:
         yield md.Note((NOT_MEANT,))
 
 
-def _reason(report: Report) -> str:
+def _reason(report: Report) -> md.Text:
     """Return why the verdict is what it is: the first fault, what is missing, or what would have been detected."""
     if report.faults:
         first, others = report.faults[0], len(report.faults) - 1
-        sizes = equal_sizes(first.counterexample.sizes) if first.counterexample else ""
-        where = f" ({sizes})" if sizes else ""
         otherwise = f"{report.otherwise}; " if report.otherwise else ""
-        return f"{otherwise}{first.message}{where}" + (f", and {others} more" if others else "")
+        more = f", and {others} more" if others else ""
+        code = f" [{first.code}]" if first.code else ""
+        return (*typeset(f"{otherwise}{first.message}"), *_at_sizes(first), f"{more}{code}")
     if report.missing:
-        return report.missing[0][:1].lower() + report.missing[0][1:]
+        return typeset(report.missing[0][:1].lower() + report.missing[0][1:])
     proofs = "".join(f"; {words}" for words in _proofs(report))
-    return f"{_count_cases(report)}, {_graded(report)}{proofs}{_detectable_error(report)}"
+    return typeset(f"{_count_cases(report)}, {_graded(report)}{proofs}{_detectable_error(report)}")
+
+
+def _at_sizes(fault: Fault) -> md.Text:
+    """Return the sizes of a counterexample in brackets, each as a formula, in which no line is broken."""
+    sizes = fault.counterexample.sizes if fault.counterexample else {}
+    parts = [part for letter, n in sizes.items() for part in (", ", equals(name(*letter.split("_")), n))]
+    return (" (", *parts[1:], ")") if parts else ()
 
 
 def _proofs(report: Report) -> Iterator[str]:
@@ -134,7 +141,7 @@ def _faults(report: Report) -> Iterator[md.Block]:
     for number, fault in enumerate(report.faults, 1):
         if several:
             yield md.Heading((f"Fault {number}: ", fault.step))
-            yield md.Paragraph(typeset(sentence(fault.message)))
+            yield md.Paragraph(typeset(sentence(fault.coded_message)))
         yield from _fault(fault)
         if fault.case and report.command and "--case" not in report.command:
             yield md.Paragraph(("Reproduce:",))
@@ -263,10 +270,11 @@ def typeset(words: str) -> md.Text:
     parts: list[md.Inline] = []
     end = 0
     for match in _SIZE.finditer(words):
-        one, root, base, index = match.groups()
+        one, root, base, index, length = match.groups()
         size: Node = name(base, index)
         size = Root(size) if root else size
-        parts += [words[end : match.start()], 1 / size if one else size]
+        size = 1 / size if one else size
+        parts += [words[end : match.start()], size if length is None else equals(size, int(length))]
         end = match.end()
     return tuple(part for part in (*parts, words[end:]) if part != "")
 

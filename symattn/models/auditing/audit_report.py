@@ -15,6 +15,7 @@ from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.call_judge import ALPHA, CallJudgement
 from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.models.auditing.promises import NO_CONFIGURATION
+from symattn.verification.codes import code_of
 
 State = Literal["pass", "pass as given", "wrong", "cannot tell"]
 PASSES = ("pass", "pass as given")
@@ -111,10 +112,17 @@ class CallFinding:
         judged = self.given or self.intent
         return judged.undefined if judged else 0
 
+    @property
+    def code(self) -> str:
+        """The code of the cause, of the output or else of the gradients; "" without one."""
+        if self.backward is not None and self.forward != "wrong":
+            return code_of(self.backward.cause, "backward")
+        return code_of(self.cause)
+
     RECORD = (
-        "layer, via, semantics, state, verdict, given, intent, no_intent_since = unknown, cause, mask_cells = cells, "
-        "arguments_not_promised = asked, not_excluded = open, fully_masked_rows = empty, undefined_rows = undefined, "
-        "backward"
+        "layer, via, semantics, state, verdict, given, intent, no_intent_since = unknown, cause, code, "
+        "mask_cells = cells, arguments_not_promised = asked, not_excluded = open, fully_masked_rows = empty, "
+        "undefined_rows = undefined, backward"
     )
 
 
@@ -209,9 +217,9 @@ class AuditReport(WithVerdict):
         open_ = self.verdict is Verdict.UNDECIDED or any(f.undecided for f in self.findings)
         if self.verdict is Verdict.FAULT or (strict and open_):
             remaining = [
-                f"{f.layer} ({f.via}): {f.verdict}" for f in self.findings if f.state == "wrong" or f.undecided
+                f"{f.layer} ({f.via}): {_coded(f)}" for f in self.findings if f.state == "wrong" or f.undecided
             ]
-            whole = [f"{f.layer} (whole layer): {f.verdict}" for f in self.layers if f.state != "pass"]
+            whole = [f"{f.layer} (whole layer): {_coded(f)}" for f in self.layers if f.state != "pass"]
             lines = [*remaining[:8], *whole[:8], self.coverage, *self.notes, *self._others(), *self._unpromised()]
             raise AuditFault("\n".join([*lines, self.undecided]), self)
 
@@ -244,8 +252,8 @@ class AuditReport(WithVerdict):
 
     def _reason(self) -> str:
         """Return the first wrong call or layer, or else how much was read."""
-        wrong = [f"{call.layer}: {call.verdict}" for call in self.findings if call.state == "wrong"]
-        wrong += [f"{layer.layer}: {layer.verdict}" for layer in self.layers if layer.state == "wrong"]
+        wrong = [f"{call.layer}: {_coded(call)}" for call in self.findings if call.state == "wrong"]
+        wrong += [f"{layer.layer}: {_coded(layer)}" for layer in self.layers if layer.state == "wrong"]
         if not wrong:
             return self.coverage.removeprefix("coverage: ")
         others = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
@@ -308,6 +316,11 @@ def _table(titles: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequenc
     columns = headers(*(f">{t}" if t in numbers else t for t in titles))
     cells = tuple(tuple((words,) for words in row) for row in rows)
     return Table(columns, cells, tuple(i for i, state in enumerate(states) if state not in PASSES))
+
+
+def _coded(finding: CallFinding | LayerFinding) -> str:
+    """Return a verdict in words, with the code of its cause in brackets."""
+    return f"{finding.verdict} [{finding.code}]" if finding.code else finding.verdict
 
 
 def _number(ratio: float) -> str:

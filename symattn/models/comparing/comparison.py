@@ -318,7 +318,7 @@ class Comparison(WithVerdict):
         for name, side in self._named:
             for fault in side.report.faults:
                 yield Heading((f"Fault of the {name}: {fault.step}",))
-                yield Paragraph(typeset(sentence(fault.message)))
+                yield Paragraph(typeset(sentence(fault.coded_message)))
                 if fault.counterexample is not None and fault.counterexample.error is not None:
                     yield Paragraph((f"It gives: {fault.counterexample.error}.",))
 

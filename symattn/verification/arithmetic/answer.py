@@ -116,7 +116,7 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
     shapes = ", ".join(f"{name} {' × '.join(map(str, a.shape))}" for name, a in trial.sample.inputs.items())
     yield Paragraph((f"{'The arithmetic' if arithmetic.known else 'The arithmetic is'}: {arithmetic.words}.",))
     if fault:
-        yield Paragraph((f"These are the bits of a mistake: {fault.message}.",))
+        yield Paragraph((f"These are the bits of a mistake: {fault.coded_message}.",))
     if like:
         yield Paragraph((f"The same bits come from {' and '.join(like)}.",))
     columns = headers("what is stored", ">of the bits")

@@ -21,6 +21,7 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.call_judge import NARROWER, one_of
 from symattn.models.auditing.setting import Floats
+from symattn.verification.codes import code_of
 from symattn.verification.definitions.definition_mistakes import DefinitionMistake, expected, explains, legal
 from symattn.verification.definitions.definition_subject import Definition
 
@@ -48,7 +49,12 @@ class PartFinding:
         """``cannot tell`` is never a pass."""
         return "wrong" if self.wrong else "cannot tell" if self.reason else "pass"
 
-    RECORD = "part, state, ratio, cause, reason, not_excluded = open"
+    @property
+    def code(self) -> str:
+        """The code of the cause; "" without one."""
+        return code_of(self.cause)
+
+    RECORD = "part, state, ratio, cause, code, reason, not_excluded = open"
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,12 @@ class LayerFinding:
         result = self.reason or _by_words((p.part, p.reason) for p in self.parts if p.reason) or "no part ran"
         return f"CANNOT TELL: {result}"
 
-    RECORD = "layer, state, verdict, parts"
+    @property
+    def code(self) -> str:
+        """The codes of the wrong parts, each once; "" without one."""
+        return ", ".join(dict.fromkeys(p.code for p in self.parts if p.wrong and p.code))
+
+    RECORD = "layer, state, verdict, code, parts"
 
 
 def _by_words(findings: Iterable[tuple[str, str]]) -> str:

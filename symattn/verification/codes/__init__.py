@@ -1,0 +1,199 @@
+"""Stable codes of causes: each sentence that names a cause has one, with the parameters of its family.
+
+``causes.txt`` is the registry. A line has a code, and the sentence of the mistakes that it stands for. A word in braces
+is a parameter, of any words or of those after its colon; after @ come parameters that the sentence has in words.
+
+>>> read_codes("the causal mask is aligned top-left; expected bottom-right")[0].text
+'mask-top-left'
+>>> read_codes("scores are scaled by 1.02/√d_k, where n_q > 128")[0].text
+'scale-off: factor = 1.02, where = n_q > 128'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib import resources
+
+#: The heading of mistakes that may happen to any array, at its step.
+ANY_STEP = "any"
+
+
+@dataclass(frozen=True)
+class CauseCode:
+    """The code of a cause, with the parameters of this cause by name.
+
+    >>> CauseCode("scale-off", {"factor": "1.02"}).text
+    'scale-off: factor = 1.02'
+    """
+
+    code: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The code, and after a colon the parameters."""
+        of = ", ".join(f"{name} = {value}" for name, value in self.parameters.items())
+        return f"{self.code}: {of}" if of else self.code
+
+    RECORD = "code, parameters"
+
+
+@dataclass(frozen=True)
+class CauseSentence:
+    """A line of the registry: a code, the step to blame, the sentence with {parameters}, and fixed parameters."""
+
+    line: int
+    code: str
+    step: str
+    words: str
+    fixed: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the parameters in the sentence."""
+        return [name for name, _ in _PARAMETER.findall(self.words)]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The expression that matches the sentences of the line."""
+        words, end = "", 0
+        for found in _PARAMETER.finditer(self.words):
+            name, choices = found.groups()
+            words += re.escape(self.words[end : found.start()]) + f"(?P<{name}>{choices or '.+?'})"
+            end = found.end()
+        return re.compile(words + re.escape(self.words[end:]))
+
+    def read(self, cause: str) -> CauseCode | None:
+        """Return the code with the parameters of a sentence; None if it is not one of this line."""
+        if not self.names:
+            return CauseCode(self.code, self.fixed) if cause == self.words else None
+        # Most sentences begin or end otherwise, and compiling all patterns takes longer than a verification should
+        if not (cause.startswith(self.words.partition("{")[0]) and cause.endswith(self.words.rpartition("}")[2])):
+            return None
+        match = self.pattern.fullmatch(cause)
+        return CauseCode(self.code, {**match.groupdict(), **self.fixed}) if match else None
+
+
+#: A parameter in a sentence: its name, and the words it may be, if not any.
+_PARAMETER = re.compile(r"\{(\w+)(?::([^{}]+))?\}")
+
+
+@lru_cache(maxsize=1)
+def sentences() -> tuple[CauseSentence, ...]:
+    """Return all lines of the registry: whole sentences first, then those with parameters, each in their order."""
+    text = resources.files(__package__).joinpath("causes.txt").read_text(encoding="utf-8")
+    step, result = "", []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line:
+            continue
+        if line.startswith("# "):
+            step = line[2:]
+            continue
+        code, words = line.split(maxsplit=1)
+        words, _, fixed = words.partition(" @ ")
+        pairs = (pair.partition(" = ") for pair in fixed.split(", ") if pair)
+        result.append(CauseSentence(number, code, step, words, {name: value for name, _, value in pairs}))
+    return tuple(sorted(result, key=lambda sentence: bool(sentence.names)))
+
+
+def lines_of(code: str) -> tuple[CauseSentence, ...]:
+    """Return the lines of a code; none if it is unknown."""
+    return tuple(sentence for sentence in sentences() if sentence.code == code)
+
+
+@lru_cache(maxsize=1)
+def codes() -> tuple[str, ...]:
+    """Return every code once, in the order of the registry."""
+    return tuple(dict.fromkeys(sentence.code for sentence in sorted(sentences(), key=lambda sentence: sentence.line)))
+
+
+# -- a sentence with something around it: whose mistake it is, where it is made ---------------------------------------
+#: Words before a cause, with {parameters}.
+_BEFORE = (
+    "it is the (?P<of>gradient) of a different attention: ",
+    "in the norms: ",
+    "in the norm of (?P<of>.+?): ",
+    "in the (?P<of>queries|keys) alone: ",
+    "(?P<of>queries|keys) only: ",
+)
+#: Words after a cause.
+_AFTER = (
+    r" \((?:tiles of (?P<tile>[^()]+)|(?P<parts>\d+) parts(?P<rest> and the rest)?)\)",
+    ": in the (?P<of>output|sum) alone",
+    "(?:, (?P<beside>beside the saved output))?, in (?P<in>dV|dQ and dK) alone",
+    ", in (?P<in>the sum of the (?:values|weights)) alone",
+    ", (?P<beside>beside the saved output)",
+    ", in (?P<in>what is returned) alone",
+    "; they are (?P<merged>merged in the same way)",
+    ", and so is that of (?P<too>both)",
+    ", where (?P<where>.+)",
+    ", for (?P<only>.+)",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def read_code(cause: str, step: str = "") -> CauseCode | None:
+    """Return the code of one mistake's sentence, of several those under the heading of ``step``; None without one.
+
+    A sentence as the registry has it comes first; then one with words around it; then one with parameters.
+    """
+    found = [(sentence, code) for sentence in sentences() if (code := sentence.read(cause)) is not None]
+    found.sort(key=lambda pair: (bool(pair[0].names), pair[0].step != step))
+    if found and not found[0][0].names:
+        return found[0][1]
+    for rest, parameters in _stripped(cause):
+        inner = read_code(rest, step)
+        if inner is not None:
+            return CauseCode(inner.code, {**inner.parameters, **parameters})
+    return found[0][1] if found else None
+
+
+def _stripped(cause: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield a cause without words before or after it, and the parameters that these words give."""
+    for words in _AFTER:
+        for found in re.finditer(words, cause):
+            if found.end() == len(cause):
+                yield cause[: found.start()], {n: x.strip() for n, x in found.groupdict().items() if x}
+    for words in _BEFORE:
+        if start := re.match(words, cause):
+            yield cause[start.end() :], {n: x for n, x in start.groupdict().items() if x}
+
+
+#: What joins mistakes in one cause, and how their codes are joined.
+_BESIDE = "; "  # what is said beside a mistake need not be one
+_JOINS = {"; or ": " or ", "; and ": " + ", _BESIDE: " + "}
+
+
+@lru_cache(maxsize=1024)
+def read_codes(cause: str, step: str = "") -> tuple[CauseCode, ...]:
+    """Return the codes of a cause: several if mistakes are made at once, or if each explains everything."""
+    whole = read_code(cause, step)
+    if whole is not None:
+        return (whole,)
+    for between in _JOINS:
+        first, _, rest = cause.partition(between)
+        if not rest:
+            continue
+        one, others = read_codes(first, step), read_codes(rest, step)
+        if (one and others) or (between == _BESIDE and (one or others)):
+            return (*one, *others)
+    return ()
+
+
+def code_of(cause: str, step: str = "") -> str:
+    """Return the code of a cause in a line: ``a + b`` for two mistakes at once, ``a or b`` if each explains it; or "".
+
+    >>> code_of("scores are not scaled; and the mask is inverted")
+    'scale-missing + mask-inverted'
+    """
+    between = next((sign for words, sign in _JOINS.items() if words in cause), "")
+    return between.join(dict.fromkeys(code.code for code in read_codes(cause, step)))
+
+
+def bracketed(cause: str, step: str = "") -> str:
+    """Return the code of a cause as it ends a sentence: `` [scale-missing]``; "" without one."""
+    code = code_of(cause, step)
+    return f" [{code}]" if code else ""

@@ -1,0 +1,179 @@
+"""Every cause has a stable code: each mistake of each definition one, in kebab case, and the same as last time."""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symattn import (
+    Attention,
+    Block,
+    Cached,
+    Gradient,
+    LayerNorm,
+    LinearAttention,
+    Merge,
+    RMSNorm,
+    Rotary,
+    Softmax,
+    verify,
+)
+from symattn.attention import softmax
+from symattn.attention.positions.position_fields import Alibi, Buckets
+from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
+from symattn.faults.corpus import SPECIFICATIONS, names
+from symattn.verification.codes import ANY_STEP, code_of, codes, lines_of, read_code, read_codes, sentences
+from symattn.verification.definitions import definition_mistakes
+from symattn.verification.definitions.registry import subjects_of
+from symattn.verification.report import STEPS
+from symattn.verification.rules import constants, known, of_entries
+from symattn.verification.rules.families import families
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "codes.tsv"
+_WEIGHTS = frozenset({"x", *(f"{letter}_{role}" for letter in "wb" for role in "qkvo")})
+#: Specifications beside those of the corpus, each with inputs of its own.
+_SPECIFICATIONS = (
+    Attention(heads=2, causal=True, sink="given", softcap=4), Attention(scale=1), Attention(score="cosine", scale=2),
+    Attention(score="distance", scale=1), Attention(bias=True, heads=4, scale=0.3), Attention(mask="additive"),
+    Attention(mask="boolean", causal=True, padding=True, heads=4, kv_heads=2), Attention(window=(3, 4)),
+    Attention(window=(3, 4), alignment="top-left"), Attention(block=4), Attention(causal=True, prefix=3),
+    Attention(causal=True, alignment="top-left"), Attention(qk_norm="rms", position=Rotary()),
+    Attention(qk_norm="layer", heads=2), Attention(qk_norm="l2"), Attention(packed=True, heads=4), Attention(base=2),
+    Attention(position=Rotary(layout="interleaved", width=4)), Attention(position=Rotary(given="positions")),
+    Attention(position=Rotary(scaling=YarnScaling(factor=4, length=64))), Attention(position=Rotary(given="tables")),
+    Attention(position=Rotary(scaling=NTKScaling(factor=4, length=64))), Attention(dropout=0.1), Attention(sink="zero"),
+    Attention(position=Rotary(scaling=LinearScaling(factor=4))), Attention(position=Buckets(), heads=3), Attention(
+        position=Alibi(slopes="given"), heads=4, causal=True), Attention(truncate=4),
+    *(Attention(normaliser=name) for name in softmax.NORMALISERS),
+)  # fmt: skip
+_HEADS = Attention(heads=2, causal=True)
+_DEFINITIONS = (
+    LayerNorm(), RMSNorm(one_plus=True), Rotary(scaling=YarnScaling(factor=4, length=64)), Softmax(_HEADS), Merge(),
+    Attention(lse=True, sink="given", heads=2), Attention(lse=True, base=2), Cached(_HEADS), Merge(base=2),
+    Cached(Attention(causal=True, position=Rotary())), LinearAttention(), LinearAttention(causal=False, scale=True),
+    LinearAttention(normalised=False, delta=True, gate="token"), LinearAttention(normalised=False, gate="feature"),
+    Block(attention=_HEADS), Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
+    Block(attention=_HEADS, parallel=True), Block(attention=_HEADS, order="inner"), Gradient(_HEADS),
+    *(Gradient(Attention(**fields)) for fields in (
+        {"softcap": 3}, {"sink": "given"}, {"heads": 4, "kv_heads": 2}, {"dropout": 0.1}, {"qk_norm": "rms"},
+        {"position": Rotary()}, {"scale": 0.3, "bias": True})),
+)  # fmt: skip
+#: What fitted numbers are replaced with in the sentences of families.
+_NUMBER = "0.5"
+
+
+def _of_attention(spec: Attention) -> Iterator[tuple[str, str]]:
+    """Yield the step and the sentence of each mistake of a specification, also with projections."""
+    own = names(spec)
+    inputs = own - set("qkv") | (frozenset({"x", "w_in", "b_in", "w_o"}) if spec.packed else _WEIGHTS)
+    more = own | {"bias", "doc_q", "doc_k", "g_q", "g_k", "beta_q", "beta_k"}
+    for given in (own, frozenset(more), inputs):
+        for rule in (known, of_entries, constants.mistakes):
+            yield from ((m.step, m.cause) for m in rule(spec, frozenset(given)))
+    yield from ((family.step, family.words.format(_NUMBER)) for family in families(spec))
+
+
+def _of_definition(spec: Any) -> Iterator[tuple[str, str]]:
+    """Yield the step and the sentence of each mistake of a definition."""
+    for subject in islice(subjects_of(spec), 2):
+        rules = (definition_mistakes.changes, definition_mistakes.constants, definition_mistakes.of_arrays)
+        for mistake in (*subject.mistakes, *subject.others, *(m for rule in rules for m in rule(subject))):
+            yield mistake.step, mistake.cause
+        for family in (*subject.numbered, *definition_mistakes.of_outputs(subject)):
+            yield family.step, family.words.format(_NUMBER)
+
+
+def _without(sentences_: Iterator[tuple[str, str]]) -> list[str]:
+    """Return the sentences that no line of the registry reads."""
+    return sorted({cause for step, cause in sentences_ if read_code(cause, step) is None})
+
+
+@pytest.mark.parametrize("name", ["plain", "causal", *(n for n in SPECIFICATIONS if n not in ("plain", "causal"))])
+def test_every_mistake_of_the_corpus_has_a_code(name: str) -> None:
+    assert _without(_of_attention(SPECIFICATIONS[name])) == []
+
+
+@pytest.mark.parametrize("spec", _SPECIFICATIONS, ids=repr)
+def test_every_mistake_of_a_specification_has_a_code(spec: Attention) -> None:
+    assert _without(_of_attention(spec)) == []
+
+
+@pytest.mark.parametrize("spec", _DEFINITIONS, ids=repr)
+def test_every_mistake_of_a_definition_has_a_code(spec: Any) -> None:
+    assert _without(_of_definition(spec)) == []
+
+
+def test_codes_are_in_kebab_case_and_stand_under_a_step() -> None:
+    assert all(re.fullmatch(r"[a-z]+(-[a-z0-9]+)+", code) for code in codes())
+    assert {sentence.step for sentence in sentences()} <= {*STEPS, ANY_STEP}
+    assert all(len({sentence.step for sentence in lines_of(code)}) == 1 for code in codes())
+
+
+def test_no_sentence_stands_twice_at_one_step() -> None:
+    lines = [(sentence.words, sentence.step) for sentence in sentences()]
+    assert len(lines) == len({*lines})
+
+
+def test_codes_change_only_on_purpose() -> None:
+    """A code that is gone or new belongs into the file, with a reason in the commit: baselines rest on codes."""
+    frozen = [line.split("\t")[0] for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
+    assert frozen == sorted(codes())
+
+
+#: Sentences as they are printed, and their codes with parameters.
+_READ = (
+    ("scores are scaled by 1.02/√d_k", "scale-off: factor = 1.02"),
+    ("scores are not scaled, where n_q > 128", "scale-missing: where = n_q > 128"),
+    ("the causal mask is off by one: a query also sees the next key", "causal-shifted: by = 1"),
+    ("the sum so far is not rescaled when the maximum grows (tiles of 16)", "rescale-sum: tile = 16"),
+    ("keys only: halves are rotated with angles in the interleaved layout",
+     "rotary-layout-mixed: angles = interleaved, of = keys"),
+    ("values are squared, for the first head alone", "array-squared: of = values, only = the first head alone"),
+    ("it is the gradient of a different attention: scores are not scaled", "scale-missing: of = gradient"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), _READ)
+def test_parameters_are_read_from_the_sentence(cause: str, text: str) -> None:
+    assert [code.text for code in read_codes(cause)] == [text]
+
+
+def test_one_sentence_has_the_code_of_its_step() -> None:
+    assert [read_code("the bias is left out", step).code for step in ("bias", "norm")] == [  # type: ignore[union-attr]
+        "bias-missing", "norm-bias-missing",
+    ]  # fmt: skip
+
+
+#: Several mistakes in one cause, and words that are none.
+_JOINED = {
+    "scores are not scaled; and the mask is inverted": "scale-missing + mask-inverted",
+    "scores are not scaled; or the mask is inverted": "scale-missing or mask-inverted",
+    "open, since several mistakes fit: the mask is inverted; or scores are not scaled": "",
+    "something that no rule says": "",
+}
+
+
+@pytest.mark.parametrize("cause", _JOINED)
+def test_codes_are_joined_as_the_mistakes_are(cause: str) -> None:
+    assert code_of(cause) == _JOINED[cause]
+
+
+def _unscaled(q: Any, k: Any, v: Any) -> Any:
+    return Attention(scale=1)(q, k, v).astype(q.dtype)
+
+
+def test_a_fault_has_its_code_in_python_in_json_and_at_the_end_of_the_verdict() -> None:
+    report = verify(_unscaled, examples=0)
+    (fault,) = report.faults
+    assert (fault.code, [code.text for code in fault.codes]) == ("scale-missing", ["scale-missing"])
+    recorded = report.document().record["faults"][0]
+    assert (recorded["code"], recorded["codes"]) == ("scale-missing", [{"code": "scale-missing", "parameters": {}}])
+    verdict = " ".join(str(report).partition("\n\n")[0].splitlines()[2:])
+    assert verdict.endswith(" [scale-missing].")
+
+
+def test_no_line_is_broken_within_a_size() -> None:
+    assert not re.search(r"[nd]_[qkv]\n|[nd]_[qkv] =\n", str(verify(_unscaled, examples=0)))
