@@ -5,25 +5,29 @@ The file is TOML (or JSON of the same form):
     [[accepted]]
     target = "attn.py:attention"
     step = "scale"
-    cause = "scores are scaled by 1/d_k"
+    code = "scale-off: factor = 1.02"   # without parameters: every fault of the family
+    cause = "scores are scaled by 1.02/√d_k"
     reason = "the kernel is replaced in the next release"
     spec = "causal=True"     # optional; any specification by default
     dtype = "float32"        # optional; any dtype by default
 
-``cause`` is "" for a fault that no known mistake explains.
+An entry without ``code``, as earlier versions wrote it, accepts the fault with its ``cause``, which is "" for a fault
+that no known mistake explains.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from symattn.attention.codec import json_text
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, perhaps
 from symattn.document.evidence import Verdict
+from symattn.verification.codes import codes
 from symattn.verification.report import Fault, Report
 
 _LARGEST = 2**20  # bytes of a file
@@ -31,12 +35,13 @@ _LARGEST = 2**20  # bytes of a file
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An accepted fault."""
+    """An accepted fault: by its code, also with parameters, or without a code by its cause."""
 
     target: str
     step: str
-    cause: str
     reason: str
+    code: str = ""
+    cause: str | None = None
     spec: str | None = None
     dtype: str | None = None
 
@@ -47,7 +52,9 @@ class Accepted:
 
     def covers(self, fault: Fault) -> bool:
         """Return whether this is the fault."""
-        return (self.step, self.cause) == (fault.step, fault.cause or "")
+        if self.step != fault.step:
+            return False
+        return self.code in (fault.code, _coded(fault)) if self.code else self.cause == (fault.cause or "")
 
 
 def read(path: Path) -> tuple[Accepted, ...]:
@@ -63,9 +70,31 @@ def read(path: Path) -> tuple[Accepted, ...]:
             raise InputError(f"{where} is not a table")
         json_text.check_fields(Accepted, entry, where)
         accepted.append(Accepted(**{name: _text(name, value, where) for name, value in entry.items()}))
-        if not accepted[-1].reason.strip():
-            raise InputError(f"{where}: an accepted fault needs a reason")
+        _check(accepted[-1], where)
     return tuple(accepted)
+
+
+def _check(entry: Accepted, where: str) -> None:
+    """Raise ``InputError`` for an entry without a reason, without code and cause, or with a code that is unknown."""
+    if not entry.reason.strip():
+        raise InputError(f"{where}: an accepted fault needs a reason")
+    if not entry.code and entry.cause is None:
+        raise InputError(f'{where}: code is missing; hint: cause = "" accepts a fault that no known mistake explains')
+    for code in _PARTS.split(entry.code) if entry.code else ():
+        name = code.partition(":")[0]
+        if name not in codes():
+            hint = perhaps(name, codes()) or "; `symattn faults` lists the codes"
+            raise InputError(f"{where}: there is no code {name!r}{hint}")
+
+
+#: What joins the codes of several mistakes.
+_PARTS = re.compile(r" \+ | or ")
+
+
+def _coded(fault: Fault) -> str:
+    """Return the codes of a fault with their parameters; "" without one."""
+    between = next((sign for sign in (" + ", " or ") if sign in (fault.code or "")), "")
+    return between.join(code.text for code in fault.codes)
 
 
 def _text(name: str, value: object, where: str) -> Any:
@@ -105,14 +134,18 @@ def added(report: Report, target: str, reason: str, there: str = "") -> str:
         raise InputError("an accepted fault needs a reason; hint: --reason TEXT")
     lines = [there.rstrip() + "\n" if there.strip() else ""]
     for fault in report.faults:
-        entry = Accepted(target, fault.step, fault.cause or "", reason, _spec(report), _dtype(report))
+        spec, dtype = _spec(report), _dtype(report)
+        entry = Accepted(target, fault.step, reason, _coded(fault), fault.cause or "", spec, dtype)
+        fields = {name: value for name, value in asdict(entry).items() if name != "code" or value}
         # strings are written as JSON, which TOML reads
-        written = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in asdict(entry).items())
+        written = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
         lines += ["[[accepted]]", *(line.replace("\x7f", "\\u007f") for line in written), ""]
     return "\n".join(lines).lstrip("\n")
 
 
 def _named(entry: Accepted) -> str:
+    if entry.code:
+        return f"{entry.step}: {entry.cause} [{entry.code}]" if entry.cause else f"{entry.step}: {entry.code}"
     return f"{entry.step}: {entry.cause}" if entry.cause else f"{entry.step} (no known cause)"
 
 

@@ -91,9 +91,9 @@ def _reason(report: Report) -> md.Text:
     if report.faults:
         first, others = report.faults[0], len(report.faults) - 1
         otherwise = f"{report.otherwise}; " if report.otherwise else ""
-        more = f", and {others} more" if others else ""
         code = f" [{first.code}]" if first.code else ""
-        return (*typeset(f"{otherwise}{first.message}"), *_at_sizes(first), f"{more}{code}")
+        more = f", and {others} more" if others else ""
+        return (*typeset(f"{otherwise}{first.message}"), *_at_sizes(first), f"{code}{more}")
     if report.missing:
         return typeset(report.missing[0][:1].lower() + report.missing[0][1:])
     proofs = "".join(f"; {words}" for words in _proofs(report))

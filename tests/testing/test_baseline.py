@@ -44,13 +44,34 @@ def test_json_is_read_too(tmp_path: Path) -> None:
 def test_accepted_faults_are_no_faults(listed: Path) -> None:
     found = compared(report(SCALE, MASK, causal="True"), TARGET, read(listed))
     assert (found.verdict, found.faults) == (Verdict.NO_FAULT, ())
-    assert 'Accepted: scale: scores are scaled by 1/d_k (the "old" kernel\\).' in found.notes
+    assert 'Accepted: scale: scores are scaled by 1/d_k [scale-twice] (the "old" kernel\\).' in found.notes
 
 
 def test_a_fault_that_is_not_listed_is_one(listed: Path) -> None:
     other = Fault("scale", "scores are not scaled", "scores are not scaled")
     found = compared(report(SCALE, MASK, other, causal="True"), TARGET, read(listed))
     assert (found.verdict, found.faults) == (Verdict.FAULT, (other,))
+
+
+_OFF = Fault("scale", "scores are scaled by 1.02/√d_k", "scores are scaled by 1.02/√d_k; expected 1/√d_k")
+#: Entries of a file: by code, by a code with parameters, by a family, and by the sentence, as earlier versions wrote.
+_ACCEPTING = {
+    'code = "scale-off"': True,
+    'code = "scale-off: factor = 1.02"': True,
+    'code = "scale-off: factor = 1.02"\ncause = "in other words"': True,
+    'cause = "scores are scaled by 1.02/√d_k"': True,
+    'code = "scale-off: factor = 1.03"': False,
+    'code = "scale-twice"\ncause = "scores are scaled by 1.02/√d_k"': False,
+    'cause = "scores are scaled by 1.02 times the root"': False,
+}
+
+
+@pytest.mark.parametrize("entry", _ACCEPTING)
+def test_a_code_accepts_a_fault_in_any_words(tmp_path: Path, entry: str) -> None:
+    path = tmp_path / "baseline.toml"
+    text = f'[[accepted]]\ntarget = "{TARGET}"\nstep = "scale"\n{entry}\nreason = "r"\n'
+    path.write_text(text, encoding="utf-8")
+    assert (compared(report(_OFF), TARGET, read(path)).faults == ()) == _ACCEPTING[entry]
 
 
 def test_a_fault_that_is_gone_is_missed(listed: Path) -> None:
@@ -84,6 +105,8 @@ def test_new_entries_stand_behind_the_old_ones(listed: Path) -> None:
         ("[[accepted]]\ntarget = 't'\nstep = 's'\ncause = ''\nreason = ' '\n", "needs a reason"),
         ("[[accepted]]\ntarget = 't'\nstep = 's'\ncause = ''\nreason = 'r'\nwhy = 'x'\n", "unknown name 'why'"),
         ("[[accepted]]\ntarget = 3\nstep = 's'\ncause = ''\nreason = 'r'\n", "target is a text, not '3'"),
+        ("[[accepted]]\ntarget = 't'\nstep = 's'\nreason = 'r'\n", "code is missing; hint: cause"),
+        ("[[accepted]]\ntarget = 't'\nstep = 's'\ncode = 'scale-mising'\nreason = 'r'\n", "mean scale-missing"),
         ("accepted = 3\n", "entries other than"),
         ("other = 3\n", "entries other than"),
         ("not toml", "is not valid TOML"),
@@ -117,7 +140,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, *faults: Fault) -> str:
 
 def test_one_fault_is_printed_whole_and_others_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = failing(monkeypatch, SHOWN, *OTHERS).splitlines()
-    assert lines[0] == "kernel: scores are scaled by 1/d_k (and 3 more)"
+    assert lines[0] == "kernel: scores are scaled by 1/d_k [scale-twice] (and 3 more)"
     assert "    q = [[1]]" in lines or "    q = [[1.0]]" in lines
     assert not any("[[2" in line for line in lines)
     assert lines[-3:] == [f"Also: query {i} sees a key too many" for i in range(3)]
