@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .arguments import typed
 from .calling import calling, judging
-from .fields import fields, given
+from .fields import NAMES, fields, given
 from .groups import Grouped
 from .output import Output, concise, options
 from .progress import progress
@@ -25,20 +26,24 @@ if TYPE_CHECKING:
 @judging
 @calling
 @promises
+@click.option("--reference", metavar="FILE", help="A benchmark's module with Model, get_inputs, get_init_inputs.")
 @click.option("--why/--no-why", default=None, help="Seek the cause of a fault. Default: yes, except for -f json.")
 @concise
 @options
-def command(candidate: str, output: Output, why: bool | None, **wishes: object) -> int:
+def command(candidate: str, output: Output, reference: str | None, why: bool | None, **wishes: object) -> int:
     """Judge CANDIDATE, a kernel that a program may have written, and give one status.
 
     \b
     symattn judge kernel.py:attention --causal -f json
     symattn judge kernel.py:attention --like llama --without position --dtype bfloat16
     symattn judge norms.py:rms_norm --definition "RMSNorm(eps=1e-6)"
+    symattn judge kernel.py --reference reference.py
 
     CANDIDATE is package.module:function or file.py:function, and runs in a process of its own. Inputs are drawn after
-    it was loaded; --seed repeats them. The status is PASS, PASS_WITH_LIMITS (exit code 0), FAIL, TAMPERED (1),
-    INVALID_REFERENCE (2) or UNDECIDED (3).
+    it was loaded; --seed repeats them. With --reference it is kernel.py with the class ModelNew, and the definition is
+    the one that the reference computes, unless options give it.
+
+    The status is PASS, PASS_WITH_LIMITS (exit code 0), FAIL, TAMPERED (1), INVALID_REFERENCE (2) or UNDECIDED (3).
     """
     from symattn.programs.child import TargetOptions
     from symattn.programs.judging.judging import Judge
@@ -48,9 +53,18 @@ def command(candidate: str, output: Output, why: bool | None, **wishes: object) 
     sought = output.format != "json" if why is None else why
     domain = promised(settings)
     spec, cut, origin = specified(settings)
+    named = typed(click.get_current_context())
+    specifies = origin is not None or "definition" in named or any(field in named for field in NAMES)
     with progress("judging") as show:
-        how = TargetOptions(domain=domain, origin=origin, progress=show, verdict_alone=not sought, **settings)
-        judgement = Judge(candidate, spec, how, seed, (cut,) if cut else ()).judgement()
+        how = TargetOptions(domain=domain, origin=origin, progress=show, verdict_alone=True, **settings)
+        if reference is None:
+            judgement = Judge(candidate, spec, how, seed, (cut,) if cut else (), why=sought).judgement()
+        else:
+            from symattn.programs.judging.references import ByReference, path_of
+
+            dtype = str(how.dtype) if "dtype" in named else None
+            given_spec = spec if specifies else None
+            judgement = ByReference(candidate, path_of(reference), given_spec, how, seed, dtype, sought).judgement()
     return give(judgement, output)
 
 

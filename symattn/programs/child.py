@@ -180,11 +180,13 @@ class Child(AbstractContextManager["Child"]):
 
     notes: tuple[str, ...] = ()
 
-    def __init__(self, target: str, request: Request, limits: ProcessLimits | None = None) -> None:
+    def __init__(
+        self, target: str, request: Request, limits: ProcessLimits | None = None, process: Process | None = None
+    ) -> None:
         self._target, self._request, self._limits = target, request, limits or ProcessLimits()
         self._spent = (0.0, 0.0)  # by processes that have ended
         self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases sent to the worker whose outcomes are pending
-        self._process: Process | None = None
+        self._process = process
         self._convention: Convention | None = None
         try:
             self.convention = self._convention = self._agreed()
@@ -259,6 +261,11 @@ class Child(AbstractContextManager["Child"]):
             answer = self._reply(lambda process: process.ask((question, *rest), self._limits.call + seconds))
         return answer
 
+    def turn_to(self, request: Request) -> None:
+        """Agree on how the same target is called for another request."""
+        self._request, self._convention = request, None
+        self.convention = self._convention = self._agreed_call()
+
     @property
     def process(self) -> object:
         """The process that answers, by which a restart is noticed; None if there is none."""
@@ -270,6 +277,10 @@ class Child(AbstractContextManager["Child"]):
         if isinstance(result, Failure):
             raise CannotRun(f"{self._target} cannot be imported: its import {result.message}")
         self.display, self._request = result
+        return self._agreed_call()
+
+    def _agreed_call(self) -> Convention:
+        """Agree on the call of the target that was found."""
         answer = self._ask("prepare", self._request)
         if isinstance(answer, Failure):  # the first small call failed: let the cases show that
             layout = "nd" if self._request.layout == "auto" else self._request.layout
@@ -314,14 +325,30 @@ class Child(AbstractContextManager["Child"]):
         if isinstance(reply, Failure):
             self._gone()
             return reply
-        words, content, *text = reply
-        if words == "done":
-            return content
-        if words == "defect":
-            raise RuntimeError(f"a call in the child process failed\n{content}")
-        error: SymattnError = content.__new__(content)  # not content(text): MissingExtra takes other arguments
-        error.args = (*text,)
-        raise error
+        return _content_of(reply)
+
+
+def _content_of(reply: Any) -> Any:
+    """Return what a worker has replied. Raises the worker's error."""
+    words, content, *text = reply
+    if words == "done":
+        return content
+    if words == "defect":
+        raise RuntimeError(f"a call in the child process failed\n{content}")
+    error: SymattnError = content.__new__(content)  # not content(text): MissingExtra takes other arguments
+    error.args = (*text,)
+    raise error
+
+
+def ask_first(question: str, *rest: object, seconds: float = 60.0) -> tuple[Any, Process]:
+    """Return the answer of a new worker, or a ``Failure``, and its process, for a ``Child``; raise its error."""
+    process = Process()
+    try:
+        reply = process.ask((question, *rest), seconds)
+        return reply if isinstance(reply, Failure) else _content_of(reply), process
+    except BaseException:
+        process.end()
+        raise
 
 
 # -- verified by its name ----------------------------------------------------------------------------------------------

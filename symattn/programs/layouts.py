@@ -87,6 +87,19 @@ def to_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
     return values
 
 
+def of_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
+    """Return an input that has the axes of ``layout`` in the usual order, (b, h, n, d): ``to_layout`` undone.
+
+    Raises ``InputError`` for a layout with the columns of all heads side by side, whose number is then unknown.
+    """
+    if layout == "nd" or name not in (*_HEADS, *_TOKENS):
+        return values
+    if name in _HEADS and layout[-1] == "c":
+        raise InputError(f"the heads of {name} are side by side in {in_words(layout)}")
+    order = _usual(_order(name, layout))
+    return values.transpose(*map(order.index, range(len(order))))
+
+
 def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
     """Return the output in the axes of the inputs, or unchanged if it does not have the axes of the layout."""
     if layout == "nd":

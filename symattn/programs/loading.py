@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -14,12 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
 from symattn.programs import triton_host
 from symattn.programs.names import Function, called, parameters
 from symattn.programs.refusing import NotCallable, one_line, where
 
+Brought = TypeVar("Brought")
 FORMS = "package.module:function or file.py:function"
 
 
@@ -53,9 +56,11 @@ def load(target: str) -> Loaded:
     """Return the function that ``target`` names.
 
     The current directory, and the directory of a file, are put first on ``sys.path`` and stay there, since a function
-    may import when it is called. No ``.pyc`` is written. Raises ``BadTarget``, ``NoSuchFile``, ``NoSuchAttribute``,
+    may import when it is called. No ``.pyc`` is written. ``file.py:Model(8)`` is an instance of a class, made with the
+    literals in parentheses. Raises ``BadTarget``, ``NoSuchFile``, ``NoSuchAttribute``,
     ``NotCallable`` (bad input), ``CannotRun`` (the import fails) or ``MissingExtra`` (it needs torch).
     """
+    whole, target, arguments = target, *_call_of(target)
     place, _, attribute = target.rpartition(":")
     if target.endswith((".npz", ".safetensors")):
         raise BadTarget(f"{target} is a trace, not a function; hint: symattn verify {target}, or {FORMS}")
@@ -73,13 +78,53 @@ def load(target: str) -> Loaded:
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
         raise BadTarget(f"{target}: {place} is neither a module nor a .py file; give {FORMS}")
     module = load_module(place)
-    function = _find(module, attribute, place)
-    return Loaded(function, target, str(getattr(module, "__file__", None) or place))
+    function = _find(module, attribute, place) if arguments is None else _made(module, attribute, place, arguments)
+    return Loaded(function, whole, str(getattr(module, "__file__", None) or place))
 
 
 def place_of(target: str) -> str:
-    """Return the file or the module that a target names."""
-    return target.rpartition(":")[0]
+    """Return the file or the module that a target names.
+
+    >>> place_of("kernel.py:Model('a:b')")
+    'kernel.py'
+    """
+    return _call_of(target)[0].rpartition(":")[0]
+
+
+_Arguments = tuple[list[object], dict[str, object]]
+
+
+def _call_of(target: str) -> tuple[str, _Arguments | None]:
+    """Split ``file.py:Model(8, bias=False)`` into the name and the arguments; None if there are no parentheses.
+
+    Raises ``BadTarget`` for arguments that are no literals.
+    """
+    name, sign, rest = target.partition("(")
+    if not sign or not rest.endswith(")") or ":" not in name:
+        return target, None
+    try:
+        call = ast.parse(f"made({rest}", mode="eval").body
+        assert isinstance(call, ast.Call)
+        places = [ast.literal_eval(value) for value in call.args]
+        return name, (places, {str(k.arg): ast.literal_eval(k.value) for k in call.keywords})
+    except (ValueError, SyntaxError, AssertionError):
+        raise BadTarget(f"{target}: the arguments must be literals, such as {name}(8, bias=False)") from None
+
+
+def _made(module: ModuleType, attribute: str, place: str, arguments: _Arguments) -> Function:
+    """Return an instance of the class ``attribute``.
+
+    Raises ``NotCallable`` for anything but a class with instances that can be called.
+    """
+    made = getattr(module, attribute, None)
+    if not inspect.isclass(made):
+        _find(module, attribute, place)  # no such name
+        raise NotCallable(f"{place}:{attribute} is a function; hint: leave out what is in parentheses")
+    places, keywords = arguments
+    result = _guarded(f"{place}:{attribute}", lambda: made(*places, **keywords))
+    if not callable(result):
+        raise NotCallable(f"an instance of {place}:{attribute} cannot be called; name a function")
+    return result
 
 
 def load_module(place: str) -> ModuleType:
@@ -149,7 +194,7 @@ def _execute(path: Path, name: str) -> ModuleType:
     return module
 
 
-def _guarded(name: str, bring: Callable[[], ModuleType]) -> ModuleType:
+def _guarded(name: str, bring: Callable[[], Brought]) -> Brought:
     try:
         return bring()
     except KeyboardInterrupt:
@@ -173,7 +218,7 @@ def _find(module: ModuleType, attribute: str, place: str) -> Function:
             raise NoSuchAttribute(_no_such(part, owner, module, seen)) from None
         seen = f"{seen}:{part}" if owner is module else f"{seen}.{part}"
     if inspect.isclass(result):
-        raise NotCallable(f"{seen} is a class; name a function, or an instance made in its file")
+        raise NotCallable(f"{seen} is a class; name a function, or an instance: {seen}(), with literals")
     if not callable(result):
         raise NotCallable(f"{seen} is of type {type(result).__name__} and cannot be called; name a function")
     if inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, seen.rpartition(".")[2], None)):

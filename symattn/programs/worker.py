@@ -29,6 +29,7 @@ from symattn.programs.target import Target, announced, captured, prepared, targe
 from symattn.verification.effort import ready_time
 
 if TYPE_CHECKING:
+    from symattn.programs.judging.benchmark import Benchmark
     from symattn.programs.repairing.edits import Edit
     from symattn.programs.repairing.trials import Opened, Samples
     from symattn.verification.semantics import IdentityResult
@@ -70,6 +71,13 @@ class _Server:
         with captured():
             self._found = load(name)
             return self._found.display, prepared(self._found.function, request)
+
+    def benchmark(self, path: str, model: str) -> Benchmark:
+        """Return what the file of a benchmark says of its model and of the model's inputs."""
+        from symattn.programs.judging.benchmark import read_benchmark  # most targets are no benchmarks
+
+        with captured(), announced(self._begun):
+            return read_benchmark(path, model)
 
     def prepare(self, request: Request, agreed: Convention | None = None) -> Convention:
         """Return the convention of the call, found by small calls if needed, or as ``agreed`` after a crash."""

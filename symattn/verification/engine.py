@@ -310,7 +310,7 @@ def verify(
                     progress=progress, power=power, mend=mend, verdict_alone=verdict_alone)  # fmt: skip
     _collect(session)
     if session.convicting is not None:
-        return _report(session, (_first_fault(session, session.convicting),))
+        return _report(session, (first_fault(session, session.convicting),))
     if (narrow := refusals.only_width(session)) is not None:
         promise = _OF_ONE.format(narrow.max_width, " --square-weights" * narrow.square_weights)
         return again(narrow).with_reservations(promise)
@@ -318,7 +318,7 @@ def verify(
     _check_runtime(session)
     if verdict_alone and session.known and not refusals.only_same_widths(session):
         wrong = [r for r in session.records if r.finding is not None]
-        return _report(session, (_first_fault(session, min(wrong, key=lambda r: r.case.size)),))
+        return _report(session, (first_fault(session, min(wrong, key=lambda r: r.case.size)),))
     session.explaining = session.effort_of(inf)
     faults: tuple[Fault, ...] = ()
     if session.known or session.domain.nonfinite_forbidden:
@@ -373,7 +373,7 @@ def _try_residues(session: Session) -> None:
     session.finding = session.effort_of(for_finding(session.examples))  # floats have a budget of their own
 
 
-def _first_fault(session: Session, judged: CaseResult) -> Fault:
+def first_fault(session: Session, judged: CaseResult) -> Fault:
     """Return the fault that one call shows, without a cause and without a search for smaller inputs."""
     from symattn.verification import reduce  # most functions are right
 
@@ -385,6 +385,16 @@ def _first_fault(session: Session, judged: CaseResult) -> Fault:
     example = reduce.counterexample(session.subject, judged)
     words = f"{example.words} ({judged.case.group}: {judged.case.name})"
     return Fault("output", None, words, example)
+
+
+def recognised(session: Session) -> bool:
+    """Run the first groups of cases, and return whether some judge the function and none shows a fault."""
+    rng = np.random.default_rng(session.seed)
+    for name, group in session.subject.first().items():
+        _try_group(session, name, group, rng, enough=1)
+        if session.known:
+            return False
+    return any(judged.decisive for judged in session.records)
 
 
 def finds_fault(session: Session) -> bool:

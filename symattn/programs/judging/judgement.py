@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -88,6 +88,15 @@ class PowerOfStep:
 
 
 @dataclass(frozen=True)
+class OwnInputs:
+    """The call with a benchmark's own inputs: their shapes, those that were judged, and what they alone would show."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    judged: tuple[tuple[int, ...], ...]
+    power: tuple[PowerOfStep, ...]
+
+
+@dataclass(frozen=True)
 class Identity:
     """Which texts were used: the SHA-256 of the candidate's file ("" if it has none), and of symattn's own code."""
 
@@ -140,10 +149,12 @@ class Judgement(Printable):
     grade: str = ""
     notes: tuple[str, ...] = ()
     command: str = ""
+    own_inputs: OwnInputs | None = None
 
     RECORD = (
         "status, reason, exit_code, candidate, definition, definition_from, precision, domain, step, cause, location, "
-        "counterexample, power, limits, tampering, sizes, calls, grade, seeds, identity, seconds, notes, command"
+        "counterexample, power, limits, tampering, sizes, calls, grade, seeds, identity, seconds, notes, command, "
+        "own_inputs"
     )
 
     @property
@@ -160,6 +171,11 @@ class Judgement(Printable):
     def exit_code(self) -> int:
         """The exit code of the status."""
         return self.status.exit_code
+
+    def limited(self, words: str) -> Judgement:
+        """Return the same judgement with another limit; a ``PASS`` is then one with limits."""
+        status = Status.PASS_WITH_LIMITS if self.status is Status.PASS else self.status
+        return replace(self, status=status, limits=(*self.limits, words))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the judgement as JSON holds it; ``symattn schema judgement`` is its schema."""
@@ -181,8 +197,11 @@ class Judgement(Printable):
         if self.cause is not None:
             blocks.append(md.Paragraph((f"Cause ({self.step}): {self.cause}.",)))
         if self.power:
-            rows = tuple(((p.step,), (p.mistake,), (_percent(p.smallest),)) for p in self.power)
-            blocks.append(md.Table(md.headers("step", "mistake in it", ">smallest that would show"), rows))
+            blocks.append(_power_table(self.power))
+        if self.own_inputs is not None:
+            shapes = " ".join(f"({', '.join(map(str, shape))})" for shape in self.own_inputs.judged)
+            blocks.append(md.Paragraph((f"The benchmark's own inputs, {shapes}, alone would show:",)))
+            blocks.append(_power_table(self.own_inputs.power))
         return md.Document(
             "verification",
             "judgement",
@@ -202,6 +221,11 @@ class Judgement(Printable):
         return (
             f"Tried: {self.calls} call{'s' * (self.calls != 1)}{largest}.{graded} Seed of the inputs: {seeds}. {spent}."
         )
+
+
+def _power_table(power: tuple[PowerOfStep, ...]) -> md.Table:
+    rows = tuple(((p.step,), (p.mistake,), (_percent(p.smallest),)) for p in power)
+    return md.Table(md.headers("step", "mistake in it", ">smallest that would show"), rows)
 
 
 def _percent(share: float | None) -> str:

@@ -16,7 +16,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Framework, Layout, Runner
 from symattn.bounds.domain import Domain
 from symattn.document.codec import differing
-from symattn.document.errors import CannotRun
+from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.child import TargetOptions
 from symattn.programs.judging.hashes import hash_of_symattn, hash_of_target
@@ -52,7 +52,8 @@ def judge(
     config: object = None,
     layer: int | None = None,
     kind: str = "self",
-    dtype: str = "float32",
+    reference: str | None = None,
+    dtype: str | None = None,
     contract: Contract | None = None,
     domain: Domain | None = None,
     call: Mapping[str, object] | None = None,
@@ -72,7 +73,12 @@ def judge(
     runs in this one, which is a limit. The inputs are drawn after the candidate was loaded, from a fresh seed that the
     judgement names, or from ``seed``. The first output that no correct implementation in this arithmetic gives ends the
     search; its cause is sought only if ``why`` is true. ``PASS`` says that an error of 1 % in the numbers of any step
-    would have been noticed; otherwise the limits say what would not. The other arguments are those of ``verify``.
+    would have been noticed; otherwise the limits say what would not.
+
+    ``reference`` is the file of a benchmark with ``Model``, ``get_inputs`` and ``get_init_inputs``: the definition is
+    then the one that it computes, which is sought unless it is given; ``candidate`` is a file with the class
+    ``ModelNew``; and the benchmark's own inputs are tried as well. The ``dtype`` is theirs, or else float32, if it is
+    not given. The other arguments are those of ``verify``.
 
     Raises ``InputError`` if the definition or an option cannot be used, or no candidate has this name.
 
@@ -84,15 +90,23 @@ def judge(
     ('FAIL', 1, None)
     """
     given: dict[str, Any] = dict(
-        dtype=dtype, contract=contract, domain=domain, call=call or {}, mask_arg=mask_arg, mask_axes=mask_axes,
-        layout=layout, framework=framework, examples=examples, budget=budget, verdict_alone=not why,
+        dtype=dtype or "float32", contract=contract, domain=domain, call=call or {}, mask_arg=mask_arg,
+        mask_axes=mask_axes, layout=layout, framework=framework, examples=examples, budget=budget,
+        verdict_alone=True,
     )  # fmt: skip
     if isinstance(candidate, str):
         how: Options = TargetOptions(time_limit=time_limit, **given)
     else:
         check_function(candidate)
         how = Options(**given)
-    return Judge(candidate, meant(definition, config, layer, kind), how, seed).judgement()
+    spec = meant(definition, config, layer, kind)
+    if reference is None:
+        return Judge(candidate, spec, how, seed, why=why).judgement()
+    from symattn.programs.judging import references  # most candidates have none
+
+    if not isinstance(how, TargetOptions) or not isinstance(candidate, str):
+        raise InputError("reference is for a candidate by its name; hint: judge('kernel.py', reference='ref.py')")
+    return references.ByReference(candidate, references.path_of(reference), spec, how, seed, dtype, why).judgement()
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,7 @@ class Judge:
     seed: int | None = None
     notes: tuple[str, ...] = ()
     definition_from: str = "given"
+    why: bool = False
 
     def judgement(self) -> Judgement:
         """Return the judgement. Raises ``InputError`` for what cannot be used as it was given."""
@@ -125,10 +140,13 @@ class Judge:
         before = hash_of_target(self.candidate)
         try:
             judged = self._judged(verified(self.candidate, spec, replace(self.how, fresh=draw)))
+            if self.why and judged["status"] is Status.FAIL:
+                explained = replace(self.how, fresh=draw, verdict_alone=False)
+                judged |= _cause(verified(self.candidate, spec, explained))
         except CannotRun as error:
             judged = self._failed(str(error))
         seeds = {"inputs": drawn[0]} if drawn else {}
-        identity = Identity(before, hash_of_symattn(), __version__)
+        identity = identity_of(self.candidate, before)
         return Judgement(
             candidate=self._name(), definition=words_of(spec), precision=self.how.precision.words, seeds=seeds,
             identity=identity, seconds=clock.seconds(), definition_from=self.definition_from,
@@ -150,7 +168,7 @@ class Judge:
             "grade": str(report.grade),
         }
         if report.verdict is Verdict.FAULT and fault is not None:
-            return result | {"status": Status.FAIL, "reason": fault.message, "limits": (), **_shown(fault)}
+            return result | {"status": Status.FAIL, "reason": fault.message, "limits": (), **shown_fault(fault)}
         if report.verdict is Verdict.UNDECIDED:
             missing = report.missing or ("too little was tried",)
             return result | {"status": Status.UNDECIDED, "reason": missing[0], "limits": (*missing[1:], *limits)}
@@ -197,12 +215,17 @@ def words_of(spec: Specification) -> str:
     return f"{written(spec)}{of}"
 
 
+def identity_of(candidate: Function | str, known: str | None = None) -> Identity:
+    """Return the hashes of a candidate, unless that is ``known``, and of symattn."""
+    return Identity(hash_of_target(candidate) if known is None else known, hash_of_symattn(), __version__)
+
+
 def _fields_of(attention: Any) -> str:
     changed = differing(attention, Attention())
     return f"Attention({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
 
-def _shown(fault: Fault) -> dict[str, Any]:
+def shown_fault(fault: Fault) -> dict[str, Any]:
     """Return the fields that a fault has: its place, the wrong entry, and the cause if one was sought."""
     named = {"step": fault.step, "cause": fault.cause} if fault.cause is not None else {}
     example = fault.counterexample
@@ -212,6 +235,14 @@ def _shown(fault: Fault) -> dict[str, Any]:
     inputs = example.inputs if few else {}
     entry = WrongEntry(example.expected, example.got, example.allowed, example.error, inputs)
     return named | {"location": Location(example.index, example.sizes), "counterexample": entry}
+
+
+def _cause(report: Report) -> dict[str, Any]:
+    """Return the fields that a report with causes adds to a fault."""
+    fault = report.faults[0] if report.faults else None
+    if fault is None or fault.cause is None:
+        return {}
+    return {"step": fault.step, "cause": fault.cause}
 
 
 def _power(report: Report) -> Iterator[PowerOfStep]:

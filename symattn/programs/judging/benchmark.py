@@ -1,0 +1,99 @@
+"""A benchmark's own file: a module with ``Model``, ``get_inputs`` and ``get_init_inputs``, as KernelBench has it.
+
+https://github.com/ScalingIntelligence/KernelBench: the reference is the class ``Model``, a candidate is the class
+``ModelNew`` of another file; both are made with the arguments that ``get_init_inputs()`` returns.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symattn.document.errors import CannotRun, InputError
+from symattn.programs import frameworks
+from symattn.programs.loading import load_module
+from symattn.programs.modules import heads_of
+from symattn.programs.refusing import one_line
+
+MODEL, CANDIDATE = "Model", "ModelNew"
+_MAX_ENTRIES = 1 << 20  # of one array that leaves the process of the reference
+_KEPT_AXES = 2  # the last ones, which are never cut
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What the file of a benchmark says: the arguments of its model, and the inputs of one call.
+
+    ``shapes`` are those of the inputs as the file makes them; in ``arrays`` leading axes may be cut to a few items.
+    ``problem`` says why there are no inputs. ``heads`` is the number that the model names, if any.
+    """
+
+    init: tuple[Any, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
+    arrays: tuple[np.ndarray, ...] = ()
+    dtype: str = "float32"
+    heads: int | None = None
+    problem: str = ""
+
+    def name_of(self, path: str, model: str) -> str:
+        """Return the target that is an instance of a class in a file: ``ref.py:Model(8)``."""
+        return f"{path}:{model}({', '.join(map(repr, self.init))})"
+
+    @property
+    def tokens(self) -> bool:
+        """Whether the model takes one array, such as tokens."""
+        return len(self.shapes) == 1
+
+
+def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
+    """Read the file of a benchmark, and make its inputs once. Raises ``InputError`` if it has another form."""
+    module = load_module(path)
+    lacking = [name for name in (model, "get_inputs", "get_init_inputs") if not hasattr(module, name)]
+    if lacking:
+        raise InputError(
+            f"{path} has no {lacking[0]}; hint: a reference is a module with {model}, get_inputs and get_init_inputs"
+        )
+    init = tuple(_called(path, module, "get_init_inputs"))
+    if any(not _is_literal(value) for value in init):
+        raise InputError(f"{path}: get_init_inputs returns {init!r}; hint: numbers, words, lists of these")
+    try:
+        made = getattr(module, model)(*init)
+        given = _called(path, module, "get_inputs")
+        arrays = [frameworks.read(a) for a in given if hasattr(a, "dtype")]
+    except Exception as error:  # the file's own code may raise anything
+        return Benchmark(init, problem=one_line(error))
+    kept = tuple(_cut(values) for values, _, _ in arrays)
+    floats = [dtype for values, dtype, _ in arrays if values.dtype.kind == "f"]
+    problem = "" if len(arrays) == len(given) else "some of its inputs are no arrays"
+    shapes = tuple(shape for _, _, shape in arrays)
+    return Benchmark(init, shapes, kept, floats[0] if floats else "float32", heads_of(made), problem)
+
+
+def _called(path: str, module: Any, name: str) -> list[Any]:
+    try:
+        return list(getattr(module, name)())
+    except Exception as error:
+        if name == "get_inputs":
+            raise
+        raise CannotRun(f"{path}: {name} fails: {one_line(error)}") from error
+
+
+def _is_literal(value: object) -> bool:
+    try:
+        return bool(ast.literal_eval(repr(value)) == value)
+    except (ValueError, SyntaxError):
+        return False
+
+
+def _cut(values: np.ndarray) -> np.ndarray:
+    """Return the first items along the leading axes, as few as the largest array may have."""
+    result = values
+    for axis in range(max(values.ndim - _KEPT_AXES, 0)):
+        rest = prod(result.shape) // max(result.shape[axis], 1)
+        most = max(_MAX_ENTRIES // max(rest, 1), 1)
+        result = result[(slice(None),) * axis + (slice(most),)]
+    return np.ascontiguousarray(result)

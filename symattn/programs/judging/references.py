@@ -1,0 +1,205 @@
+"""Judge a candidate by a benchmark's reference: find which definition it computes, and judge by that definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Failure, Inputs, Runner
+from symattn.bounds.case_result import UNFIT, Case
+from symattn.bounds.domain import Domain
+from symattn.bounds.judge import judge as judge_call
+from symattn.document.errors import CannotRun, InputError
+from symattn.programs.child import Child, Process, ProcessLimits, TargetOptions, ask_first
+from symattn.programs.judging.benchmark import CANDIDATE, MODEL, Benchmark
+from symattn.programs.judging.judgement import (
+    Judgement,
+    OwnInputs,
+    PowerOfStep,
+    Seconds,
+    Status,
+)
+from symattn.programs.judging.judging import Judge, identity_of, shown_fault, words_of
+from symattn.programs.layouts import of_layout
+from symattn.verification import engine, power
+from symattn.verification.definitions.norms import LayerNorm, RMSNorm
+from symattn.verification.definitions.registry import Specification
+from symattn.verification.definitions.weights import Softmax
+
+_EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
+_TWICE = "twice as large"
+
+
+@dataclass(frozen=True)
+class ByReference:
+    """A candidate and the reference of a benchmark; a ``definition`` that is given is checked on the reference.
+
+    ``how.dtype`` is that of the benchmark's own inputs if ``chosen_dtype`` is None.
+    """
+
+    candidate: str
+    reference: str
+    definition: Specification | None
+    how: TargetOptions
+    seed: int | None = None
+    chosen_dtype: str | None = None
+    why: bool = False
+
+    def judgement(self) -> Judgement:
+        """Return the judgement. Raises ``InputError`` for a file that is no reference."""
+        began = perf_counter()
+        benchmark, process = ask_first("benchmark", self.reference, MODEL)
+        if isinstance(benchmark, Failure):
+            return self._invalid(f"{self.reference} cannot be imported: its import {benchmark.message}", began)
+        domain = self.how.domain if self.how.domain not in (None, Domain()) else _promised(benchmark)
+        how = replace(self.how, domain=domain, dtype=self.chosen_dtype or benchmark.dtype)
+        found, reason = self._found(benchmark, process, replace(how, dtype="float32", contract=None))
+        if found is None:
+            return self._invalid(reason, began)
+        target = named(self.candidate, benchmark)
+        result = Judge(target, found, how, self.seed, (), f"{self.reference}:{MODEL}", self.why).judgement()
+        result = replace(result, command=self._command(result.seeds))
+        return _with_own_inputs(result, target, found, how, benchmark) if result.passed else result
+
+    def _found(self, benchmark: Benchmark, process: Process, how: TargetOptions) -> tuple[Specification | None, str]:
+        """Return the definition that the reference computes, on the first groups of inputs; or None, and the reason."""
+        target = benchmark.name_of(self.reference, MODEL)
+        specs = [self.definition] if self.definition is not None else [*plausible(benchmark)]
+        limits = ProcessLimits() if how.time_limit is None else ProcessLimits(how.time_limit)
+        words = ""
+        try:
+            child = Child(target, how.request(specs[0]), limits, process)
+        except InputError as error:  # the first definition needs inputs that the model does not take
+            return None, f"{self.reference}:{MODEL} cannot be called: {error}"
+        with child:
+            for spec in specs:
+                try:
+                    child.turn_to(how.request(spec))
+                    session = how.session(child, spec)
+                    if engine.recognised(session):
+                        return spec, ""
+                    wrong = next((r for r in session.records if r.finding is not None), None)
+                    words = engine.first_fault(session, wrong).message if wrong else "no call could be judged"
+                except (InputError, CannotRun) as error:
+                    words = str(error)
+        if self.definition is not None:
+            return None, f"{self.reference}:{MODEL} does not compute {words_of(self.definition)}: {words}"
+        known = ", ".join(map(words_of, specs))
+        hint = "hint: give the definition by its options, or by --definition"
+        return None, f"{self.reference}:{MODEL} computes none of {known}; {hint}"
+
+    def _command(self, seeds: Mapping[str, int]) -> str:
+        how, spec = replace(self.how, seed=seeds.get("inputs", self.how.seed)), self.definition or Attention()
+        return how.command(self.candidate, spec=spec, name="judge", reference=self.reference, dtype=self.chosen_dtype)
+
+    def _invalid(self, reason: str, began: float) -> Judgement:
+        seconds = Seconds(round(perf_counter() - began, 3), 0.0)
+        words = "none" if self.definition is None else words_of(self.definition)
+        return Judgement(
+            Status.INVALID_REFERENCE, reason, self.candidate, words, self.how.precision.words, {},
+            identity_of(self.candidate), seconds, f"{self.reference}:{MODEL}",
+        )  # fmt: skip
+
+
+def named(candidate: str, benchmark: Benchmark) -> str:
+    """Return the target of a candidate: ``kernel.py`` and ``kernel.py:Name`` are instances of a class, made like the
+    reference's; anything else is the target itself."""
+    if candidate.endswith(".py"):
+        return benchmark.name_of(candidate, CANDIDATE)
+    place, _, attribute = candidate.rpartition(":")
+    return benchmark.name_of(place, attribute) if attribute.isidentifier() and attribute[0].isupper() else candidate
+
+
+def plausible(benchmark: Benchmark) -> Iterator[Specification]:
+    """Yield the definitions that a reference may compute, the likeliest first."""
+    if benchmark.tokens:
+        heads = benchmark.heads or 1
+        yield from (Attention(heads=heads), Attention(heads=heads, causal=True))
+        yield LayerNorm()
+        yield from (RMSNorm(eps=eps) for eps in _EPSILONS)
+        yield Softmax()
+        return
+    yield from (Attention(), Attention(causal=True), Attention(causal=True, alignment="top-left"), Attention(scale=1))
+
+
+def _promised(benchmark: Benchmark) -> Domain:
+    """Return what the shapes of a benchmark's inputs promise: no longer ones, and equal sizes where they are equal."""
+    usual = Domain()
+    lengths = [shape[-2] for shape in benchmark.shapes if len(shape) > 1]
+    if not lengths:
+        return usual
+    alike = len(set(lengths)) == 1
+    widths = {shape[-1] for shape in benchmark.shapes}
+    most = max(min(max(lengths), usual.max_tokens), 1)
+    return Domain(max_tokens=most, square=alike, same_width=len(widths) == 1 and not benchmark.tokens)
+
+
+# -- the benchmark's own inputs ----------------------------------------------------------------------------------------
+def _with_own_inputs(
+    judgement: Judgement, target: str, spec: Specification, how: TargetOptions, benchmark: Benchmark
+) -> Judgement:
+    """Return the judgement with that of one call with the benchmark's own inputs, and what these could show."""
+    if not isinstance(spec, Attention) or benchmark.problem or benchmark.tokens:
+        why = benchmark.problem or f"they are not the inputs of {words_of(spec)} alone"
+        return judgement.limited(f"the benchmark's own inputs were not tried: {why}")
+    with how.opened(target, spec) as child:
+        session = how.session(child, spec)
+        try:
+            inputs = _of_definition(child, benchmark.arrays)
+            judged = judge_call(session.legal(inputs), how.precision, _case(inputs), session.call(_case(inputs)), True)
+        except UNFIT as error:
+            return judgement.limited(f"the benchmark's own inputs were not tried: {error}")
+    judgement = replace(judgement, calls=judgement.calls + 1)
+    if judged.finding is not None:
+        fault = engine.first_fault(session, judged)
+        return replace(judgement, status=Status.FAIL, reason=fault.message, limits=(), **shown_fault(fault))
+    tried = [(inputs, [part.expected for part in judged.parts])]
+    seen = power.smallest_seen(spec, inputs, [inputs], tried)
+    rows = [PowerOfStep(one.step, _TWICE, one.size) for one in seen]
+    for mistake in _blind(spec):
+        share = power.least_shown(mistake, tried)
+        rows.append(PowerOfStep("output", mistake.words, 1.0 if 2 * share < 1 else None))
+    shapes = tuple(a.shape for a in benchmark.arrays)
+    own = OwnInputs(benchmark.shapes, shapes, tuple(rows))
+    return replace(judgement, own_inputs=own)
+
+
+def _case(inputs: Inputs) -> Case:
+    return Case("benchmark", "the benchmark's own inputs", inputs)
+
+
+def _of_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays by the names of the definition. Raises ``InputError`` if the candidate takes others."""
+    how = runner.convention
+    names = [a.input for a in how.arguments if a.input is not None and a.positional]
+    names = [name for name in names if name in how.inputs][: len(arrays)]
+    if len(names) != len(arrays):
+        raise InputError(f"they are {len(arrays)} arrays, and the candidate takes {', '.join(how.inputs)}")
+    return {name: of_layout(name, a, how.layout) for name, a in zip(names, arrays, strict=True)}
+
+
+def _blind(spec: Attention) -> Iterator[power.Mutation]:
+    """Yield mistakes that ignore inputs: what a benchmark lets through at its inputs if nothing shows them."""
+
+    def mistake(words: str, of: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]) -> power.Mutation:
+        def outputs(inputs: Inputs) -> list[np.ndarray]:
+            v = np.asarray(inputs["v"], dtype=np.float64)
+            return [of(v, (*np.shape(inputs["q"])[:-1], v.shape[-1]))]
+
+        return power.Mutation("output", words, outputs)
+
+    yield mistake("all zeros", lambda v, shape: np.zeros(shape))
+    if spec.kv_heads is None:
+        yield mistake("the mean of the values", lambda v, shape: np.broadcast_to(v.mean(-2, keepdims=True), shape))
+
+
+def path_of(reference: str) -> str:
+    """Return the path of a reference. Raises ``InputError`` if there is no such file of Python."""
+    if not reference.endswith(".py") or not Path(reference).is_file():
+        raise InputError(f"{reference} is no file of Python; hint: a module with {MODEL}, get_inputs, get_init_inputs")
+    return reference

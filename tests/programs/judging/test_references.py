@@ -1,0 +1,163 @@
+"""Candidates that are judged by the file of a benchmark, with ``Model``, ``get_inputs`` and ``get_init_inputs``."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from symattn import InputError, judge
+from symattn.document import schemas
+from symattn.programs.judging.benchmark import Benchmark
+from symattn.programs.judging.judgement import Status
+from symattn.programs.judging.references import named
+from symattn.programs.layouts import of_layout, to_layout
+from symattn.programs.loading import BadTarget, NotCallable, load
+
+SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
+REFERENCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, Q, K, V):
+        return torch.nn.functional.scaled_dot_product_attention(Q, K, V{causal})
+
+def get_inputs():
+    return [torch.rand(2, 3, 24, 16) for _ in range(3)]
+
+def get_init_inputs():
+    return []
+"""
+KERNEL = """
+import math
+import torch
+from torch import nn
+
+class ModelNew(nn.Module):
+    def forward(self, Q, K, V):
+        return self.weights(Q @ K.mT / math.sqrt(Q.shape[-1])) @ V
+
+    def weights(self, scores):
+        return torch.softmax(scores, -1)
+
+class Mean(ModelNew):
+    def weights(self, scores):
+        return torch.ones_like(scores) / scores.shape[-1]
+
+class Causal(ModelNew):
+    def weights(self, scores):
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        return torch.softmax(scores.masked_fill(later, -math.inf), -1)
+"""
+TOKENS = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, width, n_head):
+        super().__init__()
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.n_head = n_head
+
+    def forward(self, x):
+        heads = [a.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for a in self.c_attn(x).chunk(3, -1)]
+        o = torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+        return self.c_proj(o.transpose(1, 2).flatten(-2))
+
+def get_inputs():
+    return [torch.rand(2, 20, 16)]
+
+def get_init_inputs():
+    return [16, 2]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    tmp_path.joinpath("ref.py").write_text(REFERENCE.replace("{causal}", ""))
+    tmp_path.joinpath("masked.py").write_text(REFERENCE.replace("{causal}", ", is_causal=True"))
+    tmp_path.joinpath("none.py").write_text(REFERENCE.replace("{causal})", ") ** 2"))
+    tmp_path.joinpath("kernel.py").write_text(KERNEL)
+    tmp_path.joinpath("tokens.py").write_text(TOKENS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.torch
+def test_the_definition_of_a_reference_is_found_and_judges_the_candidate(folder: Path) -> None:
+    right = judge("kernel.py", reference="ref.py", examples=10)
+    assert right.passed, right
+    assert (right.definition, right.definition_from) == ("Attention()", "ref.py:Model")
+    assert right.own_inputs is not None
+    assert right.own_inputs.shapes == ((2, 3, 24, 16),) * 3
+    blind = {p.mistake: p.smallest for p in right.own_inputs.power if p.step == "output"}
+    assert blind["all zeros"] == blind["the mean of the values"] == 1  # in float32 these inputs show both
+    SCHEMA.validate(right.as_dict())
+    wrong = judge("kernel.py:Mean", reference="ref.py")
+    assert (wrong.status, wrong.exit_code) == (Status.FAIL, 1)
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_a_causal_reference_refuses_a_kernel_without_a_mask(folder: Path) -> None:
+    assert judge("kernel.py:Causal", reference="masked.py", examples=10).passed
+    wrong = judge("kernel.py", reference="masked.py")
+    assert (wrong.status, wrong.definition) == (Status.FAIL, "Attention(causal=True)")
+
+
+@pytest.mark.torch
+def test_a_reference_that_computes_no_definition_is_invalid(folder: Path) -> None:
+    judgement = judge("kernel.py", reference="none.py")
+    assert (judgement.status, judgement.exit_code) == (Status.INVALID_REFERENCE, 2)
+    assert "hint" in judgement.reason
+    SCHEMA.validate(judgement.as_dict())
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_a_module_of_tokens_names_its_heads(folder: Path) -> None:
+    judgement = judge("tokens.py:Model", reference="tokens.py", examples=5)
+    assert judgement.definition == "Attention(causal=True, heads=2)"
+    assert judgement.passed
+    assert any("own inputs were not tried" in words for words in judgement.limits)
+
+
+def test_a_file_of_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("kernel.py").write_text("def f(q, k, v):\n    return v\n")
+    with pytest.raises(InputError, match="has no Model"):
+        judge("kernel.py", reference="kernel.py")
+    with pytest.raises(InputError, match="no file of Python"):
+        judge("kernel.py", reference="missing.py")
+
+
+def test_classes_are_made_with_the_arguments_of_the_reference() -> None:
+    benchmark = Benchmark((8, "a"))
+    assert named("kernel.py", benchmark) == "kernel.py:ModelNew(8, 'a')"
+    assert named("kernel.py:Fast", benchmark) == "kernel.py:Fast(8, 'a')"
+    assert named("kernel.py:attention", benchmark) == "kernel.py:attention"
+
+
+def test_a_target_may_be_an_instance(tmp_path: Path) -> None:
+    path = tmp_path / "made.py"
+    path.write_text(
+        "class Scaled:\n    def __init__(self, by=1):\n        self.by = by\n"
+        "    def __call__(self, q, k, v):\n        return self.by * v\n\ndef plain(q, k, v):\n    return v\n"
+    )
+    assert load(f"{path}:Scaled(by=3)").function(None, None, 2) == 6
+    for wrong in ("Scaled", "plain()"):
+        with pytest.raises(NotCallable, match=r"hint|instance"):
+            load(f"{path}:{wrong}")
+    with pytest.raises(BadTarget, match="literals"):
+        load(f"{path}:Scaled(print(1))")
+
+
+@pytest.mark.parametrize("layout", ["bhnd", "bnhd", "nbhd", "bnd", "nbd", "nhd"])
+def test_the_axes_of_a_layout_are_undone(layout) -> None:
+    sizes = {"b": 2, "h": 3, "n": 5, "d": 4}
+    usual = np.arange(120 if "h" in layout and "b" in layout else 40 if "b" in layout else 60).reshape(
+        [sizes[axis] for axis in "bhnd" if axis in layout]
+    )
+    assert (of_layout("q", to_layout("q", usual, layout), layout) == usual).all()
