@@ -50,6 +50,7 @@ class Host:
     call: str = "__call__"  # the method that computes, whose text may name the axes
     left_out: tuple[str, ...] = ()  # parameters of a call that are never passed
     may_be_left: bool = False  # whether keys and values are optional, but passed
+    may_be_edited: bool = False  # whether a copy of the module may have other methods
     xp: Any  # the namespace in which weights are joined
 
     def __init__(self, module: Any) -> None:
@@ -90,6 +91,12 @@ class Host:
         result: Function = getattr(type(self.module), self.call)
         return result
 
+    def around(self, module: Any) -> Host:
+        """Return the host of another version of the module, with the same weights."""
+        result = copy.copy(self)
+        result.module = module
+        return result
+
     def prepared(self, dtype: str) -> Host:
         """Return a copy of the module for inputs of that format. Raises ``InputError`` if there is none."""
         return self
@@ -120,6 +127,7 @@ class TorchHost(Host):
 
     framework: Framework = "torch"
     call = "forward"
+    may_be_edited = True
 
     def __init__(self, module: TorchModule) -> None:
         super().__init__(module)

@@ -11,6 +11,7 @@ side, or side by side for each head.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from inspect import Parameter
 from itertools import product
@@ -112,7 +113,24 @@ def heads_of(module: object) -> int | None:
     return next((n for name in _HEADS if isinstance(n := getattr(module, name, None), int)), None)
 
 
-class HeldAttention(Wrapper):
+class Held(Wrapper):
+    """A module of a ``_host`` as a function of its tokens and weights."""
+
+    _host: Host
+
+    @property
+    def called(self) -> Function | None:
+        """The module, if another version of it can be called in the same way."""
+        return self._host.module if self._host.may_be_edited else None
+
+    def around(self, function: Function) -> Wrapper:
+        """Return the wrapper of another version of the module."""
+        result = copy(self)
+        result._host = self._host.around(function)
+        return result
+
+
+class HeldAttention(Held):
     """A module as a function of ``x``, of its other arguments, and of ``w_q, w_k, w_v, w_o, b_q, …`` by name."""
 
     reading: ModuleReading
@@ -184,7 +202,7 @@ def _keyword(name: str) -> Parameter:
 _GAINS, _SHIFTS = ("weight", "gamma", "scale", "gain", "g"), ("bias", "beta", "shift")
 
 
-class HeldModule(Wrapper):
+class HeldModule(Held):
     """A module as a function of ``x`` and of weights by name, for its own sizes only."""
 
     def __init__(

@@ -140,7 +140,10 @@ def numbers_of(spec: object) -> tuple[float, ...]:
 
 # -- the search --------------------------------------------------------------------------------------------------------
 _REMOVED = 0.4  # an operator that is removed with its operand is a smaller edit than one that is exchanged
-_TOKENS = re.compile(r"\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\S")  # a number is one token, whatever its digits
+# a number is one token, whatever its digits, and an operator of two characters is one
+_TOKENS = re.compile(r"\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S")
+_ARBITRARY = 0.5  # a new number counts more than a name: it may be right at the sizes that were tried alone
+_USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
 
 
 def size_of(edit: Edit) -> float:
@@ -149,7 +152,9 @@ def size_of(edit: Edit) -> float:
     steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     changed = sum(max(j - i, n - m) for tag, i, j, m, n in steps if tag in ("replace", "insert"))
     removed = sum(j - i for tag, i, j, *_ in steps if tag == "delete")
-    return changed + _REMOVED * removed
+    added = [word for tag, _, _, n, m in steps if tag in ("replace", "insert") for word in new[n:m]]
+    numbers = sum(word[0].isdigit() and word not in _USUAL_NUMBERS for word in added)
+    return float(changed + _REMOVED * removed + _ARBITRARY * numbers)
 
 
 Several = tuple[Edit, ...]

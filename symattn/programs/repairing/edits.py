@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 from symattn.programs.repairing.observing import NUMBERS, UNSEEN, Kind, Observed, places_of
@@ -91,7 +92,7 @@ class FunctionPlaces:
                 self.subscripts |= {ast.unparse(item): item for item in items}
         function = self.found.function
         names = function.__globals__
-        self.xp = next((n for n in ("np", "numpy", "torch", "jnp") if n in names), None)
+        self.xp = _name_of_library(self.found, self.observed.library)
         self.free_names = {*function.__code__.co_freevars, *(n for n in function.__code__.co_names if n in names)}
         self.free_names |= vars(builtins).keys()
         self.expressions = self._short_expressions()
@@ -136,6 +137,11 @@ class Place:
     def xp(self) -> str | None:
         """The name of the array library in the function's module."""
         return self.function.xp
+
+    @property
+    def is_torch(self) -> bool:
+        """Return whether the function computes with tensors of torch."""
+        return self.function.observed.library == "torch"
 
     @property
     def in_product(self) -> bool:
@@ -253,11 +259,14 @@ class _EditsOfFunction:
 
     def enumerate(self, rules: Sequence[Rule], block_rules: Sequence[BlockRule], tiers: Sequence[int]) -> list[Edit]:
         scope: dict[str, Kind] = {}
+        runs = True
         for node, parent, name, index in places_of(self._function.found.tree):
             if isinstance(node, ast.stmt):
+                runs = not self._function.observed.of_wrong or self._has_run(node)
                 scope = self._scope_at(node)
-                self._edit_statement(node, parent, name, index, scope, block_rules)
-            elif _is_read(node, parent):
+                if runs:
+                    self._edit_statement(node, parent, name, index, scope, block_rules)
+            elif runs and _is_read(node, parent):
                 place = Place(node, parent, name, self._function.kind(node), scope, self._function)
                 self._places.append(place)
                 for rule in rules:
@@ -297,6 +306,9 @@ class _EditsOfFunction:
                 words = f"{new}  ({len(replacements)} times)"
                 change = EVERYWHERE, EVERYWHERE_TIER, self._function.place
                 self._result.append(Edit(*change, tuple(replacements), shorten(old), shorten(words)))
+
+    def _has_run(self, node: ast.stmt) -> bool:
+        return getattr(node, "number", -1) in self._function.observed.scopes
 
     def _scope_at(self, node: ast.stmt) -> dict[str, Kind]:
         observed = self._function.observed.scopes.get(getattr(node, "number", -1), {})
@@ -398,6 +410,23 @@ def shorten(text: str) -> str:
     """Return a text in one line, cut if it is long."""
     words = " ".join(text.split())
     return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
+
+
+_MODULES = {"torch": "torch", "jax": "jax.numpy", "numpy": "numpy"}
+
+
+def _name_of_library(found: SourceFunction, library: str) -> str | None:
+    """Return the name by which a function reaches the module of its arrays: a global one, or of its own imports."""
+    module = _MODULES.get(library, "numpy")
+    for name, value in found.function.__globals__.items():
+        if isinstance(value, ModuleType) and value.__name__ == module:
+            return name
+    for node in ast.walk(found.tree):
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            before = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            if before + alias.name == module:
+                return alias.asname or alias.name
+    return None
 
 
 def _is_read(node: ast.AST, parent: ast.AST) -> bool:

@@ -163,7 +163,7 @@ def add_axis_argument(p: Place) -> Changes:
     node = p.node
     if _called_word(node) not in _REDUCTIONS:
         return
-    word = "dim" if p.xp == "torch" else "axis"
+    word = "dim" if p.is_torch else "axis"
     given = {k.arg for k in node.keywords}
     added = [] if given & {*_AXIS_WORDS} else [(word, -1), (word, 0), (word, -2)]
     added += [] if given & {"keepdims", "keepdim"} else [("keepdims", True)]
@@ -396,7 +396,7 @@ def insert_term(p: Place) -> Changes:
 def normalise(p: Place) -> Changes:
     if _is_number_to_change(p) and p.kind.name == "floats" and p.kind.shape:
         yield f"{p.text} / {p.text}.sum(-1, keepdims=True)"
-        if p.xp != "torch":
+        if not p.is_torch:
             yield f"{p.text} - {p.text}.max(-1, keepdims=True)"
             yield f"{p.text} - {p.text}.mean(-1, keepdims=True)"
         else:
@@ -421,12 +421,12 @@ def cast(p: Place) -> Changes:
     if p.kind.name != "floats" or not p.xp or p.is_called:
         return
     for word in ("float32", "float64"):
-        yield f"{p.text}.to({p.xp}.{word})" if p.xp == "torch" else f"{p.text}.astype({p.xp}.{word})"
+        yield f"{p.text}.to({p.xp}.{word})" if p.is_torch else f"{p.text}.astype({p.xp}.{word})"
 
 
 def copy_array(p: Place) -> Changes:
     if isinstance(p.node, ast.Name) and p.kind.is_array:
-        yield f"{p.text}.clone()" if p.xp == "torch" else f"{p.text}.copy()"
+        yield f"{p.text}.clone()" if p.is_torch else f"{p.text}.copy()"
 
 
 # -- tier 3: small expressions of the scope ----------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def move_diagonal(p: Place) -> Changes:
         return
     is_method = isinstance(p.node.func, ast.Attribute) and p.kind_of(p.node.func.value).is_array
     before = _PLACES_BEFORE[word] - is_method
-    name = "diagonal" if p.xp == "torch" else "k"
+    name = "diagonal" if p.is_torch else "k"
     if word == "diagonal":
         name = "offset"
     given = [k for k in p.node.keywords if k.arg == name]
@@ -115,8 +115,7 @@ def insert_function_of_length(p: Place) -> Changes:
     if not p.kind.is_real or isinstance(p.node, ast.Constant) or p.is_called or not p.xp or p.in_product:
         return
     # a Python number, which leaves the format of an array as it is
-    of_others = f"float({p.xp}.log({{0}}))"
-    logarithm = {"torch": "torch.tensor({0}).log().item()", "jnp": "jnp.log({0})"}.get(p.xp, of_others)
+    logarithm = f"{p.xp}.tensor({{0}}).log().item()" if p.is_torch else f"float({p.xp}.log({{0}}))"
     for length in lengths(p).values():
         yield f"{p.text} - {logarithm.format(length)}"
         yield f"{p.text} + {logarithm.format(length)}"
@@ -138,8 +137,8 @@ def guard_divisor(p: Place) -> Changes:
 # -- masks -------------------------------------------------------------------------------------------------------------
 def _triangle(p: Place, rows: str, columns: str, offset: str) -> str:
     """Return the text of a boolean triangle: a column is kept if it is at most its row plus the offset."""
-    if p.xp == "torch":
-        return f"torch.ones({rows}, {columns}, dtype=torch.bool).tril({offset})"
+    if p.is_torch:
+        return f"{p.xp}.ones({rows}, {columns}, dtype={p.xp}.bool).tril({offset})"
     return f"{p.xp}.tri({rows}, {columns}, {offset}, dtype=bool)"
 
 
@@ -179,7 +178,7 @@ def keep_rows_of_mask(p: Place) -> Changes:
     """Zeros in the rows in which a mask in scope keeps nothing."""
     if p.kind.name != "floats" or not p.xp or isinstance(p.node, ast.Constant):
         return
-    word = "keepdim" if p.xp == "torch" else "keepdims"
+    word = "keepdim" if p.is_torch else "keepdims"
     for name, kind in p.names("bools").items():
         rows = type(kind)("bools", (*kind.shape[:-1], 1)) if kind.shape else kind
         if len(kind.shape) >= 2 and rows.broadcasts_to(p.kind):

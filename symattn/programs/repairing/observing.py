@@ -6,6 +6,7 @@ Edits are pruned by what was observed: a factor must broadcast, a name is replac
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -72,17 +73,36 @@ def kind_of(x: object) -> Kind:
     return Kind("function" if callable(x) else "other")
 
 
+def _package_of(array: object) -> str:
+    """Return the package of an array's type."""
+    name = type(array).__module__.split(".")[0]
+    return "jax" if name == "jaxlib" else name
+
+
 @dataclass
 class Observed:
-    """The kinds of expressions, by the number of their node, and of the names in scope at each statement."""
+    """The kinds of expressions, by the number of their node, and of the names in scope at each statement.
+
+    ``arrays`` counts the arrays of numbers that were seen, by the package of their type. ``of_wrong`` says that the
+    output of the observed call was wrong: an edit of a statement that did not run in it cannot repair it.
+    """
 
     kinds: dict[int, Kind] = field(default_factory=dict)
     scopes: dict[int, dict[str, Kind]] = field(default_factory=dict)
+    arrays: Counter[str] = field(default_factory=Counter)
+    of_wrong: bool = False
+
+    @property
+    def library(self) -> str:
+        """The package of most arrays: ``numpy``, ``torch``, ``jax`` or another; empty if none was seen."""
+        return next((name for name, _ in self.arrays.most_common(1)), "")
 
     def see(self, number: int, value: Any) -> Any:
         """Record the kind of an expression, and return its value."""
         if number not in self.kinds:
             self.kinds[number] = kind_of(value)
+            if self.kinds[number].is_array:
+                self.arrays[_package_of(value)] += 1
         return value
 
     def see_scope(self, number: int, names: dict[str, Any]) -> None:
@@ -131,7 +151,7 @@ class _Recording(ast.NodeTransformer):
             return node
         bodies = {
             name: list(body)
-            for name in ("body", "orelse")
+            for name in ("body", "orelse", "finalbody")
             if isinstance(body := getattr(node, name, None), list) and body and isinstance(body[0], ast.stmt)
         }
         function, annotation = getattr(node, "func", None), getattr(node, "annotation", None)

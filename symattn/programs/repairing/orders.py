@@ -102,19 +102,26 @@ def repeat_or_tile(p: Place) -> Changes:
     shape = p.kind_of(array).shape
     rest = node.args if is_method else node.args[1:]
     items = rest[0].elts if len(rest) == 1 and isinstance(rest[0], ast.Tuple) else rest
-    tiles = word == "tile" or (word == "repeat" and p.xp == "torch")
+    tiles = word == "tile" or (word == "repeat" and p.is_torch)
     text = f"({ast.unparse(array)})"
     if tiles and len(items) == len(shape):
         for axis, item in enumerate(items):
             if not (isinstance(item, ast.Constant) and item.value == 1):
                 count = ast.unparse(item)
-                name = "repeat_interleave" if p.xp == "torch" else "repeat"
+                name = "repeat_interleave" if p.is_torch else "repeat"
                 yield f"{p.xp}.{name}({text}, {count}, {axis})"
     elif word in ("repeat", "repeat_interleave") and rest:
         count = ast.unparse(rest[0])
         for axis in range(len(shape)):
             times = ", ".join(count if k == axis else "1" for k in range(len(shape)))
             yield f"{p.xp}.tile({text}, ({times},))"
+
+
+def take_root(p: Place) -> Changes:
+    """A whole number in a product or a quotient, by its root or its square."""
+    if p.kind.name == "int" and p.in_product and not isinstance(p.node, ast.Constant) and not p.is_called:
+        for exponent in ("0.5", "-0.5", "2"):
+            yield f"{p.text} ** {exponent}"
 
 
 # -- constants ---------------------------------------------------------------------------------------------------------
@@ -147,7 +154,7 @@ def compute_wider(p: Place) -> Changes:
         return
     node = p.node
     for word in ("float32", "float64"):
-        wide = f".to({p.xp}.{word})" if p.xp == "torch" else f".astype({p.xp}.{word})"
+        wide = f".to({p.xp}.{word})" if p.is_torch else f".astype({p.xp}.{word})"
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             a, b = (f"({ast.unparse(x)})" for x in (node.left, node.right))
             whole, first = f"({a}{wide} @ {b}{wide})", a
@@ -162,7 +169,7 @@ def compute_wider(p: Place) -> Changes:
             whole = ast.unparse(ast.Call(called, node.args, node.keywords))
         else:
             return
-        yield f"{whole}.to({first}.dtype)" if p.xp == "torch" else f"{whole}.astype({first}.dtype)"
+        yield f"{whole}.to({first}.dtype)" if p.is_torch else f"{whole}.astype({first}.dtype)"
 
 
 # -- expressions of the function ---------------------------------------------------------------------------------------
@@ -183,6 +190,7 @@ def take_expression(p: Place) -> Changes:
 ANY = ast.expr
 RULES: tuple[Rule, ...] = (
     Rule("infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=_LOOKED_AT),
+    Rule("exponent", 2, ANY, take_root, likely=True, added=_LOOKED_AT),
     Rule("guard", 2, ast.Constant, take_small_number, added=_LOOKED_AT),
     Rule("brackets", 2, ast.BinOp, distribute, added=_LOOKED_AT),
     Rule("order of operations", 2, (ast.BinOp, ast.Call), move_operation, added=_LOOKED_AT),

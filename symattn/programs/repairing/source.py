@@ -301,10 +301,10 @@ class Sources:
                 self.functions[id(x)] = found
             for part in _values_used(x):
                 self._reach(part)
-        elif methods := self._methods(x):
+        elif (methods := self._methods(x)) or modules_within(x):
             self._objects[id(x)] = x
-            for method in methods.values():
-                self._reach(method)
+            for part in (*methods.values(), *parts_of(x).values()):
+                self._reach(part)
 
     def _methods(self, x: Any) -> dict[str, types.FunctionType]:
         """Return the methods of an instance that are defined in the file, by name."""
@@ -385,13 +385,20 @@ class _Rebuilt:
         return self._made[id(x)]
 
     def _instance(self, x: Any) -> Any:
-        """Return a copy of an instance whose class has rebuilt methods."""
+        """Return a copy of an instance, with its parts rebuilt, whose class has rebuilt methods."""
         methods = {name: self.value(method) for name, method in self._sources._methods(x).items()}
         try:
             result = copy(x)
-            result.__class__ = type(type(x).__name__, (type(x),), methods)
+            if methods:
+                result.__class__ = type(type(x).__name__, (type(x),), methods)
         except TypeError:
             return x
+        self._made[id(x)] = result
+        if within := modules_within(x):
+            vars(result)["_modules"] = {name: self.value(part) for name, part in within.items()}
+        for name, part in vars(x).items() if hasattr(x, "__dict__") else ():
+            if id(part) in self._sources._objects:
+                vars(result)[name] = self.value(part)
         return result
 
     def _function(self, f: types.FunctionType) -> types.FunctionType:
@@ -432,6 +439,17 @@ class _Rebuilt:
                 new[name] = self.value(x)
         new.update(self._names)
         return new
+
+
+def modules_within(x: Any) -> dict[str, Any]:
+    """Return the modules of torch within one, by name; none of anything else."""
+    within = vars(x).get("_modules") if hasattr(x, "__dict__") and not isinstance(x, type | types.ModuleType) else None
+    return dict(within) if isinstance(within, dict) else {}
+
+
+def parts_of(x: Any) -> dict[str, Any]:
+    """Return the attributes of an instance, by name, and the modules within it."""
+    return {**(vars(x) if hasattr(x, "__dict__") else {}), **modules_within(x)}
 
 
 def _is_jitted(x: Any) -> bool:

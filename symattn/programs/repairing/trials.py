@@ -131,6 +131,7 @@ class Trials:
                 runs.append(self._target.version(function).run(sample.inputs, sample.memory))
 
             observed = observe(sources, run)
+            observed.of_wrong = sample.wrong
             if runs[0].error is None:
                 break
         assert observed is not None

@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention
 from symattn.programs.repairing.edits import enumerate_edits
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
+from symattn.programs.verifying import Options
+from symattn.verification.repair import Replacement
 from tests.programs.repairing.programs import loaded
 
 TORCH = """
@@ -67,3 +70,87 @@ def test_a_compiled_function_of_jax(tmp_path: Path) -> None:
 
     arrays, right = _given()
     assert ("0", "1") in _edits_that_repair(tmp_path, JAX, tuple(map(jnp.asarray, arrays)), right)
+
+
+MODULES = """
+import torch
+from torch import nn
+
+
+class Core(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+
+    def forward(self, q, k, v):
+        s = q @ k.transpose(-1, -2) / self.width
+        return torch.softmax(s, -1) @ v
+
+
+def split(x, heads):
+    return x.view(*x.shape[:-1], heads, -1).transpose(-2, -3)
+
+
+class Attention(nn.Module):
+    def __init__(self, d=8, heads=2):
+        super().__init__()
+        self.heads = heads
+        self.q_proj, self.k_proj = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
+        self.v_proj, self.out_proj = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
+        self.cores = nn.ModuleList([Core(d // heads)])
+
+    def forward(self, x):
+        q, k, v = (split(p(x), self.heads) for p in (self.q_proj, self.k_proj, self.v_proj))
+        return self.out_proj(self.cores[0](q, k, v).transpose(-2, -3).flatten(-2))
+
+
+attention = Attention()
+"""
+
+
+@pytest.mark.torch
+def test_methods_of_a_module_of_modules_within_it_and_helpers_are_edited(tmp_path: Path) -> None:
+    import torch
+
+    module = loaded(tmp_path, MODULES)
+    sources = Sources(module)
+    named = [f.function.__qualname__ for f in sources.functions.values()]
+    assert {"Attention.forward", "Core.forward", "split"} <= set(named)
+    x = torch.ones(5, 8).cumsum(0)
+    before = module(x)
+    assert torch.equal(sources.rebuild()(x), before)
+    key = next(k for k, f in sources.functions.items() if f.function.__qualname__ == "Core.forward")
+    at = next(r for r in sources.functions[key].lines if "self.width" in r).index("self.width")
+    line = sources.functions[key].first + 1
+    edited = sources.edited(key, [Replacement(line, at, line, at + 10, "self.width ** 0.5")])
+    module.cores[0].width = 2
+    assert torch.equal(edited(x), module(x))
+    module.cores[0].width = 4
+    assert torch.equal(module(x), before)
+
+
+@pytest.mark.torch
+def test_a_module_with_weights_is_called_in_another_version(tmp_path: Path) -> None:
+    module, spec = loaded(tmp_path, MODULES), Attention(heads=2)
+    with Options(examples=4).opened(module, spec) as runner:
+        target: Any = runner
+        sources = Sources(target.written)
+        names = [f.function.__qualname__ for f in sources.functions.values()]
+        key = list(sources.functions)[names.index("Core.forward")]
+        found = sources.functions[key]
+        weights = {n: np.eye(8) * 3 for n in ("w_q", "w_k", "w_v", "w_o")}
+        given = {"x": np.arange(24.0).reshape(3, 8) / 8, **weights}
+        at = next(k for k, line in enumerate(found.lines) if "return" in line)
+        removed = Replacement(found.first + at, 15, found.first + at, len(found.lines[at]), "v")
+        edited = target.version(sources.edited(key, [removed])).run(given).output
+        assert np.abs(edited - 9 * given["x"]).max() < 1e-5
+        assert np.abs(target.run(given).output - edited).max() > 0.1
+
+
+def test_code_that_the_wrong_call_does_not_run_is_not_edited(tmp_path: Path) -> None:
+    text = "def attention(q, k, v):\n    if len(q) > 9:\n        q = q * 2\n    return q @ k.T @ v * 3\n"
+    sources = Sources(loaded(tmp_path, text))
+    seen = observe(sources, lambda f: f(*_given()[0]))
+    lines = {e.line for e in enumerate_edits(sources, seen)}
+    seen.of_wrong = True
+    assert lines - {e.line for e in enumerate_edits(sources, seen)} == {6}

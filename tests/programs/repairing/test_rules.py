@@ -73,6 +73,7 @@ BODIES = [
     ("factor", 2, "z = x\n    z = z + y\n    return z", "return x * half + y"),
     # rules that were added after wrong programs had been looked at
     ("infinity", 1, "return np.where(m, x, -1e-9)", "return np.where(m, x, -np.inf)"),
+    ("exponent", 2, "return x / n", "return x / np.sqrt(n)"),
     ("guard", 2, "return x / (y * y + 1e-2)", "return x / (y * y + 1e-5)"),
     ("brackets", 2, "return (x + y) * n", "return x * n + y"),
     ("brackets", 2, "return x / n - y", "return (x - y) / n"),
