@@ -13,22 +13,35 @@ from .output import Output, options
 from .progress import progress
 
 
-@click.group("faults")
-def command() -> None:
-    """List, show, run or export the corpus of faults: mistakes by rule, many of which resemble public reports.
+@click.group("faults", invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Explain the code of a cause, such as mask-top-left; list, run or export the corpus of faults.
 
     \b
-    symattn faults list
-    symattn faults show window-short
+    symattn faults                      all codes
+    symattn faults show mask-top-left   one code
+    symattn faults list                 the corpus
     symattn faults run window-short -o sample.npz
     symattn faults export -o corpus
     """
+    if context.invoked_subcommand is None:
+        context.invoke(codes)
+
+
+@command.command("codes", cls=Grouped)
+@options
+def codes(output: Output) -> int:
+    """List the codes of causes by step, as `symattn faults` alone does."""
+    from symattn.faults.catalogue import listed_codes
+
+    return output.emit(listed_codes())
 
 
 @command.command("list", cls=Grouped)
 @options
 def list_(output: Output) -> int:
-    """List the faults: names, first wrong step, specification, words and reports."""
+    """List the corpus: names, first wrong step, specification, words and reports."""
     from symattn.faults.corpus import corpus
     from symattn.faults.detection import listed
 
@@ -36,14 +49,16 @@ def list_(output: Output) -> int:
 
 
 @command.command("show", cls=Grouped)
-@click.argument("name")
+@click.argument("code")
 @options
-def show(name: str, output: Output) -> int:
-    """Show one fault, with the public reports that it resembles."""
-    from symattn.faults.corpus import named
-    from symattn.faults.detection import shown
+def show(code: str, output: Output) -> int:
+    """Explain a CODE: what it is, the smallest input that shows it, how to mend it, and where it was seen.
 
-    return output.emit(shown(named(name)))
+    The name of a fault of the corpus stands for its code.
+    """
+    from symattn.faults.catalogue import page_of, shown_code
+
+    return output.emit(shown_code(page_of(code)))
 
 
 @command.command("run", cls=Grouped)

@@ -38,7 +38,7 @@ GROUPS = {
         "compare": "Find which of two implementations is wrong.",
         "bound": "Print the tolerance that a test of attention needs.",
         "arithmetic": "Identify a kernel's storage precision and summation order.",
-        "faults": "List, run or export known mistakes of attention code.",
+        "faults": "Explain causes by their codes; run or export known mistakes.",
         "campaign": "Verify many targets, specifications and dtypes at once.",
     },
     "Models": {

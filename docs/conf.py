@@ -17,6 +17,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "symattn.plugins.sphinx",
+    "codes",
     "commands",
     "docstrings",
     "links",

@@ -151,6 +151,8 @@ def _fix(report: Report) -> str:
     if not report.repairs:
         return ""
     first, diff = report.repairs[0], ""
+    if not first.is_whole:
+        return f"\nThe nearest edit, no fix: {first.words}"
     with suppress(InputError):  # a function of a notebook has no file
         diff = f"\n\n{first.diff()}"
     return f"{diff}\nFix: {first.words}"

@@ -207,6 +207,11 @@ class PublicReport(NamedTuple):
     number: int
     words: str
 
+    @property
+    def link(self) -> str:
+        """The address of the issue or pull request."""
+        return f"https://github.com/{self.repository}/issues/{self.number}"
+
 
 #: Name, specification, words of the rule, reports.
 TABLE: tuple[tuple[str, str, str, tuple[tuple[str, int, str], ...]], ...] = (

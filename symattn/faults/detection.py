@@ -11,12 +11,12 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.bounds.case_result import Case
 from symattn.document.codec import record
-from symattn.document.model import Block, Code, Document, Items, Note, Paragraph, Table, Text, headers
+from symattn.document.model import Block, Code, Document, Note, Paragraph, Table, Text, headers
 from symattn.faults.corpus import DOMAIN, EVERYDAY, Array, CorpusFault, PublicReport, Sample, convention, sample
 from symattn.programs.target import Target
 from symattn.verification.attention import OfAttention
 from symattn.verification.engine import SEED, Session
-from symattn.verification.report_document import sentence, typeset
+from symattn.verification.report_document import typeset
 from symattn.verification.tolerances.weighing import picked
 
 SEEDS = range(5)
@@ -82,7 +82,7 @@ def listed(faults: Iterable[CorpusFault]) -> Document:
     results = tuple(faults)
     columns = headers("fault", "step", "specification", "what is wrong", "reported")
     rows = tuple(
-        ((Code(f.name),), (f.mistake.step,), (_fields(f),), typeset(f.words), (", ".join(map(_short, f.reports)),))
+        ((Code(f.name),), (f.mistake.step,), (_fields(f),), typeset(f.words), (", ".join(map(short, f.reports)),))
         for f in results
     )
     result = sum(bool(f.reports) for f in results)
@@ -93,20 +93,13 @@ def listed(faults: Iterable[CorpusFault]) -> Document:
     )  # fmt: skip
 
 
-def shown(fault: CorpusFault) -> Document:
-    """Return a document of one fault, with the size of its error in a sample."""
+def in_sample(fault: CorpusFault) -> Iterator[Block]:
+    """Yield the name of a fault in the corpus, and the size of its error in a sample."""
     drawn = sample(fault, 0)
     off = max(abs(float(x)) for x in (drawn.wrong - drawn.exact).flat if x == x)
     right = max(abs(float(x)) for x in (drawn.right - drawn.exact).flat)
-    blocks: list[Block] = [Paragraph(typeset(sentence(fault.words)))]
-    blocks.append(Paragraph((f"First wrong step: {fault.mistake.step}. Specification: {_fields(fault)}.",)))
-    blocks += [Items(tuple((f"{_short(x)}: {x[2]}",) for x in fault.reports))] if fault.reports else []
-    words = f"In the sample of seed 0 the wrong program is off by {off:.2g}, a correct one by {right:.2g}."
-    blocks.append(Paragraph((words,)))
-    return Document(
-        "listing", "fault", ("Fault ", Code(fault.name)), tuple(blocks), command=f"symattn faults show {fault.name}",
-        record=record(fault),
-    )  # fmt: skip
+    words = f"Specification: {_fields(fault)}. In the sample of seed 0 it is off by {off:.2g}, a correct one by"
+    yield Paragraph(("In the corpus: ", Code(fault.name), f". {words} {right:.2g}."))
 
 
 def compared(rows: Iterable[Detection]) -> Document:
@@ -138,6 +131,6 @@ def _fields(fault: CorpusFault) -> str:
     return ", ".join(f"{name}={value}" for name, value in fault.fields.items()) or "plain"
 
 
-def _short(report: PublicReport) -> str:
+def short(report: PublicReport) -> str:
     repository, number, _ = report
     return f"{repository}#{number}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from decimal import ROUND_CEILING, Decimal
+from itertools import islice
 
 from symattn.document import model as md
 from symattn.document.codec import record
@@ -79,11 +80,14 @@ def document(report: Report, show_output: bool = False) -> md.Document:
 
 
 def _repairs(report: Report) -> Iterator[md.Block]:
-    """Yield each repair in a sentence, and what is not claimed."""
-    for number, repair in enumerate(report.repairs):
+    """Yield each repair in a sentence, and what is not claimed; or the edit that repairs most, which is no fix."""
+    whole = [repair for repair in report.repairs if repair.is_whole]
+    for number, repair in enumerate(whole):
         yield md.Paragraph((f"{'Or' if number else 'Fix:'} {repair.words}.",))
-    if report.repairs:
+    if whole:
         yield md.Note((NOT_MEANT,))
+    for repair in report.repairs[:1] if not whole else ():
+        yield md.Paragraph((f"The nearest edit, no fix: {repair.words}.",))
 
 
 def _reason(report: Report) -> md.Text:
@@ -183,7 +187,8 @@ def _hints(report: Report) -> tuple[str, ...]:
     counted = f" and {notes} note{'s' * (notes != 1)}" if notes else ""
     details = f"-v prints the groups of inputs, the sensitivity of each step{counted}"
     why = ("symattn derive scaling",) if any(f.step == "scale" for f in report.faults) else ()
-    return (*why, details)
+    shown = dict.fromkeys(code.code for fault in report.faults for code in fault.codes)
+    return (*why, *(f"symattn faults show {code}" for code in islice(shown, 1)), details)
 
 
 def _checks(report: Report) -> md.Table:

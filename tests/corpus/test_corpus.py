@@ -91,4 +91,4 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main(["faults", "run", "no-scale", "-o", "one.npz"]) == 2
     assert main(["faults", "run"]) == 2
     assert main(["faults", "show", "nothing"]) == 2
-    assert "there is no fault 'nothing'" in capsys.readouterr().err
+    assert "there is no code 'nothing'" in capsys.readouterr().err

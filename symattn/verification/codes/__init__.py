@@ -56,6 +56,15 @@ class CauseSentence:
         """The names of the parameters in the sentence."""
         return [name for name, _ in _PARAMETER.findall(self.words)]
 
+    @property
+    def parts(self) -> Iterator[tuple[bool, str]]:
+        """Yield the words of the sentence, and the names of its parameters with True before them."""
+        end = 0
+        for found in _PARAMETER.finditer(self.words):
+            yield from ((False, self.words[end : found.start()]), (True, found[1]))
+            end = found.end()
+        yield False, self.words[end:]
+
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """The expression that matches the sentences of the line."""

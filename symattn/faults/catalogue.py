@@ -1,0 +1,251 @@
+"""Codes of causes for readers: what each means, the smallest input that shows it, where it was seen, how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from symattn.attention.flow import Step
+from symattn.attention.spec import Attention
+from symattn.document.codec import record
+from symattn.document.errors import InputError
+from symattn.document.model import (
+    Block,
+    Code,
+    Document,
+    Emph,
+    Heading,
+    Inline,
+    Items,
+    Listing,
+    Note,
+    Paragraph,
+    Table,
+    Text,
+    headers,
+)
+from symattn.document.notation import Relation
+from symattn.faults import detection
+from symattn.faults.corpus import CorpusFault, PublicReport, corpus
+from symattn.faults.examples import Example, example_of
+from symattn.verification.codes import ANY_STEP, CauseCode, CauseSentence, codes, lines_of, read_code
+from symattn.verification.report_document import typeset
+from symattn.verification.rules.operations import step_to_blame
+
+_DIGITS = 6  # of printed outputs
+_LARGEST = 400  # characters of a printed array
+_NEAR = 3  # codes that an unknown one may have meant
+
+
+@dataclass(frozen=True)
+class CodePage:
+    """A code: its sentences, the step to blame, its parameters, its faults in the corpus, and an example.
+
+    ``example`` is None for a code that no rule computes: it is named from what calls show.
+    """
+
+    code: str
+    sentences: tuple[CauseSentence, ...]
+    faults: tuple[CorpusFault, ...]
+    example: Example | None
+
+    @property
+    def step(self) -> str:
+        """The step that is blamed; ``any`` for a mistake that may happen to any array."""
+        return self.sentences[0].step
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters, each once; also of those that come from words around a sentence."""
+        own = [name for s in self.sentences for name in (*s.names, *s.fixed)]
+        code = self.example_code
+        return tuple(dict.fromkeys((*own, *(code.parameters if code else ()))))
+
+    @property
+    def example_code(self) -> CauseCode | None:
+        """The code of the example, with its parameters."""
+        return read_code(self.example.cause, self.example.step) if self.example else None
+
+    @property
+    def reports(self) -> tuple[PublicReport, ...]:
+        """The public reports that its faults in the corpus resemble."""
+        return tuple(report for fault in self.faults for report in fault.reports)
+
+
+@lru_cache(maxsize=1)
+def _of_corpus() -> Mapping[str, tuple[CorpusFault, ...]]:
+    """Return the faults of the corpus by code."""
+    result: dict[str, tuple[CorpusFault, ...]] = {}
+    for fault in corpus():
+        code = read_code(fault.words, fault.mistake.step)
+        assert code is not None, fault.words
+        result[code.code] = (*result.get(code.code, ()), fault)
+    return result
+
+
+def page_of(name: str) -> CodePage:
+    """Return the page of a code, or of a fault of the corpus. Raises ``InputError`` with near codes without one."""
+    code = name if name in codes() else next((c for c, fs in _of_corpus().items() if name in {f.name for f in fs}), "")
+    if not code:
+        raise InputError(f"there is no code {name!r}{_near(name)}")
+    return CodePage(code, lines_of(code), _of_corpus().get(code, ()), example_of(code))
+
+
+def _near(name: str) -> str:
+    """Return a hint with the codes that are nearest in spelling, or with the command that lists all."""
+    from difflib import get_close_matches
+
+    known = (*codes(), *(fault.name for fault in corpus()))
+    near = get_close_matches(name.lower(), known, n=_NEAR, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else "; `symattn faults` lists the codes"
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+def listed_codes() -> Document:
+    """Return every code by step, with its first sentence."""
+    blocks: list[Block] = []
+    steps = dict.fromkeys(lines_of(code)[0].step for code in codes())
+    for step in steps:
+        own = [lines_of(code) for code in codes() if lines_of(code)[0].step == step]
+        rows = tuple(((Code(lines[0].code),), _sentence(lines[0])) for lines in own)
+        blocks += [Heading((heading(step),)), Table(headers("code", "what is wrong"), rows)]
+    entries = [
+        {"code": code, "step": lines_of(code)[0].step, "sentences": [s.words for s in lines_of(code)]}
+        for code in codes()
+    ]
+    return Document(
+        "listing", "codes", ("Codes of causes",), tuple(blocks), command="symattn faults",
+        subtitle=(f"{len(codes())} codes",), hints=("symattn faults show CODE explains one",),
+        record=record({"codes": entries}),
+    )  # fmt: skip
+
+
+def heading(step: str) -> str:
+    """Return the heading of the codes of a step."""
+    return "any array" if step == ANY_STEP else step
+
+
+def _sentence(sentence: CauseSentence) -> Text:
+    """Return a sentence with the names of its parameters emphasised."""
+    parts: list[Inline] = []
+    for is_name, words in sentence.parts:
+        parts += [Emph(f"⟨{words}⟩")] if is_name else typeset(words)
+    return tuple(parts)
+
+
+def shown_code(page: CodePage) -> Document:
+    """Return the page of a code as a document."""
+    blocks = [*_meaning(page), *_shown(page), *_mended(page), *_seen(page)]
+    return Document(
+        "listing", "code", ("Code ", Code(page.code)), tuple(blocks), command=f"symattn faults show {page.code}",
+        subtitle=(heading(page.step),), record=record(_entries(page)),
+    )  # fmt: skip
+
+
+def _meaning(page: CodePage) -> Iterator[Block]:
+    """Yield what the code stands for, and its parameters."""
+    sentences = tuple(map(_sentence, page.sentences))
+    blamed = "It may happen to any array." if page.step == ANY_STEP else f"First wrong step: {page.step}."
+    if len(sentences) == 1:
+        yield Paragraph((*_capital(sentences[0]), f". {blamed}"))
+    else:
+        yield Paragraph((f"{blamed} The code stands for:",))
+        yield Items(sentences)
+    if page.parameters:
+        yield Paragraph((f"Parameters: {', '.join(page.parameters)}.", *_for_example(page)))
+
+
+def _capital(sentence: Text) -> Text:
+    first, *rest = sentence
+    return (first[:1].upper() + first[1:], *rest) if isinstance(first, str) else sentence
+
+
+def _for_example(page: CodePage) -> Text:
+    code = page.example_code
+    return (" In the example: ", Code(code.text), ".") if code and code.parameters else ()
+
+
+def _shown(page: CodePage) -> Iterator[Block]:
+    """Yield the smallest input found, with both outputs."""
+    example = page.example
+    if example is None:
+        yield Note(("No rule computes it: it is named from what calls show.",))
+        return
+    of = ("The smallest input found that shows it, for ", Code(example.specification))
+    yield Paragraph((*of, ", with both outputs in float64 (sampled):"))
+    yield Listing(shown_input(example))
+
+
+def shown_input(example: Example) -> str:
+    """Return the inputs and both outputs, an array in each line."""
+    outputs = {"expected": example.right, "with this mistake": example.wrong}
+    lines = (f"{name} = {_array(a)}" for name, a in (*example.inputs.items(), *outputs.items()))
+    return "\n".join(lines)
+
+
+def _array(a: np.ndarray) -> str:
+    """Return an array in a line; only its shape if it is large."""
+    numbers = np.round(a, _DIGITS) + 0.0 if a.dtype.kind == "f" else a
+    text = str(numbers.tolist()).replace(".0,", ",").replace(".0]", "]").replace("nan", "NaN").replace("inf", "∞")
+    return text.replace("-", "−") if len(text) <= _LARGEST else f"{a.dtype.name}, {' × '.join(map(str, a.shape))}"
+
+
+def _mended(page: CodePage) -> Iterator[Block]:
+    """Yield the definition's step, and the command that looks for an edit."""
+    steps = mended(page)
+    if steps:
+        yield Paragraph(("It should be:",))
+        yield Items(steps)
+    edit = Code("symattn verify FILE.py:FUNCTION --fix")
+    yield Paragraph((edit, " prints the edit that makes a function right, if a small one does."))
+
+
+def mended(page: CodePage) -> tuple[Text, ...]:
+    """Return the steps of the definition that are to blame: the formula and the reason of each."""
+    steps = _right_steps(page.example)
+    return tuple((Relation(s.symbol, (("=", s.formula),)), *_because(s)) for s in steps)
+
+
+def _because(step: Step) -> Text:
+    return (": ", *step.reason) if step.reason else ()
+
+
+#: Steps of reports that are one step of the definition.
+_WITHIN_SOFTMAX = ("max", "exp", "sink", "normalize")
+
+
+def _right_steps(example: Example | None) -> list[Step]:
+    """Return the steps of the definition that are to blame, as the specification has them."""
+    if example is None or not isinstance(example.spec, Attention) or example.spec.lse:
+        return []
+    wanted = "normalize" if example.step in _WITHIN_SOFTMAX else example.step
+    steps = example.spec.pipeline(frozenset(example.inputs))
+    return [step for step in steps if step_to_blame(step.name, "") == wanted]
+
+
+def _seen(page: CodePage) -> Iterator[Block]:
+    """Yield the faults of the corpus with this code, and the public reports that they resemble."""
+    for fault in page.faults:
+        yield from detection.in_sample(fault)
+    if page.reports:
+        yield Paragraph(("Public reports that resemble it:",))
+        yield Items(tuple((f"{detection.short(report)}: {report.words}",) for report in page.reports))
+        yield Listing("\n".join(dict.fromkeys(report.link for report in page.reports)))
+
+
+def _entries(page: CodePage) -> dict[str, object]:
+    """Return the page as JSON has it."""
+    example = page.example
+    shown = None if example is None else {
+        "specification": example.specification, "step": example.step, "cause": example.cause,
+        "inputs": {name: a.tolist() for name, a in example.inputs.items()},
+        "expected": example.right.tolist(), "got": example.wrong.tolist(),
+    }  # fmt: skip
+    return {
+        "code": page.code, "step": page.step, "sentences": [s.words for s in page.sentences],
+        "parameters": page.parameters, "example": shown, "faults": page.faults,
+        "reports": [{"link": report.link, "words": report.words} for report in page.reports],
+    }  # fmt: skip

@@ -1,0 +1,330 @@
+"""The smallest input that shows a mistake, found from the definition and the definition with the mistake in it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib import resources
+from itertools import chain, islice, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.attention.layers.block import Block
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
+from symattn.attention.softmax import NORMALISERS
+from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Argument, Convention
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.reference import RIGHT, variant_values
+from symattn.document.codec import inside
+from symattn.document.errors import SymattnError
+from symattn.faults.corpus import SPECIFICATIONS, names
+from symattn.verification.attention import OfAttention
+from symattn.verification.codes import codes, read_code
+from symattn.verification.definitions import definition_mistakes
+from symattn.verification.definitions.caches import Cached
+from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.gradients import Gradient
+from symattn.verification.definitions.linear import LinearAttention
+from symattn.verification.definitions.merging import Merge
+from symattn.verification.definitions.norms import LayerNorm, RMSNorm
+from symattn.verification.definitions.registry import subjects_of
+from symattn.verification.probing.probes import FAMILIES
+from symattn.verification.reduce import Axes, reduce
+from symattn.verification.rules import constants, known, of_entries
+from symattn.verification.rules.families import families
+
+Arrays = dict[str, np.ndarray]
+_PRECISION, _DOMAIN = Precision.of("float64"), Domain()
+_SEED = 20261128
+#: The number in the mistakes of a family.
+_NUMBER, _WRITTEN = 2.0, "2"
+_HEADS = Attention(heads=2, causal=True)
+_TOKENS = frozenset({"x", *(f"{letter}_{role}" for letter in "wb" for role in "qkvo")})
+
+#: Specifications in which mistakes are looked for, the plainest first.
+EXAMPLES: tuple[Any, ...] = (
+    *SPECIFICATIONS.values(), Attention(scale="given"), Attention(heads=2, causal=True, sink="given", softcap=4),
+    Attention(score="cosine", scale=2), Attention(score="distance", scale=1), Attention(bias=True, heads=4, scale=0.3),
+    Attention(mask="additive"), Attention(mask="boolean", causal=True, padding=True, heads=4, kv_heads=2),
+    Attention(window=(3, 4)), Attention(window=(3, 4), alignment="top-left"), Attention(block=4),
+    Attention(bias=True, softcap=5), Attention(scale="given", heads=4), Attention(qk_norm="layer", position=Rotary()),
+    Attention(position=Alibi(two_sided=True), heads=4), Attention(position=Buckets(), heads=2, causal=True),
+    Attention(documents=True, causal=True), Attention(padding=True, heads=2),
+    Attention(causal=True, prefix=3), Attention(causal=True, alignment="top-left"), Attention(base=2),
+    Attention(qk_norm="rms", position=Rotary()), Attention(qk_norm="layer", heads=2), Attention(packed=True, heads=4),
+    Attention(position=Rotary(layout="interleaved", width=4)), Attention(position=Rotary(given="positions")),
+    Attention(position=Rotary(scaling=YarnScaling(factor=4, length=64))), Attention(dropout=0.1),
+    Attention(position=Rotary(scaling=NTKScaling(factor=4, length=4))), Attention(position=Buckets(), heads=3),
+    Attention(position=Rotary(scaling=LinearScaling(factor=4))), Attention(truncate=4),
+    *(Attention(normaliser=name) for name in NORMALISERS),  # type: ignore[arg-type]
+    LayerNorm(), RMSNorm(one_plus=True), Merge(), Attention(lse=True), Attention(lse=True, causal=True, sink="zero"),
+    Cached(_HEADS), Cached(Attention(causal=True, position=Rotary())), LinearAttention(),
+    LinearAttention(normalised=False, delta=True, gate="token"), LinearAttention(causal=False),
+    LinearAttention(normalised=False, gate="feature"), Rotary(), Block(attention=_HEADS),
+    Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
+    Block(attention=_HEADS, parallel=True), *(
+        Gradient(Attention(**fields)) for fields in (
+            {}, {"softcap": 3}, {"sink": "given"}, {"heads": 4, "kv_heads": 2}, {"dropout": 0.1}, {"qk_norm": "rms"},
+            {"position": Rotary()}, {"bias": True}, {"causal": True})),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Example:
+    """A mistake at the smallest input found that shows it: outputs of the definition, and of it with the mistake."""
+
+    spec: Any
+    step: str
+    cause: str
+    inputs: Mapping[str, np.ndarray]
+    right: np.ndarray
+    wrong: np.ndarray
+
+    @property
+    def specification(self) -> str:
+        """The specification in words."""
+        return _words(self.spec)
+
+
+def _words(spec: Any) -> str:
+    """Return a specification as reports call it."""
+    return inside(spec)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A mistake that can be computed: both computations, inputs to start from, and how they are reduced."""
+
+    spec: Any
+    step: str
+    cause: str
+    right: Callable[[Arrays], Sequence[Any]]
+    wrong: Callable[[Arrays], Sequence[Any]]
+    draws: Callable[[], Iterator[Arrays]]
+    axes: Callable[[Arrays], Axes]
+    admits: Callable[[Arrays], bool]
+
+
+# -- the mistakes of a specification -----------------------------------------------------------------------------------
+def _candidates(spec: Any) -> Iterator[_Candidate]:
+    if isinstance(spec, Attention) and not spec.lse:
+        for given in _inputs_of(spec):
+            yield from _of_attention(spec, given)
+    else:
+        for subject in islice(subjects_of(spec), 1):
+            yield from _of_definition(spec, subject)
+
+
+def _inputs_of(spec: Attention) -> Iterator[frozenset[str]]:
+    """Yield the sets of inputs that a specification is tried with: queries, keys and values, and tokens."""
+    beside = names(spec) - set("qkv")
+    if spec.latent is not None:
+        yield names(spec)
+        return
+    if spec.packed:
+        yield beside | {"x", "w_in", "b_in", "w_o"}
+        return
+    yield names(spec)
+    if spec.qk_norm in ("rms", "layer"):
+        yield names(spec) | {"g_q", "g_k"}
+    yield beside | _TOKENS
+    if spec == Attention():
+        yield frozenset({"x", "y", "w_q", "w_k", "w_v"})
+
+
+def _of_attention(spec: Attention, given: frozenset[str]) -> Iterator[_Candidate]:
+    ordered = (*(n for n in "xqkv" if n in given), *sorted(given.difference("xqkv")))
+    arguments = tuple(Argument(name, name, required=True) for name in ordered)
+    maker = Maker(spec, Convention(arguments, dtype="float64"), _PRECISION, _DOMAIN)
+    mistakes = chain(known(spec, given), of_entries(spec, given), constants.mistakes(spec, given))
+    for mistake in chain(mistakes, (f.mistake(_NUMBER, _WRITTEN) for f in families(spec))):
+        yield _Candidate(
+            spec, mistake.step, mistake.cause,
+            lambda inputs: [variant_values(spec, dict(inputs), RIGHT)["output"]],
+            partial(_with_mistake, spec, mistake),
+            partial(_drawn, maker), OfAttention(spec).axes, maker.admits,
+        )  # fmt: skip
+
+
+def _with_mistake(spec: Attention, mistake: Any, inputs: Arrays) -> list[Any]:
+    return [variant_values(spec, dict(inputs), mistake.variant)["output"]]
+
+
+#: Sizes from small to those of tiles, and batches.
+_SIZES = (
+    Sizes(3, 5, 4, 3, 5), Sizes(7, 9, 6, 4, 6), Sizes(7, 9, 6, 4, 6, (2,)), Sizes(5, 21, 6, 4, 6),
+    Sizes(9, 70, 6, 4, 6), Sizes(40, 140, 34, 4, 6), Sizes(3, 9, 132, 3, 6),
+)  # fmt: skip
+_FAMILIES = ("integer", "normal", "large")
+
+
+def _drawn(maker: Maker) -> Iterator[Arrays]:
+    rng = np.random.default_rng(_SEED)
+    for sizes, family in product(_SIZES, _FAMILIES):
+        try:
+            yield maker.make(sizes, FAMILIES[family](rng), rng)
+        except (SymattnError, ValueError, IndexError):
+            continue
+
+
+def _of_definition(spec: Any, subject: Definition) -> Iterator[_Candidate]:
+    rules = (definition_mistakes.changes, definition_mistakes.constants, definition_mistakes.of_arrays)
+    own = (*subject.mistakes, *subject.others)
+    numbered = (*subject.numbered, *definition_mistakes.of_outputs(subject))
+    more = chain((n.mistake(_NUMBER, _WRITTEN) for n in numbered), *(rule(subject) for rule in rules))
+    for mistake in chain(own, more):
+        yield _Candidate(
+            spec, mistake.step, mistake.cause,
+            lambda inputs: subject.run(subject.ways[0], subject.filled(inputs, _PRECISION)),
+            lambda inputs, run=mistake.run: subject.run(run, subject.filled(inputs, _PRECISION)),  # type: ignore[misc]
+            partial(_drawn_for, subject), subject.axes, partial(subject.admitted, domain=_DOMAIN),
+        )  # fmt: skip
+
+
+def _drawn_for(subject: Definition) -> Iterator[Arrays]:
+    rng = np.random.default_rng(_SEED)
+    every = [i.name for i in subject.inputs]
+    for sizes, family in product(subject.shapes, subject.families.values()):
+        yield subject.draw(every, subject.within(sizes, _DOMAIN), family(rng), _PRECISION, rng)
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+#: Differences that count as shown: visible ones first.
+_VISIBLE = (1e-2, 1e-7)
+_TRIED = 6  # mistakes of one code in one specification
+_STARTS = 30  # inputs of one mistake
+_TRIALS = 500  # of a reduction
+_FAILS = (SymattnError, KeyError, ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError)
+
+
+def _outputs(run: Callable[[Arrays], Sequence[Any]], inputs: Arrays) -> list[np.ndarray] | None:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return [np.asarray(y, dtype=np.float64) for y in run(inputs)]
+        except _FAILS:
+            return None
+
+
+def _difference(candidate: _Candidate, least: float, inputs: Arrays) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the first outputs that differ by ``least`` at a place where both are numbers; None without one."""
+    right, wrong = (_outputs(run, inputs) for run in (candidate.right, candidate.wrong))
+    for x, y in zip(right or (), wrong or (), strict=False):
+        if x.shape != y.shape or not x.size:
+            continue
+        there = np.isfinite(x) & np.isfinite(y)
+        if (np.abs(np.where(there, x - y, 0)) > least * (1 + np.abs(np.where(there, x, 0)))).any():
+            return x, y
+    return None
+
+
+def _example(candidate: _Candidate) -> Example | None:
+    """Return the mistake at the smallest input found; None if no input that was tried shows it."""
+    for least in _VISIBLE:
+        for start in islice(candidate.draws(), _STARTS):
+
+            def fails(inputs: Arrays, least: float = least) -> bool:
+                try:
+                    return candidate.admits(inputs) and _difference(candidate, least, inputs) is not None
+                except _FAILS:
+                    return False
+
+            if fails(start):
+                smallest = reduce(start, fails, candidate.axes(start), _DOMAIN, _TRIALS)
+                outputs = _difference(candidate, least, smallest)
+                assert outputs is not None
+                return Example(candidate.spec, candidate.step, candidate.cause, smallest, *outputs)
+    return None
+
+
+def found(wanted: Iterable[str]) -> dict[str, Example]:
+    """Search an example of each of these codes that a rule computes; others are named from calls alone."""
+    missing, result = dict.fromkeys(wanted, 0), {}
+    for spec in EXAMPLES:
+        tried = dict.fromkeys(missing, 0)
+        for candidate in _candidates(spec) if missing else ():
+            read = read_code(candidate.cause, candidate.step)
+            code = read.code if read else ""
+            if code not in missing or tried[code] >= _TRIED:
+                continue
+            tried[code] += 1
+            example = _example(candidate)
+            if example is not None:
+                result[code] = example
+                del missing[code]
+    return result
+
+
+# -- the examples that were found, in a file: inputs alone, from which outputs are computed again ----------------------
+_FILE = "examples.json"
+
+
+def written(examples: Mapping[str, Example]) -> str:
+    """Return the file of examples: specification, step and sentence, and the inputs."""
+    lines = [
+        f"{json.dumps(code)}: " + json.dumps(
+            {"spec": e.specification, "step": e.step, "cause": e.cause,
+             "inputs": {name: [str(a.dtype), a.tolist()] for name, a in e.inputs.items()}}, ensure_ascii=False)
+        for code, e in examples.items()
+    ]  # fmt: skip
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+@lru_cache(maxsize=1)
+def _stored() -> dict[str, Any]:
+    text = resources.files("symattn.faults").joinpath(_FILE).read_text(encoding="utf-8")
+    result: dict[str, Any] = json.loads(text)
+    return result
+
+
+@lru_cache(maxsize=4)
+def _by_cause(specification: str) -> dict[tuple[str, str], list[_Candidate]]:
+    """Return the mistakes of a specification by step and sentence: with inputs q, k, v, and with projections."""
+    result: dict[tuple[str, str], list[_Candidate]] = {}
+    for spec in EXAMPLES:
+        if _words(spec) == specification:
+            for candidate in _candidates(spec):
+                result.setdefault((candidate.step, candidate.cause), []).append(candidate)
+    return result
+
+
+def example_of(code: str) -> Example | None:
+    """Return the example of a code, with outputs computed now; None if no rule computes the mistake.
+
+    Raises ``LookupError`` if the definition and its rules have changed, so that it shows nothing any more.
+    """
+    entry = _stored().get(code)
+    if entry is None:
+        return None
+    inputs = {name: np.asarray(a, dtype=dtype) for name, (dtype, a) in entry["inputs"].items()}
+    for candidate in _by_cause(entry["spec"]).get((entry["step"], entry["cause"]), ()):
+        outputs = _difference(candidate, _VISIBLE[-1], inputs)
+        if outputs is not None:
+            return Example(candidate.spec, candidate.step, candidate.cause, inputs, *outputs)
+    raise LookupError(f"the stored input of {code} shows nothing; hint: python -m symattn.faults.examples")
+
+
+def main() -> None:
+    """Keep the examples that still show their mistakes, search the others, and write the file."""
+    result: dict[str, Example] = {}
+    for code in codes():
+        with suppress(LookupError):
+            if (example := example_of(code)) is not None:
+                result[code] = example
+    result |= found(code for code in codes() if code not in result)
+    path = Path(__file__).with_name(_FILE)
+    path.write_text(written({code: result[code] for code in codes() if code in result}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

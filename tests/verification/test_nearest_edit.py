@@ -1,0 +1,32 @@
+"""An edit that repairs a part of the wrong calls is no fix, and is not printed as one."""
+
+import re
+from dataclasses import replace
+
+from symattn.document.evidence import Grade, Verdict
+from symattn.testing import _words
+from symattn.verification.repair import Repair, Replacement
+from symattn.verification.report import Fault, Report
+
+_NOTE = "No edit of its source that was tried makes it right: 4,005, one or two at a time."
+_EDIT = Replacement(5, 4, 5, 5, "b")
+_PART = Repair("attn.py", (_EDIT,), "a", "b", "names", "same", Grade.SAMPLED, None, 4005, 40, 2, 18, "0")
+_FAULT = Fault("scale", "scores are not scaled", "scores are not scaled; expected 1/√d_k")
+_REPORT = Report(Verdict.FAULT, "attn.py:attention(q, k, v)", "float32", "all", 1, (_FAULT,), repairs=(_PART,))
+
+
+def test_a_report_with_no_edit_that_repairs_all_prints_no_fix() -> None:
+    printed = " ".join(str(_REPORT.with_reservations(_NOTE)).split())
+    assert "The nearest edit, no fix: line 5 of attn.py: `a` → `b` repairs 2 of 18 wrong calls" in printed
+    assert not re.search(r"Fix:|not necessarily what you meant", printed)
+
+
+def test_an_assertion_prints_no_diff_of_an_edit_that_repairs_a_part() -> None:
+    assert _words(_REPORT).splitlines()[-1].startswith("The nearest edit, no fix: line 5 of attn.py")
+
+
+def test_an_edit_that_repairs_all_is_a_fix() -> None:
+    whole = replace(_PART, repaired=18)
+    printed = " ".join(str(replace(_REPORT, repairs=(whole,))).split())
+    assert "Fix: line 5 of attn.py" in printed
+    assert "nearest edit" not in printed
