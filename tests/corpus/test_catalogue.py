@@ -16,16 +16,14 @@ from symattn_cli.main import main
 
 #: Codes without an input: named from calls, from bits, or in models alone; or shown by inputs that are not searched.
 _WITHOUT = {
-    "alibi-signed", "argument-changed", "arithmetic-narrower", "bias-as-mask", "buckets-direction",
-    "cache-order", "call-fails", "call-reuses-earlier", "call-stale", "documents-inverted", "dtype-changed",
-    "exp-loses-digits", "gradient-dropout-factor", "gradient-dropout-missing", "input-ignored",
-    "keys-miscounted", "keys-skipped", "latent-first-columns", "latent-matrices-exchanged",
-    "latent-matrix-of-other", "latent-part-lost", "mask-empty-row", "max-missing", "max-of-tile",
-    "max-of-whole-array", "max-other", "max-starts-finite", "norm-after-rotation", "norm-gain-reversed",
-    "not-deterministic", "operation-other", "padding-of-other-item", "part-missing", "positions-equal",
-    "positions-rounded", "residual-twice", "result-overwritten", "rotary-frequencies-rounded",
-    "scale-of-other-head", "scores-overflow", "tokens-of-other-stream", "up-projection-missing",
-    "variance-cancels", "views-misread",
+    "argument-changed", "arithmetic-narrower", "bias-as-mask", "cache-order", "call-fails",
+    "call-reuses-earlier", "call-stale", "dtype-changed", "exp-loses-digits", "gradient-dropout-factor",
+    "gradient-dropout-missing", "input-ignored", "keys-miscounted", "keys-skipped", "latent-first-columns",
+    "latent-matrices-exchanged", "latent-matrix-of-other", "latent-part-lost", "mask-empty-row", "max-missing",
+    "max-of-tile", "max-of-whole-array", "max-other", "max-starts-finite", "not-deterministic",
+    "operation-other", "padding-of-other-item", "part-missing", "positions-equal", "positions-rounded",
+    "residual-twice", "result-overwritten", "rotary-frequencies-rounded", "scores-overflow",
+    "up-projection-missing", "variance-cancels", "views-misread",
 }  # fmt: skip
 _PLAIN = ("scale-missing", "mask-top-left", "kv-heads-tiled", "rescale-sum", "window-short", "scale-off")
 
