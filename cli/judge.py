@@ -53,10 +53,11 @@ def command(candidate: str, output: Output, reference: str | None, why: bool | N
     sought = output.format != "json" if why is None else why
     domain = promised(settings)
     spec, cut, origin = specified(settings)
+    secret = () if reference is None else (reference,)
     named = typed(click.get_current_context())
     specifies = origin is not None or "definition" in named or any(field in named for field in NAMES)
     with progress("judging") as show:
-        how = TargetOptions(domain=domain, origin=origin, progress=show, verdict_alone=True, **settings)
+        how = TargetOptions(domain=domain, origin=origin, progress=show, verdict_alone=True, secret=secret, **settings)
         if reference is None:
             judgement = Judge(candidate, spec, how, seed, (cut,) if cut else (), why=sought).judgement()
         else:

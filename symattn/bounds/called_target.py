@@ -18,8 +18,9 @@ Layout = Literal["nd", "bnd", "nbd", "nhd", "bhnd", "bnhd", "nbhd", "nc", "bnc",
 Front = Literal["none", "taken", "promised"]
 #: How many axes q, k, v have before they are brought into a layout: …, [h], n, d.
 AXES: Mapping[Layout, int] = {layout: len(layout.replace("c", "hd")) for layout in get_args(Layout)}
-#: How arrays lie in memory; ``shared``: equal ones are one array; ``frozen``: they are read-only.
-Memory = Literal["contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen"]
+#: How arrays lie in memory; ``shared``: equal ones are one array; ``frozen``: they are read-only;
+#: ``reused``: those of the last such call, with other contents, and the output is overwritten after it was read.
+Memory = Literal["contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen", "reused"]
 #: Memory layouts with gaps, or with axes in another order.
 APART: tuple[Memory, ...] = ("strided", "transposed", "reversed", "fortran")
 Alignment = Literal["bottom-right", "top-left"]

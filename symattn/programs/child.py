@@ -25,6 +25,8 @@ from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Ou
 from symattn.bounds.domain import Domain
 from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, SymattnError
+from symattn.programs.guard import Tampered
+from symattn.programs.loading import place_of
 from symattn.programs.process import Waiting, receive
 from symattn.programs.refusing import users_frame
 from symattn.programs.request import Request, RequestOrigin
@@ -52,6 +54,7 @@ _OWN_GROUP: dict[str, Any] = {"start_new_session": True}
 if sys.platform == "win32":
     _OWN_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 _ENDED = object()
+_AS_IF_WELL = "exit code 0"  # of a process that ends in a call
 _CALL = ("call",)  # the worker announces another call of the function
 
 
@@ -174,19 +177,25 @@ class Child(AbstractContextManager["Child"]):
     """A ``Runner`` of a target in a process of its own.
 
     One child serves all calls, so that a second call sees state left by the first; after a time-out or a crash the
-    next call starts a new one. Raises what ``loading.load`` and ``target.target`` raise, and ``CannotRun`` if the
-    target's import ends the process or takes longer than ``limits.start``.
+    next call starts a new one. If there is a tuple of ``secret`` files, the target is watched (``guard``). Raises what
+    ``loading.load`` and ``target.target`` raise, and ``CannotRun`` if the target's import ends the process or takes
+    longer than ``limits.start``.
     """
 
     notes: tuple[str, ...] = ()
 
     def __init__(
-        self, target: str, request: Request, limits: ProcessLimits | None = None, process: Process | None = None
+        self,
+        target: str,
+        request: Request,
+        limits: ProcessLimits | None = None,
+        process: Process | None = None,
+        secret: tuple[str, ...] | None = None,
     ) -> None:
         self._target, self._request, self._limits = target, request, limits or ProcessLimits()
         self._spent = (0.0, 0.0)  # by processes that have ended
         self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases sent to the worker whose outcomes are pending
-        self._process = process
+        self._process, self._secret = process, secret
         self._convention: Convention | None = None
         try:
             self.convention = self._convention = self._agreed()
@@ -320,10 +329,15 @@ class Child(AbstractContextManager["Child"]):
 
         Raises the worker's error.
         """
-        self._process = self._process or Process()
+        if self._process is None:
+            self._process = Process()
+            if self._secret is not None:
+                self._process.ask(("watch", place_of(self._target), self._secret), self._limits.start)
         reply = reply_of(self._process)
         if isinstance(reply, Failure):
             self._gone()
+            if self._secret is not None and reply.message.endswith(_AS_IF_WELL):
+                raise Tampered(f"it {reply.message}")
             return reply
         return _content_of(reply)
 
@@ -357,12 +371,14 @@ class TargetOptions(Options):
     """The options of ``verify_target`` and of other functions that call targets in a child.
 
     ``origin`` is the preset or configuration that the command of the report names, and ``notes`` are further notes for
-    the report that limit its verdict, such as on heads that were cut.
+    the report that limit its verdict, such as on heads that were cut. If there is a tuple of ``secret`` files, what the
+    target does against its judge is noticed, and these files are none that it may read.
     """
 
     origin: RequestOrigin | None = None
     notes: tuple[str, ...] = ()
     time_limit: float | None = None
+    secret: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be used."""
@@ -372,7 +388,7 @@ class TargetOptions(Options):
     def opened(self, function: str, spec: Specification) -> Child:
         """Open the target in a process of its own, with time limits."""
         limits = ProcessLimits() if self.time_limit is None else ProcessLimits(self.time_limit)
-        return Child(function, self.request(spec), limits)
+        return Child(function, self.request(spec), limits, secret=self.secret)
 
     def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
         """Return the command line that reproduces a report; ``others`` are further options, with a value or None."""

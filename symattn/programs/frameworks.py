@@ -49,6 +49,13 @@ class Arrays(Protocol):
     def shares(self, output: Tensor, array: Tensor) -> bool:
         """Return whether the output may share memory with an array."""
 
+    def refilled(self, kept: Tensor, array: Tensor) -> bool:
+        """Write the contents of ``array`` into the memory of ``kept``; return False, and do nothing, if it has another
+        shape, or cannot change."""
+
+    def spoil(self, output: Tensor) -> None:
+        """Overwrite a returned array, as its caller may, if it is one that can change."""
+
 
 class NumpyArrays:
     """NumPy; bfloat16 and fp8 by ml_dtypes."""
@@ -72,6 +79,16 @@ class NumpyArrays:
 
     def shares(self, output: Tensor, array: np.ndarray) -> bool:
         return isinstance(output, np.ndarray) and bool(np.may_share_memory(output, array))
+
+    def refilled(self, kept: Tensor, array: Tensor) -> bool:
+        if not isinstance(kept, np.ndarray) or (kept.shape, kept.dtype) != (array.shape, array.dtype):
+            return False
+        kept[...] = array
+        return True
+
+    def spoil(self, output: Tensor) -> None:
+        if isinstance(output, np.ndarray) and output.flags.writeable and output.dtype.kind != "b":
+            output[...] = 0
 
 
 class TorchArrays:
@@ -103,6 +120,18 @@ class TorchArrays:
             return False
         return bool(output.untyped_storage().data_ptr() == array.untyped_storage().data_ptr())
 
+    def refilled(self, kept: Tensor, array: Tensor) -> bool:
+        tensors = isinstance(kept, self.torch.Tensor) and isinstance(array, self.torch.Tensor)
+        if not tensors or (kept.shape, kept.dtype) != (array.shape, array.dtype):
+            return False
+        kept.copy_(array)
+        return True
+
+    def spoil(self, output: Tensor) -> None:
+        if isinstance(output, self.torch.Tensor):
+            with suppress(RuntimeError), self.torch.no_grad():  # an expanded view cannot be written to
+                output.zero_()
+
 
 class JaxArrays(NumpyArrays):
     """JAX, whose arrays have no memory layout, and do not change."""
@@ -119,6 +148,12 @@ class JaxArrays(NumpyArrays):
 
     def laid_out(self, array: Tensor, memory: Memory) -> Tensor:
         return array
+
+    def refilled(self, kept: Tensor, array: Tensor) -> bool:
+        return False
+
+    def spoil(self, output: Tensor) -> None:
+        return None
 
 
 _FRAMEWORKS: Mapping[Framework, Callable[[], Arrays]] = {"numpy": NumpyArrays, "torch": TorchArrays, "jax": JaxArrays}

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
-from symattn.programs import triton_host
+from symattn.programs import guard, triton_host
 from symattn.programs.names import Function, called, parameters
 from symattn.programs.refusing import NotCallable, one_line, where
 
@@ -196,10 +196,12 @@ def _execute(path: Path, name: str) -> ModuleType:
 
 def _guarded(name: str, bring: Callable[[], Brought]) -> Brought:
     try:
-        return bring()
-    except KeyboardInterrupt:
+        with guard.watched():
+            return bring()
+    except (KeyboardInterrupt, guard.Tampered):
         raise
     except BaseException as error:
+        guard.check()
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise MissingExtra("torch", "torch") from error
         at = f" ({seen})" if (seen := where(error)) else ""

@@ -31,7 +31,7 @@ from symattn.bounds.called_target import (
 )
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError, MissingExtra
-from symattn.programs import frameworks, modules, packed, triton_host
+from symattn.programs import frameworks, guard, modules, packed, triton_host
 from symattn.programs.frameworks import Tensor, Tensors, suspects
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import argument, from_layout, placed
@@ -65,6 +65,7 @@ class Target:
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._arrays = frameworks.arrays(convention.framework)
         self._before: tuple[Tensor, NDArray[np.float64]] | None = None  # the last result, and its values at the time
+        self._kept: dict[Argument, Tensor] = {}  # the arrays of the last call whose memory is used again
         self.convention = convention
 
     def describe(self) -> str:
@@ -79,7 +80,7 @@ class Target:
         """Call the function once on fresh copies of ``inputs`` in this memory layout. See ``Runner``."""
         given = self._given(inputs)
         placed_arrays = {a: self._place(value, laid_out_of(memory, a.input)) for a, value in given.items()}
-        passed = _shared(placed_arrays, given, memory)
+        passed = self._in_kept_memory(placed_arrays) if memory == "reused" else _shared(placed_arrays, given, memory)
         bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
         with suspects(self.convention.framework, self.convention.dtype) as runtimes:
             seen = watch(self._function, *placed(self.convention.arguments, passed))
@@ -95,7 +96,11 @@ class Target:
             warnings=seen.warnings,
             runtime=next(filter(None, runtimes), ""),
         )
-        return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
+        result = outcome if seen.error else self._with_output(outcome, seen.output, inputs)
+        if memory == "reused":
+            self._before = None
+            self._arrays.spoil(first)
+        return result
 
     @property
     def written(self) -> Function | None:
@@ -210,6 +215,14 @@ class Target:
             apart[...] = result
             return apart
         return self._arrays.laid_out(result, memory)
+
+    def _in_kept_memory(self, passed: dict[Argument, Tensor]) -> dict[Argument, Tensor]:
+        """Return the arrays of the last such call with the new contents, where these have the same shapes."""
+        for a, array in passed.items():
+            kept = self._kept.get(a)
+            if kept is None or not self._arrays.refilled(kept, array):
+                self._kept[a] = array
+        return {a: self._kept[a] for a in passed}
 
     def _bits(self, array: Tensor) -> tuple[tuple[int, ...], bytes]:
         return tuple(array.shape), self._arrays.bits(array)
@@ -437,13 +450,20 @@ def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Wa
     with captured() as text, warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always")
         try:
-            output = function(*places, **keywords)
-        except KeyboardInterrupt:
+            with guard.watched(lambda: not _is_own(function)):
+                output = function(*places, **keywords)
+        except (KeyboardInterrupt, guard.Tampered):
             raise
         except BaseException as e:
+            guard.check()
             error = Failure("raised", one_line(e).partition(": ")[2], type(e).__name__, where(e), refuses(e, function))
     words = dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in recorded)
     return Watched(output, error, text(), tuple(words)[:_WARNINGS])
+
+
+def _is_own(function: Function) -> bool:
+    """Return whether code of symattn adapts the user's function, and may import more of symattn."""
+    return type(function).__module__.startswith("symattn.")
 
 
 class _Limited(io.BytesIO):

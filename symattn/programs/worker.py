@@ -21,6 +21,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, SymattnError
+from symattn.programs import guard
 from symattn.programs.loading import load
 from symattn.programs.process import receive
 from symattn.programs.refusing import where
@@ -65,6 +66,10 @@ class _Server:
     def __init__(self, begun: Callable[[], None]) -> None:
         self._begun = begun
         self._edited: tuple[tuple[Edit, ...], Target | None] | None = None
+
+    def watch(self, place: str, secret: tuple[str, ...]) -> None:
+        """Watch what the code of the target does against its judge, from before its import."""
+        guard.install(place, secret)
 
     def find(self, name: str, request: Request) -> tuple[str, Request]:
         """Import the target; return its name with its parameters, and the request with the framework, if clear."""

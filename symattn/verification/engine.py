@@ -53,6 +53,7 @@ _LARGE_CASE = 8192  # entries of the inputs of a case that is screened first; if
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
 _PRINTED_SIZES = ("n_q", "n_k", "d_k", "d_v")
+_MEMORY, _BASES = "memory", 3  # calls in the memory of earlier ones, and the number of inputs that these start from
 _ENDS = 6  # the same for calls that ended the process
 Progress = Callable[[str], None]
 
@@ -346,6 +347,8 @@ def _collect(session: Session) -> None:
     if session.verdict_alone:  # the first floats are faster, and convict most wrong functions
         _try_residues(session)
     subject.between(session, rng)
+    if session.verdict_alone and session.known == 0:
+        _try_memory(session, rng)
     _try_later(session, subject.later(), rng)
     session.progress("accuracy")
     # fewer random inputs if faults are known, which these only help to name, or if residues have decided
@@ -371,6 +374,25 @@ def _try_residues(session: Session) -> None:
     session.progress("semantics")
     session.identity = hints.residues(session)
     session.finding = session.effort_of(for_finding(session.examples))  # floats have a budget of their own
+
+
+def _try_memory(session: Session, rng: np.random.Generator) -> None:
+    """Call with other contents in the memory of an earlier call, and with the same contents in other memory.
+
+    A result that is kept by the address, the sum or the contents of an input is then wrong, since the caller overwrites
+    what was returned.
+    """
+    session.progress(_MEMORY)
+    right = [r for r in session.records if r.finding is None and r.decisive and r.case.memory == "contiguous"]
+    for judged in sorted(right, key=lambda r: -r.case.size)[:: max(1, len(right) // _BASES)][:_BASES]:
+        first = dict(judged.case.inputs)
+        other = session.subject.altered(session, first, rng)
+        turned = {name: a[..., ::-1, :] if name == "v" else a for name, a in first.items()}
+        for name, inputs in (("first numbers", first), ("other numbers", other), ("values in another order", turned),
+                             ("first numbers again", first), ("the same once more", first)):  # fmt: skip
+            if session.subject.fits(session, inputs):
+                session.take(Case(_MEMORY, f"one memory, {name}", inputs, "reused", alone=False))
+        session.take(Case(_MEMORY, "first numbers in other memory", first, alone=False))
 
 
 def first_fault(session: Session, judged: CaseResult) -> Fault:

@@ -26,6 +26,7 @@ _ABOUT = {
     "mask": "masked keys, and no others",
     "behaviour": "repeated calls, other lengths, views, shared arrays",
     "batches": "leading axes",
+    "memory": "other numbers in the memory of earlier calls",
     "ranges": "scores at every magnitude, products that cancel",
     "orders": "scores that rise and fall, equal values",
     "far below 0": "scores below numbers that stand for −∞",

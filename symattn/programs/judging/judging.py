@@ -19,6 +19,7 @@ from symattn.document.codec import differing
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.child import TargetOptions
+from symattn.programs.guard import Tampered
 from symattn.programs.judging.hashes import hash_of_symattn, hash_of_target
 from symattn.programs.judging.judgement import (
     Identity,
@@ -95,7 +96,8 @@ def judge(
         verdict_alone=True,
     )  # fmt: skip
     if isinstance(candidate, str):
-        how: Options = TargetOptions(time_limit=time_limit, **given)
+        secret = () if reference is None else (reference,)
+        how: Options = TargetOptions(time_limit=time_limit, secret=secret, **given)
     else:
         check_function(candidate)
         how = Options(**given)
@@ -145,6 +147,10 @@ class Judge:
                 judged |= _cause(verified(self.candidate, spec, explained))
         except CannotRun as error:
             judged = self._failed(str(error))
+        except Tampered as error:
+            judged = _tampered(str(error))
+        if before != hash_of_target(self.candidate):
+            judged = _tampered("the candidate's file changed while it was judged")
         seeds = {"inputs": drawn[0]} if drawn else {}
         identity = identity_of(self.candidate, before)
         return Judgement(
@@ -200,6 +206,10 @@ class Judge:
 
 #: Words of a failure that another machine or a longer limit may not show.
 _ELSEWHERE = ("inputs are on the CPU", "did not return", "is not judged", "no input fits")
+
+
+def _tampered(words: str) -> dict[str, Any]:
+    return {"status": Status.TAMPERED, "reason": words, "tampering": (words,)}
 
 
 def words_of(spec: Specification) -> str:

@@ -58,7 +58,7 @@ class ByReference:
             return self._invalid(f"{self.reference} cannot be imported: its import {benchmark.message}", began)
         domain = self.how.domain if self.how.domain not in (None, Domain()) else _promised(benchmark)
         how = replace(self.how, domain=domain, dtype=self.chosen_dtype or benchmark.dtype)
-        found, reason = self._found(benchmark, process, replace(how, dtype="float32", contract=None))
+        found, reason = self._found(benchmark, process, replace(how, dtype="float32", contract=None, secret=None))
         if found is None:
             return self._invalid(reason, began)
         target = named(self.candidate, benchmark)

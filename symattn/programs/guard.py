@@ -1,0 +1,185 @@
+"""What a candidate does against its judge, noticed in the process in which its code runs.
+
+While the candidate is imported and called, symattn's modules are hidden, and an audit hook of the interpreter sees
+imports, opened files, signals, connections and looks at the stack. Code that reaches the memory of the process by other
+ways, such as ``ctypes``, is not noticed: the answers are judged in another process, which holds what is expected.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, FrameType, FunctionType
+from typing import Any
+
+from symattn.document.errors import SymattnError
+
+_OWN = ("symattn", "symattn_cli")
+_STACK = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers")
+_BETWEEN = ("inspect.py", "traceback.py", "contextlib.py")  # of the standard library, between a look and who looks
+_NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.sendto")
+_SIGNALS = ("os.kill", "os.killpg")
+#: Functions by which tests compare and measure; a candidate has no reason to replace them.
+_WATCHED = (
+    "time.time", "time.perf_counter", "time.process_time", "time.monotonic", "time.perf_counter_ns", "time.time_ns",
+    "numpy.allclose", "numpy.isclose", "numpy.array_equal", "numpy.testing.assert_allclose",
+    "numpy.testing.assert_array_equal", "numpy.testing.assert_array_almost_equal", "torch.allclose", "torch.equal",
+    "torch.isclose", "torch.testing.assert_close", "torch.cuda.synchronize", "torch.cuda.Event.elapsed_time",
+)  # fmt: skip
+
+
+class Tampered(SymattnError):
+    """The candidate acted against the judge; the message says how."""
+
+
+class Guard:
+    """Notices what the code of a candidate does while ``watching``; ``secret`` files are none of its business."""
+
+    def __init__(self, place: str, secret: tuple[str, ...] = ()) -> None:
+        self._candidate = os.path.realpath(place) if place.endswith(".py") else ""
+        self._secret = frozenset(map(os.path.realpath, secret))
+        self._before = {name: _found(name) for name in _WATCHED}
+        self._active, self._inside, self._thread = False, False, threading.get_ident()
+        self._import = builtins.__import__
+        self.events: list[str] = []
+        sys.addaudithook(self._heard)
+
+    @contextlib.contextmanager
+    def watching(self, hiding: bool = True) -> Iterator[None]:
+        """Watch the code that runs within; with ``hiding``, it finds no module of symattn.
+
+        Raises ``Tampered`` at the end if something was noticed.
+        """
+        hidden = {name: sys.modules.pop(name) for name in [*sys.modules] if hiding and name.split(".")[0] in _OWN}
+        builtins.__import__ = self._imported  # type: ignore[assignment]
+        sys.meta_path.insert(0, self)
+        self._active = True
+        try:
+            yield
+        finally:
+            self._active = False
+            builtins.__import__ = self._import
+            sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+            sys.modules.update(hidden)
+            self._look_for_replaced()
+        self.check()
+
+    def check(self) -> None:
+        """Raise ``Tampered`` if something was noticed."""
+        if self.events:
+            raise Tampered(self.events[0])
+
+    def _note(self, words: str) -> None:
+        if words not in self.events:
+            self.events.append(words)
+
+    def _imported(self, name: str, spaces: Any = None, *rest: Any, **named: Any) -> Any:
+        """Import as usual, and note that the candidate's own code imports symattn."""
+        if name.split(".")[0] in _OWN and self._is_candidates((spaces or {}).get("__file__")):
+            self._note(f"it imports {name}")
+            raise ImportError(f"No module named {name!r}")
+        return self._import(name, spaces, *rest, **named)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Refuse to find modules of symattn, as the first finder on ``sys.meta_path``; leave others to the rest."""
+        if self._active and name.split(".")[0] in _OWN and not self._by_symattn(sys._getframe(1)):
+            self._note(f"it imports {name}")
+            raise ImportError(f"No module named {name!r}")
+
+    def _is_candidates(self, file: object) -> bool:
+        return bool(self._candidate) and isinstance(file, str) and os.path.realpath(file) == self._candidate
+
+    def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Hear an audit event; those of other threads, and of this hook itself, are left out."""
+        if not self._active or self._inside or threading.get_ident() != self._thread:
+            return
+        self._inside = True
+        try:
+            words = self._words_of(event, arguments)
+        finally:
+            self._inside = False
+        if words:
+            self._note(words)
+
+    def _words_of(self, event: str, arguments: tuple[Any, ...]) -> str:
+        if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
+            return self._opened(os.fsdecode(arguments[0]))
+        if event in _SIGNALS and arguments[0] in (os.getppid(), 0, -1):
+            return "it sends a signal to the judge"
+        if event in _NETWORK:
+            return "it opens a network connection"
+        if event in _STACK and self._looked(sys._getframe(2)):
+            return f"it looks at the judge's memory ({event})"
+        return ""
+
+    def _opened(self, path: str) -> str:
+        real = os.path.realpath(path)
+        if real in self._secret:
+            return f"it reads the reference, {path}"
+        parts = real.split("/")
+        others = len(parts) > 3 and parts[1] == "proc" and parts[2].isdecimal() and parts[2] != str(os.getpid())
+        return f"it reads {path}, of another process" if others else ""
+
+    def _looked(self, frame: FrameType | None) -> bool:
+        """Return whether the candidate's own code looks, itself or through the standard library."""
+        while frame is not None and os.path.basename(frame.f_code.co_filename) in _BETWEEN:
+            frame = frame.f_back
+        return frame is not None and self._is_candidates(frame.f_code.co_filename)
+
+    def _by_symattn(self, frame: FrameType | None) -> bool:
+        """Return whether code of symattn, which adapts the candidate, imports more of symattn."""
+        while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
+            frame = frame.f_back
+        return frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in _OWN
+
+    def _look_for_replaced(self) -> None:
+        for name, before in self._before.items():
+            now = _found(name)
+            if now is not before and (before is not None or not _belongs(now, name)):
+                self._note(f"it replaces {name}")
+
+
+def _found(name: str) -> Any:
+    """Return what a dotted name stands for among loaded modules; None if it is not loaded."""
+    parts = name.split(".")
+    for k in range(len(parts) - 1, 0, -1):
+        result: Any = sys.modules.get(".".join(parts[:k]))
+        if result is not None:
+            for part in parts[k:]:
+                result = getattr(result, part, None)
+            return result
+    return None
+
+
+def _belongs(function: Any, name: str) -> bool:
+    """Return whether a function that was loaded since is one of the library of its name."""
+    library = name.split(".")[0]
+    if function is None or isinstance(function, BuiltinFunctionType):
+        return True
+    if isinstance(function, FunctionType):
+        return os.path.join(os.sep, library, "") in function.__code__.co_filename
+    return type(function).__module__.split(".")[0] in (library, "builtins")
+
+
+_guard: Guard | None = None
+
+
+def install(place: str, secret: tuple[str, ...]) -> None:
+    """Watch the candidate of this process from now on."""
+    global _guard
+    _guard = Guard(place, secret)
+
+
+def watched(hiding: Callable[[], bool] = lambda: True) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which the candidate's code is watched, if there is a guard."""
+    return contextlib.nullcontext() if _guard is None else _guard.watching(hiding())
+
+
+def check() -> None:
+    """Raise ``Tampered`` if the guard of this process has noticed something."""
+    if _guard is not None:
+        _guard.check()
