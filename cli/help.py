@@ -9,10 +9,11 @@ from .main import TABLE, commands
 
 # Topic → the command that has all of its options.
 TOPICS = dict.fromkeys(("fields", "calling", "effort", "inputs", "output"), "verify")
+AGENTS = "agents"  # a text for programs that write kernels
 
 
 @click.command("help")
-@click.argument("topic", metavar="[TOPIC|COMMAND]", required=False, type=Choice((*TOPICS, *TABLE)))
+@click.argument("topic", metavar="[TOPIC|COMMAND]", required=False, type=Choice((*TOPICS, AGENTS, *TABLE)))
 @click.pass_context
 def command(ctx: click.Context, topic: str | None) -> None:
     """Explain the options of TOPIC, which several commands share, or print the help of a command or of symattn.
@@ -24,10 +25,14 @@ def command(ctx: click.Context, topic: str | None) -> None:
     symattn help effort    how much is tried: --examples, --budget, ...
     symattn help inputs    what is guaranteed about inputs: --multiple-of, ...
     symattn help output    where the document goes: --format, --output, ...
+    symattn help agents    how a program gates the kernels that it writes
     symattn help verify    the same as symattn verify --help
     """
     if topic is None:
         click.echo(commands.get_help(ctx.find_root()))
+        return
+    if topic == AGENTS:
+        click.echo(_skill())
         return
     from .fields import kinds
     from .groups import listed
@@ -47,3 +52,11 @@ def command(ctx: click.Context, topic: str | None) -> None:
         with formatter.section(title):
             formatter.write_dl(lines)
     click.echo(formatter.getvalue().rstrip("\n"))
+
+
+def _skill() -> str:
+    """Return the text of ``agents/SKILL.md``, without what its first lines say to a catalogue of skills."""
+    from importlib.resources import files
+
+    text = files(__package__).joinpath("agents", "SKILL.md").read_text(encoding="utf-8")
+    return text.split("---\n", 2)[2].strip("\n")

@@ -120,7 +120,8 @@ class Judgement(Printable):
 
     ``limits`` name what could not have been seen or was not tried. ``step`` and ``cause`` are known if a cause was
     asked for and found. ``power`` gives for each step of the definition the smallest relative error of its numbers that
-    the calls would have shown. ``tampering`` says what the candidate did against the judge.
+    the calls would have shown, and ``worst_ratio`` is the largest error relative to what is allowed. ``tampering`` says
+    what the candidate did against the judge.
 
     >>> from symattn import judge
     >>> judge(lambda q, k, v: v * 0, examples=0).status.value
@@ -146,6 +147,7 @@ class Judgement(Printable):
     tampering: tuple[str, ...] = ()
     sizes: LargestSizes = field(default_factory=LargestSizes)
     calls: int = 0
+    worst_ratio: float = 0.0
     grade: str = ""
     notes: tuple[str, ...] = ()
     command: str = ""
@@ -153,8 +155,8 @@ class Judgement(Printable):
 
     RECORD = (
         "status, reason, exit_code, candidate, definition, definition_from, precision, domain, step, cause, location, "
-        "counterexample, power, limits, tampering, sizes, calls, grade, seeds, identity, seconds, notes, command, "
-        "own_inputs"
+        "counterexample, power, limits, tampering, sizes, calls, worst_ratio, grade, seeds, identity, seconds, "
+        "notes, command, own_inputs"
     )
 
     @property

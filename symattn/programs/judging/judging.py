@@ -171,6 +171,7 @@ class Judge:
             "sizes": report.largest,
             "domain": report.domain,
             "calls": report.cases,
+            "worst_ratio": max((check.worst_ratio for check in report.checks), default=0.0),
             "grade": str(report.grade),
         }
         if report.verdict is Verdict.FAULT and fault is not None:
