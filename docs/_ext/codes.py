@@ -39,7 +39,8 @@ def _entry(page: CodePage) -> Iterator[nodes.Node]:
     if page.parameters:
         yield nodes.paragraph(text=f"Parameters: {', '.join(page.parameters)}.")
     if page.example is not None:
-        yield nodes.paragraph(text=f"Smallest input found, for {page.example.specification}:")
+        spec = nodes.literal(text=page.example.specification)
+        yield nodes.paragraph("", "", nodes.Text("Smallest input found, for "), spec, nodes.Text(":"))
         yield nodes.literal_block(text=shown_input(page.example), language="text")
     for words in mended(page):
         yield nodes.paragraph(text=f"It should be: {plain_text(words)}.")
