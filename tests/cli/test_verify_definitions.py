@@ -83,7 +83,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_norm_and_the_command_that_is_told(run: Run) -> None:
     first = run("verify", "f.py:rms", "--definition", "rmsnorm(eps=1/2)", "--examples", "0")
     assert first.status == 1
-    assert "FAULT: ε is added to the root of the mean square, outside the root (d = 1, n =\n1)." in first.stdout
+    words = "ε is added to the root of the mean square, outside the root"
+    assert f"FAULT: {words} (d = 1,\nn = 1) [eps-outside-root]." in first.stdout
     case, told = (" ".join(part.split()) for part in first.stdout.split("symattn verify f.py")[1:])
     assert told == ":rms --definition 'RMSNorm(eps=1/2)' --examples 0"
     assert case.startswith(f"{told} --case ")
