@@ -164,10 +164,13 @@ class Laid(Target):
 
     @property
     def written(self) -> Function | None:
-        return None if isinstance(self._own, HeldModule | Backpropagated) else self._own
+        own = self._own
+        return own.called if isinstance(own, HeldModule | Backpropagated) else own
 
     def version(self, function: Function) -> Laid:
-        return Laid(self._adapted.on(function), self.convention, self._name)
+        own = self._own
+        whole = own.around(function) if isinstance(own, HeldModule | Backpropagated) else function
+        return Laid(self._adapted.on(whole), self.convention, self._name)
 
 
 def _laid(function: Function, request: Request, name: str) -> Adapted:
@@ -384,6 +387,15 @@ class Backpropagated:
         do = Parameter("do", Parameter.KEYWORD_ONLY)
         stars = [p for p in given if p.kind is Parameter.VAR_KEYWORD]
         self.__signature__ = Signature([*(p for p in given if p not in stars), do, *stars])
+
+    @property
+    def called(self) -> Function:
+        """The function whose gradients are taken."""
+        return self._function
+
+    def around(self, function: Function) -> Backpropagated:
+        """Return the gradients of another version of the function."""
+        return Backpropagated(function)
 
     def __call__(self, *places: Tensor, do: Tensor, **keywords: Tensor) -> tuple[Tensor, ...]:
         leaves = [x.detach().requires_grad_() if _moves(x) else x for x in places]

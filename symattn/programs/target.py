@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from symattn.verification.semantics import IdentityResult
 
 
-TargetT = TypeVar("TargetT", bound="Target")
 _QKV = ("q", "k", "v")
 _NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
 
@@ -67,6 +66,7 @@ class Target:
         self._before: tuple[Tensor, NDArray[np.float64]] | None = None  # the last result, and its values at the time
         self._kept: dict[Argument, Tensor] = {}  # the arrays of the last call whose memory is used again
         self.convention = convention
+        self.begin_call: Callable[[], None] = lambda: None  # called before each ``run``
 
     def describe(self) -> str:
         """Return the function with its arguments: ``attn.py:attention(q, k, v)``."""
@@ -78,6 +78,7 @@ class Target:
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once on fresh copies of ``inputs`` in this memory layout. See ``Runner``."""
+        self.begin_call()
         given = self._given(inputs)
         placed_arrays = {a: self._place(value, laid_out_of(memory, a.input)) for a, value in given.items()}
         passed = self._in_kept_memory(placed_arrays) if memory == "reused" else _shared(placed_arrays, given, memory)
@@ -110,13 +111,9 @@ class Target:
 
     def version(self, function: Function) -> Target:
         """Return another version of the function that the user wrote, called in the same way."""
-        return self.version_as(Target, function)
-
-    def version_as(self, kind: type[TargetT], function: Function) -> TargetT:
-        """Return another version of the function as a target of this class."""
         own = self._own
         adapted = own.around(function) if isinstance(own, packed.Wrapper) else function
-        return kind(adapted, self.convention, self._name)
+        return Target(adapted, self.convention, self._name)
 
     def attempt(self, inputs: Inputs) -> tuple[NDArray[np.float64] | None, ...]:
         """Call the function once and return its outputs alone; nothing if it raises.

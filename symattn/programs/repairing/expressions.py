@@ -47,7 +47,7 @@ OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
 _COMMUTES = (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr)
 _LN2 = math.log(2)
 _REDUCTIONS = ("sum", "max", "mean", "min", "var", "std", "softmax", "cumsum", "amax", "amin", "prod")
-_AXIS_WORDS = ("axis", "dim")
+AXIS_WORDS = ("axis", "dim")
 
 
 # -- tier 1: one token or operand --------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def add_axis_argument(p: Place) -> Changes:
         return
     word = "dim" if p.is_torch else "axis"
     given = {k.arg for k in node.keywords}
-    added = [] if given & {*_AXIS_WORDS} else [(word, -1), (word, 0), (word, -2)]
+    added = [] if given & {*AXIS_WORDS} else [(word, -1), (word, 0), (word, -2)]
     added += [] if given & {"keepdims", "keepdim"} else [("keepdims", True)]
     for name, value in added:
         yield ast.Call(node.func, node.args, [*node.keywords, ast.keyword(name, ast.Constant(value))])
@@ -233,7 +233,7 @@ def change_constant(p: Place) -> Changes:
     if isinstance(value, bool):
         yield str(not value)
     elif isinstance(value, int):
-        named = isinstance(p.parent, ast.keyword) and p.parent.arg in _AXIS_WORDS
+        named = isinstance(p.parent, ast.keyword) and p.parent.arg in AXIS_WORDS
         is_axis = named or (isinstance(p.parent, ast.Call) and p.field == "args")
         others = {value + 1, value - 1, -value, 2 * value, value // 2, 0, 1}
         others |= {-1, -2, 2, 3} if is_axis or isinstance(p.parent, ast.UnaryOp) else set()

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from symattn.programs.repairing.edits import Place, Rule
+from symattn.programs.repairing.expressions import AXIS_WORDS
 
 Changes = Iterator[str | ast.expr]
 _WITH_DIAGONALS = ("tri", "tril", "triu", "diagonal", "eye")
@@ -109,6 +110,14 @@ def divide_by_ratio(p: Place) -> Changes:
             yield f"{p.text} % {length}"
 
 
+def take_difference(p: Place) -> Changes:
+    """The difference of two lengths in place of a zero that a call gets, such as a first position."""
+    is_argument = isinstance(p.parent, ast.Call | ast.keyword) and p.field != "func"
+    names_axis = isinstance(p.parent, ast.keyword) and p.parent.arg in AXIS_WORDS
+    if is_argument and not names_axis and p.node.value == 0 and p.kind.name == "int":
+        yield from differences(p)
+
+
 # -- factors and terms -------------------------------------------------------------------------------------------------
 def insert_function_of_length(p: Place) -> Changes:
     """A length, its square root or its logarithm as a factor or a term."""
@@ -189,6 +198,7 @@ ANY = ast.expr
 RULES: tuple[Rule, ...] = (
     Rule("diagonal", 2, ast.Call, move_diagonal, likely=True, added=_LOOKED_AT),
     Rule("offset", 3, ANY, shift_by_lengths, added=_LOOKED_AT),
+    Rule("offset", 3, ast.Constant, take_difference, added=_LOOKED_AT),
     Rule("ratio", 3, ANY, divide_by_ratio, added=_LOOKED_AT),
     Rule("length", 3, ANY, insert_function_of_length, added=_LOOKED_AT),
     Rule("guard", 3, ast.expr, guard_divisor, added=_LOOKED_AT),

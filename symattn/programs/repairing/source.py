@@ -167,6 +167,7 @@ class FileText:
 
     def __init__(self, name: str, space: Mapping[str, Any]) -> None:
         self.name, self.digest = name, ""
+        self._codes: dict[int, types.CodeType | None] = {}
         try:
             content = Path(name).read_bytes()
             text = content.decode()
@@ -175,27 +176,33 @@ class FileText:
             text = "".join(linecache.getlines(name, dict(space)))
         self.lines = [f"{line}\n" for line in text.replace("\r\n", "\n").split("\n")]
 
-    @cached_property
-    def code(self) -> types.CodeType | None:
-        """The compiled text, or None if it is no code."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                return compile("".join(self.lines), self.name, "exec", dont_inherit=True)
-            except (SyntaxError, ValueError):
-                return None
+    def code(self, flags: int = 0) -> types.CodeType | None:
+        """Return the compiled text, or None if it is no code; ``flags`` are those of ``from __future__`` elsewhere."""
+        if flags not in self._codes:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    text = "".join(self.lines)
+                    self._codes[flags] = compile(text, self.name, "exec", flags, dont_inherit=True)
+                except (SyntaxError, ValueError):
+                    self._codes[flags] = None
+        return self._codes[flags]
 
     def gives(self, code: types.CodeType) -> bool:
-        """Return whether the text gives this code: it may have changed since it was loaded."""
-        if self.code is None:
+        """Return whether the text gives this code: it may have changed since it was loaded.
+
+        A cell of a notebook has the future features of earlier cells, which its own text does not name.
+        """
+        whole = self.code(code.co_flags & _FUTURE_FLAGS)
+        if whole is None:
             return False
         same = (code.co_name, code.co_firstlineno, code.co_code, code.co_names)
-        return any((c.co_name, c.co_firstlineno, c.co_code, c.co_names) == same for c in _codes_within(self.code))
+        return any((c.co_name, c.co_firstlineno, c.co_code, c.co_names) == same for c in _codes_within(whole))
 
     @cached_property
     def empty_at_first(self) -> frozenset[str]:
         """The names that the module sets to an empty container, such as a cache that calls fill."""
-        if self.code is None:
+        if self.code() is None:
             return frozenset()
         result = set()
         for node in ast.parse("".join(self.lines)).body:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,15 +19,13 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.bounds.case_result import holds, shares
-from symattn.programs.frameworks import Tensor, Tensors
-from symattn.programs.names import Function
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
-from symattn.programs.target import Target, captured
+from symattn.programs.target import captured
 
 if TYPE_CHECKING:
-    from symattn.arrays.planes import Planes
+    from symattn.programs.target import Target
 
 # passes of loops that an edited function may take beyond the original on samples
 _SPARE_PASSES, _TIMES_PASSES = 10_000, 20
@@ -73,31 +71,6 @@ class Opened:
     edits: tuple[Edit, ...]
 
 
-class Candidate(Target):
-    """An edited function at the last questions: passes of loops are counted in each call by itself."""
-
-    sources: Sources
-
-    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
-        """See ``Target.run``."""
-        self._begin_call()
-        return super().run(inputs, memory)
-
-    def on(self, kind: type[Planes]) -> Callable[[Tensors], Tensor]:
-        """See ``Target.on``."""
-        function = super().on(kind)
-
-        def called(inputs: Tensors) -> Tensor:
-            self._begin_call()
-            return function(inputs)
-
-        return called
-
-    def _begin_call(self) -> None:
-        self.sources.passes = 0
-        self.sources.most_passes = MAX_PASSES_OF_LAST_CALLS
-
-
 class Trials:
     """The function of a target, with edits tried on samples."""
 
@@ -138,26 +111,26 @@ class Trials:
         edits = enumerate_edits(sources, observed, samples.numbers)
         return Opened(sources.file, sources.digest, tuple(edits))
 
-    def version(self, edits: Sequence[Edit]) -> Candidate | None:
+    def version(self, edits: Sequence[Edit]) -> Target | None:
         """Return the target with edits of one function for the last questions, or None if they give no code."""
-        edited = self._edited(edits)
-        if edited is None:
-            return None
-        result = self._target.version_as(Candidate, edited)
-        result.sources = self.sources
+        result = self._version(edits)
+        if result is not None:
+            result.begin_call = self._begin_last_call
+            self._begin_last_call()
         return result
 
     def _version(self, edits: Sequence[Edit]) -> Target | None:
         """Return the target with edits of one function for samples, or None if they give no code."""
-        edited = self._edited(edits)
-        return None if edited is None else self._target.version(edited)
-
-    def _edited(self, edits: Sequence[Edit]) -> Function | None:
         replacements = [r for edit in edits for r in edit.replacements]
         try:
-            return self.sources.edited(self.sources.at(edits[0].place), replacements)
+            edited = self.sources.edited(self.sources.at(edits[0].place), replacements)
         except (SyntaxError, ValueError):
             return None
+        return self._target.version(edited)
+
+    def _begin_last_call(self) -> None:
+        """Count the passes of loops in this call by itself: the last questions ask hundreds."""
+        self.sources.passes, self.sources.most_passes = 0, MAX_PASSES_OF_LAST_CALLS
 
     def _begin_call(self) -> None:
         self.sources.passes, self.sources.most_passes = 0, self._most_passes

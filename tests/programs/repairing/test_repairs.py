@@ -1,5 +1,7 @@
 """Repairs through ``verify`` and the command line: what is said, written, refused, and never touched."""
 
+import __future__
+
 import json
 from pathlib import Path
 from typing import Any
@@ -136,19 +138,26 @@ def test_a_loop_that_becomes_endless_is_stopped_by_a_count(tmp_path: Path) -> No
         endless(None)
 
 
-def test_passes_of_loops_are_counted_in_each_call_of_a_candidate(
+@pytest.mark.deep
+def test_the_last_questions_may_pass_loops_more_often_in_all_than_one_call_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "MAX_PASSES_OF_LAST_CALLS", 10)
-    lines = ["    out = 0 * (q @ v.T @ v)", "    for j in range(len(k)):", "        out = out + k[j, 0] * v[j]"]
-    text = "def attention(q, k, v):\n" + "\n".join([*lines, "    return out"]) + "\n"
-    sources, how = Sources(loaded(tmp_path, text)), Options(examples=4)
-    with how.opened(loaded(tmp_path, text), Attention()) as runner:
-        candidate = runner.version_as(trials.Candidate, sources.rebuild())  # type: ignore[attr-defined]
-        candidate.sources = sources
-        errors = [candidate.run({n: np.ones((length, 2)) for n in "qkv"}).error for length in (7, 7, 11)]
-    assert errors[:2] == [None, None]
-    assert "more than 10 passes" in str(errors[2])
+    monkeypatch.setattr(trials, "MAX_PASSES_OF_LAST_CALLS", 2000)  # of a call, on at most 1100 keys
+    loop = "    for j in range(1, len(k)):\n        out += p[:, j : j + 1] * v[j]\n    return out\n"
+    zeros = "    out = np.zeros((len(q), v.shape[1]), q.dtype)\n"
+    text = PLAIN.replace("    return softmax(s) @ v\n", f"    p = softmax(s)\n{zeros}{loop}")
+    (repair,) = verify(loaded(tmp_path, text), examples=8, repair=True).repairs
+    assert (repair.old, repair.new, repair.is_whole) == ("1", "0", True)
+
+
+def test_a_function_is_read_with_the_future_features_of_earlier_cells(tmp_path: Path) -> None:
+    text = "def attention(q):\n    def turn(x: Unknown):\n        return 2 * x\n\n    return turn(q)\n"
+    path, space = tmp_path / "cell.py", {}
+    path.write_text(text)
+    exec(compile(text, str(path), "exec", __future__.annotations.compiler_flag), space)
+    sources = Sources(space["attention"])
+    assert len(sources.editable) == 1
+    assert sources.rebuild()(3) == 6
 
 
 def test_a_rebuilt_function_has_caches_of_its_own(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ BODIES = [
     ("diagonal", 2, "return np.triu(x.T @ y[:, :3], 1)", "return np.triu(x.T @ y[:, :3], 1 + len(x) - 4)"),
     ("diagonal", 2, "return x * np.tril(np.ones((3, 4)))", "return x * np.tril(np.ones((3, 4)), 4 - len(x))"),
     ("offset", 3, "return x * (ids >= np.arange(3)[:, None])", "return x * (ids >= np.arange(3)[:, None] + 1)"),
+    ("offset", 3, "return x * np.full(4, 0)", "return x * np.full(4, 4 - 3)"),
     ("offset", 3, "return x[: n - one].sum()", "return x[: n - one + 1].sum()"),
     ("ratio", 3, "z = np.ones((6, 2))\n    return x * ids", "z = np.ones((6, 2))\n    return x * (ids // (6 // 3))"),
     ("length", 3, "return x + y", "return x + y - np.log(3)"),
