@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @judging
 @calling
 @promises
-@click.option("--reference", metavar="FILE", help="A benchmark's module with Model, get_inputs, get_init_inputs.")
+@click.option("--reference", metavar="FILE", help="A benchmark's module with Model, or its definition.json.")
 @click.option("--why/--no-why", default=None, help="Seek the cause of a fault. Default: yes, except for -f json.")
 @concise
 @options

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import numpy as np
@@ -17,6 +18,7 @@ from symattn.bounds.judge import judge as judge_call
 from symattn.document.errors import CannotRun, InputError
 from symattn.programs.child import Child, Process, ProcessLimits, TargetOptions, ask_first
 from symattn.programs.judging.benchmark import CANDIDATE, MODEL, Benchmark
+from symattn.programs.judging.definition_file import RUN, read_definition
 from symattn.programs.judging.judgement import (
     Judgement,
     OwnInputs,
@@ -52,30 +54,64 @@ class ByReference:
 
     def judgement(self) -> Judgement:
         """Return the judgement. Raises ``InputError`` for a file that is no reference."""
+        if self.reference.endswith(".json"):
+            return self._by_definition_file()
         began = perf_counter()
         benchmark, process = ask_first("benchmark", self.reference, MODEL)
         if isinstance(benchmark, Failure):
             return self._invalid(f"{self.reference} cannot be imported: its import {benchmark.message}", began)
-        domain = self.how.domain if self.how.domain not in (None, Domain()) else _promised(benchmark)
-        how = replace(self.how, domain=domain, dtype=self.chosen_dtype or benchmark.dtype)
-        found, reason = self._found(benchmark, process, replace(how, dtype="float32", contract=None, secret=None))
+        how = self._options(_promised(benchmark), benchmark.dtype)
+        specs = tuple(plausible(benchmark))
+        found, reason = self._found(benchmark.name_of(self.reference, MODEL), specs, how, process)
         if found is None:
             return self._invalid(reason, began)
         target = named(self.candidate, benchmark)
-        result = Judge(target, found, how, self.seed, (), f"{self.reference}:{MODEL}", self.why).judgement()
-        result = replace(result, command=self._command(result.seeds))
+        result = self._judged(target, found, how)
         return _with_own_inputs(result, target, found, how, benchmark) if result.passed else result
 
-    def _found(self, benchmark: Benchmark, process: Process, how: TargetOptions) -> tuple[Specification | None, str]:
+    def _by_definition_file(self) -> Judgement:
+        """Return the judgement by the reference in a ``definition.json``, which is run from a file of its own."""
+        began, kernel = perf_counter(), read_definition(self.reference)
+        how = self._options(kernel.domain(), kernel.dtype)
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "reference.py"
+            path.write_text(kernel.reference, encoding="utf-8")
+            found, reason = self._found(f"{path}:{RUN}", kernel.plausible(), how, None)
+        if found is None:
+            return self._invalid(reason.replace(str(path), self.reference), began)
+        target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
+        result = self._judged(target, found, how)
+        return result.limited("workloads of the benchmark were not tried") if result.passed else result
+
+    def _options(self, promised: Domain, dtype: str) -> TargetOptions:
+        """Return the options with what the benchmark says where the user says nothing."""
+        domain = self.how.domain if self.how.domain not in (None, Domain()) else promised
+        return replace(self.how, domain=domain, dtype=self.chosen_dtype or dtype)
+
+    def _judged(self, target: str, spec: Specification, how: TargetOptions) -> Judgement:
+        result = Judge(target, spec, how, self.seed, (), self._model, self.why).judgement()
+        return replace(result, command=self._command(result.seeds))
+
+    @property
+    def _model(self) -> str:
+        return f"{self.reference}:{RUN if self.reference.endswith('.json') else MODEL}"
+
+    def _found(
+        self, target: str, known: Sequence[Specification], how: TargetOptions, process: Process | None
+    ) -> tuple[Specification | None, str]:
         """Return the definition that the reference computes, on the first groups of inputs; or None, and the reason."""
-        target = benchmark.name_of(self.reference, MODEL)
-        specs = [self.definition] if self.definition is not None else [*plausible(benchmark)]
+        how = replace(how, dtype="float32", contract=None, secret=None)
+        specs = [self.definition] if self.definition is not None else [*known]
+        if not specs:
+            return None, f"{self._model} has inputs of no definition that is tried; hint: give it by --definition"
         limits = ProcessLimits() if how.time_limit is None else ProcessLimits(how.time_limit)
         words = ""
         try:
             child = Child(target, how.request(specs[0]), limits, process)
         except InputError as error:  # the first definition needs inputs that the model does not take
-            return None, f"{self.reference}:{MODEL} cannot be called: {error}"
+            return None, f"{self._model} cannot be called: {error}"
+        except CannotRun as error:
+            return None, str(error)
         with child:
             for spec in specs:
                 try:
@@ -88,10 +124,9 @@ class ByReference:
                 except (InputError, CannotRun) as error:
                     words = str(error)
         if self.definition is not None:
-            return None, f"{self.reference}:{MODEL} does not compute {words_of(self.definition)}: {words}"
-        known = ", ".join(map(words_of, specs))
+            return None, f"{self._model} does not compute {words_of(self.definition)}: {words}"
         hint = "hint: give the definition by its options, or by --definition"
-        return None, f"{self.reference}:{MODEL} computes none of {known}; {hint}"
+        return None, f"{self._model} computes none of {', '.join(map(words_of, specs))}; {hint}"
 
     def _command(self, seeds: Mapping[str, int]) -> str:
         how, spec = replace(self.how, seed=seeds.get("inputs", self.how.seed)), self.definition or Attention()
@@ -102,7 +137,7 @@ class ByReference:
         words = "none" if self.definition is None else words_of(self.definition)
         return Judgement(
             Status.INVALID_REFERENCE, reason, self.candidate, words, self.how.precision.words, {},
-            identity_of(self.candidate), seconds, f"{self.reference}:{MODEL}",
+            identity_of(self.candidate), seconds, self._model,
         )  # fmt: skip
 
 
@@ -200,6 +235,7 @@ def _blind(spec: Attention) -> Iterator[power.Mutation]:
 
 def path_of(reference: str) -> str:
     """Return the path of a reference. Raises ``InputError`` if there is no such file of Python."""
-    if not reference.endswith(".py") or not Path(reference).is_file():
-        raise InputError(f"{reference} is no file of Python; hint: a module with {MODEL}, get_inputs, get_init_inputs")
+    if not reference.endswith((".py", ".json")) or not Path(reference).is_file():
+        known = f"a module with {MODEL}, get_inputs, get_init_inputs, or a definition.json"
+        raise InputError(f"{reference} is no file of Python or JSON; hint: {known}")
     return reference

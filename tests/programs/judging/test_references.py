@@ -129,7 +129,7 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.M
     tmp_path.joinpath("kernel.py").write_text("def f(q, k, v):\n    return v\n")
     with pytest.raises(InputError, match="has no Model"):
         judge("kernel.py", reference="kernel.py")
-    with pytest.raises(InputError, match="no file of Python"):
+    with pytest.raises(InputError, match="no file of Python or JSON"):
         judge("kernel.py", reference="missing.py")
 
 

@@ -1,0 +1,96 @@
+"""Candidates that are judged by the ``definition.json`` of a benchmark."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from symattn import Attention, InputError, RMSNorm, judge
+from symattn.programs.judging.definition_file import read_definition
+from symattn.programs.judging.judgement import Status
+
+REFERENCE = """
+import torch
+
+def run(hidden_states, weight):
+    rows, width = hidden_states.shape
+    assert width == 16
+    x = hidden_states.float()
+    return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight.float()).to(hidden_states.dtype)
+"""
+NORM = {
+    "name": "rmsnorm_h16",
+    "op_type": "rmsnorm",
+    "axes": {"rows": {"type": "var"}, "width": {"type": "const", "value": 16}},
+    "inputs": {
+        "hidden_states": {"shape": ["rows", "width"], "dtype": "float32"},
+        "weight": {"shape": ["width"], "dtype": "float32"},
+    },
+    "outputs": {"output": {"shape": ["rows", "width"], "dtype": "float32"}},
+    "reference": REFERENCE,
+}
+KERNEL = """
+import torch
+
+def run(hidden_states, weight, centred=False):
+    x = hidden_states - hidden_states.mean(-1, keepdim=True) if centred else hidden_states
+    return hidden_states / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
+
+def centred(hidden_states, weight):
+    return run(hidden_states, weight, True)
+"""
+
+
+def written(folder: Path, content: object) -> str:
+    path = folder / "definition.json"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_axes_and_names_say_what_is_plausible(tmp_path: Path) -> None:
+    kernel = read_definition(written(tmp_path, NORM))
+    assert (kernel.constants, kernel.outputs, kernel.dtype) == ({"width": 16}, 1, "float32")
+    assert (kernel.domain().min_width, kernel.domain().max_width) == (16, 16)
+    assert RMSNorm(eps=1e-6) in kernel.plausible()
+    axes = {name: {"type": "const", "value": size} for name, size in (("H", 8), ("G", 2), ("D", 64))}
+    inputs = {n: {"shape": ["n", "G" if n in "kv" else "H", "D"], "dtype": "bfloat16"} for n in "qkv"}
+    attention = NORM | {"axes": axes | {"n": {"type": "var"}}, "inputs": inputs, "outputs": {"out": {}, "lse": {}}}
+    first, second, *_ = read_definition(written(tmp_path, attention)).plausible()
+    assert first == Attention(heads=8, kv_heads=2, lse=True)
+    assert second == Attention(heads=8, kv_heads=2, lse=True, causal=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"reference": 3}, "reference a text"),
+        ({"axes": {"width": {"type": "const", "value": 0}, "rows": {}}}, "no size"),
+        ({"axes": {}}, "not among its axes"),
+        ({"inputs": {"n": {"shape": None, "dtype": "int32"}}}, "array of floats"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        read_definition(written(tmp_path, NORM | change))
+    without = {name: value for name, value in NORM.items() if name not in change}
+    with pytest.raises(InputError, match="no definition of a kernel"):
+        read_definition(written(tmp_path, without))
+
+
+@pytest.mark.torch
+def test_the_reference_of_a_file_judges_the_candidate(tmp_path: Path) -> None:
+    tmp_path.joinpath("kernel.py").write_text(KERNEL)
+    reference, kernel = written(tmp_path, NORM), str(tmp_path / "kernel.py")
+    right = judge(kernel, reference=reference, examples=5)
+    assert (right.status, right.definition) == (Status.PASS_WITH_LIMITS, "RMSNorm(eps=1e-06)")
+    assert right.limits[-1] == "workloads of the benchmark were not tried"
+    assert judge(f"{kernel}:centred", reference=reference).status is Status.FAIL
+
+
+@pytest.mark.torch
+def test_a_reference_of_no_definition_is_invalid(tmp_path: Path) -> None:
+    tmp_path.joinpath("kernel.py").write_text(KERNEL)
+    reference = written(tmp_path, NORM | {"reference": "def run(hidden_states, weight):\n    return hidden_states"})
+    judgement = judge(str(tmp_path / "kernel.py"), reference=reference)
+    assert judgement.status is Status.INVALID_REFERENCE
+    assert f"{reference}:run" in judgement.reason
