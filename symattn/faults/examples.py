@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.attention.inputs import required
+from symattn.attention.latent import Latent
 from symattn.attention.layers.block import Block
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
@@ -44,7 +46,7 @@ from symattn.verification.rules import constants, known, of_entries
 from symattn.verification.rules.families import families
 
 Arrays = dict[str, np.ndarray]
-_PRECISION, _DOMAIN = Precision.of("float64"), Domain()
+_PRECISION, _DOMAIN, _WITH_EMPTY_ROWS = Precision.of("float64"), Domain(), Domain(fully_masked_rows=True)
 _SEED = 20261128
 #: The number in the mistakes of a family.
 _NUMBER, _WRITTEN = 2.0, "2"
@@ -59,7 +61,7 @@ EXAMPLES: tuple[Any, ...] = (
     Attention(window=(3, 4)), Attention(window=(3, 4), alignment="top-left"), Attention(block=4),
     Attention(bias=True, softcap=5), Attention(scale="given", heads=4), Attention(qk_norm="layer", position=Rotary()),
     Attention(position=Alibi(two_sided=True), heads=4), Attention(position=Buckets(), heads=2, causal=True),
-    Attention(documents=True, causal=True), Attention(padding=True, heads=2),
+    Attention(heads=2, latent=Latent()), Attention(documents=True, causal=True), Attention(padding=True, heads=2),
     Attention(causal=True, prefix=3), Attention(causal=True, alignment="top-left"), Attention(base=2),
     Attention(qk_norm="rms", position=Rotary()), Attention(qk_norm="layer", heads=2), Attention(packed=True, heads=4),
     Attention(position=Rotary(layout="interleaved", width=4)), Attention(position=Rotary(given="positions")),
@@ -129,7 +131,7 @@ def _inputs_of(spec: Attention) -> Iterator[frozenset[str]]:
     """Yield the sets of inputs that a specification is tried with: queries, keys and values, and tokens."""
     beside = names(spec) - set("qkv")
     if spec.latent is not None:
-        yield names(spec)
+        yield frozenset({"x", "w_q", *required(spec)})
         return
     if spec.packed:
         yield beside | {"x", "w_in", "b_in", "w_o"}
@@ -145,9 +147,11 @@ def _inputs_of(spec: Attention) -> Iterator[frozenset[str]]:
 def _of_attention(spec: Attention, given: frozenset[str]) -> Iterator[_Candidate]:
     ordered = (*(n for n in "xqkv" if n in given), *sorted(given.difference("xqkv")))
     arguments = tuple(Argument(name, name, required=True) for name in ordered)
-    maker = Maker(spec, Convention(arguments, dtype="float64"), _PRECISION, _DOMAIN)
+    convention = Convention(arguments, dtype="float64")
+    usual, empty = (Maker(spec, convention, _PRECISION, domain) for domain in (_DOMAIN, _WITH_EMPTY_ROWS))
     mistakes = chain(known(spec, given), of_entries(spec, given), constants.mistakes(spec, given))
     for mistake in chain(mistakes, (f.mistake(_NUMBER, _WRITTEN) for f in families(spec))):
+        maker = empty if "row without any key" in mistake.cause else usual
         yield _Candidate(
             spec, mistake.step, mistake.cause,
             lambda inputs: [variant_values(spec, dict(inputs), RIGHT)["output"]],
@@ -163,7 +167,7 @@ def _with_mistake(spec: Attention, mistake: Any, inputs: Arrays) -> list[Any]:
 #: Sizes from small to those of tiles, and batches.
 _SIZES = (
     Sizes(3, 5, 4, 3, 5), Sizes(7, 9, 6, 4, 6), Sizes(7, 9, 6, 4, 6, (2,)), Sizes(5, 21, 6, 4, 6),
-    Sizes(9, 70, 6, 4, 6), Sizes(40, 140, 34, 4, 6), Sizes(3, 9, 132, 3, 6),
+    Sizes(5, 3, 4, 3, 5), Sizes(9, 70, 6, 4, 6), Sizes(40, 140, 34, 4, 6), Sizes(3, 9, 132, 3, 6),
 )  # fmt: skip
 _FAMILIES = ("integer", "normal", "large")
 
@@ -201,7 +205,7 @@ def _drawn_for(subject: Definition) -> Iterator[Arrays]:
 # -- the search --------------------------------------------------------------------------------------------------------
 #: Differences that count as shown: visible ones first.
 _VISIBLE = (1e-2, 1e-7)
-_TRIED = 6  # mistakes of one code in one specification
+_TRIED = 14  # mistakes of one code in one specification
 _STARTS = 30  # inputs of one mistake
 _TRIALS = 500  # of a reduction
 _FAILS = (SymattnError, KeyError, ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError)
