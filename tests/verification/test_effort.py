@@ -39,6 +39,7 @@ UNSCALED = chosen("scaling.no_scale")[0].program
 #: Modules that may look at a clock: the limits of processes and calls, and the upper limit that ``effort`` tells of.
 CLOCKS = {
     "verification/effort.py", "programs/process.py",
+    "programs/judging/clock.py",  # for the seconds that are printed
 }  # fmt: skip
 
 

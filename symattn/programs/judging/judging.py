@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,13 @@ from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.child import TargetOptions
 from symattn.programs.guard import Tampered
+from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.hashes import hash_of_symattn, hash_of_target
 from symattn.programs.judging.judgement import (
     Identity,
     Judgement,
     Location,
     PowerOfStep,
-    Seconds,
     Status,
     WrongEntry,
 )
@@ -282,22 +281,3 @@ def _noticed(power: tuple[PowerOfStep, ...]) -> str:
     if not graded:
         return "every known mistake of the definition would have been noticed"
     return f"an error of {100 * max(graded):g} % in any step would have been noticed"
-
-
-class Clock:
-    """The time since it was made, with that of the runners which it is given."""
-
-    def __init__(self) -> None:
-        self._began = perf_counter(), process_time()
-        self._runners: list[Any] = []
-
-    def follow(self, runner: Runner) -> None:
-        """Count the processor time of a runner's own process as well."""
-        if runner not in self._runners:
-            self._runners.append(runner)
-
-    def seconds(self) -> Seconds:
-        """Return the seconds until now."""
-        wall, worked = perf_counter() - self._began[0], process_time() - self._began[1]
-        own = sum(getattr(runner, "spent", (0.0, 0.0))[0] for runner in self._runners)
-        return Seconds(round(wall, 3), round(worked + own, 3), round(own, 3))

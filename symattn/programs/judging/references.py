@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
 
 import numpy as np
 
@@ -18,12 +17,12 @@ from symattn.bounds.judge import judge as judge_call
 from symattn.document.errors import CannotRun, InputError
 from symattn.programs.child import Child, Process, ProcessLimits, TargetOptions, ask_first
 from symattn.programs.judging.benchmark import CANDIDATE, MODEL, Benchmark
+from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.definition_file import RUN, read_definition
 from symattn.programs.judging.judgement import (
     Judgement,
     OwnInputs,
     PowerOfStep,
-    Seconds,
     Status,
 )
 from symattn.programs.judging.judging import Judge, identity_of, shown_fault, words_of
@@ -56,29 +55,29 @@ class ByReference:
         """Return the judgement. Raises ``InputError`` for a file that is no reference."""
         if self.reference.endswith(".json"):
             return self._by_definition_file()
-        began = perf_counter()
+        clock = Clock()
         benchmark, process = ask_first("benchmark", self.reference, MODEL)
         if isinstance(benchmark, Failure):
-            return self._invalid(f"{self.reference} cannot be imported: its import {benchmark.message}", began)
+            return self._invalid(f"{self.reference} cannot be imported: its import {benchmark.message}", clock)
         how = self._options(_promised(benchmark), benchmark.dtype)
         specs = tuple(plausible(benchmark))
         found, reason = self._found(benchmark.name_of(self.reference, MODEL), specs, how, process)
         if found is None:
-            return self._invalid(reason, began)
+            return self._invalid(reason, clock)
         target = named(self.candidate, benchmark)
         result = self._judged(target, found, how)
         return _with_own_inputs(result, target, found, how, benchmark) if result.passed else result
 
     def _by_definition_file(self) -> Judgement:
         """Return the judgement by the reference in a ``definition.json``, which is run from a file of its own."""
-        began, kernel = perf_counter(), read_definition(self.reference)
+        clock, kernel = Clock(), read_definition(self.reference)
         how = self._options(kernel.domain(), kernel.dtype)
         with TemporaryDirectory() as folder:
             path = Path(folder) / "reference.py"
             path.write_text(kernel.reference, encoding="utf-8")
             found, reason = self._found(f"{path}:{RUN}", kernel.plausible(), how, None)
         if found is None:
-            return self._invalid(reason.replace(str(path), self.reference), began)
+            return self._invalid(reason.replace(str(path), self.reference), clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
         result = self._judged(target, found, how)
         return result.limited("workloads of the benchmark were not tried") if result.passed else result
@@ -132,12 +131,11 @@ class ByReference:
         how, spec = replace(self.how, seed=seeds.get("inputs", self.how.seed)), self.definition or Attention()
         return how.command(self.candidate, spec=spec, name="judge", reference=self.reference, dtype=self.chosen_dtype)
 
-    def _invalid(self, reason: str, began: float) -> Judgement:
-        seconds = Seconds(round(perf_counter() - began, 3), 0.0)
+    def _invalid(self, reason: str, clock: Clock) -> Judgement:
         words = "none" if self.definition is None else words_of(self.definition)
         return Judgement(
             Status.INVALID_REFERENCE, reason, self.candidate, words, self.how.precision.words, {},
-            identity_of(self.candidate), seconds, self._model,
+            identity_of(self.candidate), clock.seconds(), self._model,
         )  # fmt: skip
 
 
