@@ -31,6 +31,7 @@ from symattn.verification.engine import Session
 from symattn.verification.repair import Repair, Repairs
 
 MAX_EDITS = 6000  # single edits that are tried
+MAX_AFTER_OTHER_PATH = 2500  # further ones, once an edit is accepted by which the code takes another path
 MAX_PAIRS = 3000  # pairs of edits
 MAX_EXAMINED = 6  # candidates of a tier for which faults are sought anew
 MAX_CANDIDATES = 60  # candidates of a tier that are tried on each judged case
@@ -175,6 +176,7 @@ class _Search:
         """Search tier by tier, until an edit is accepted by which the code keeps its path."""
         left = MAX_EDITS
         for tier in TIERS:
+            left = min(left, MAX_AFTER_OTHER_PATH) if self._accepted else left
             edits = [(e,) for e in self._opened.edits if e.tier == tier]
             self._cut |= len(edits) > left
             if self._settle(edits[:left]):

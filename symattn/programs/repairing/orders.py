@@ -124,6 +124,15 @@ def take_root(p: Place) -> Changes:
             yield f"{p.text} ** {exponent}"
 
 
+def reduce_operand(p: Place) -> Changes:
+    """An operand by its largest item, its sum or its mean in the last axis."""
+    if p.kind.name != "floats" or not p.kind.shape or p.is_called or not isinstance(p.parent, ast.BinOp):
+        return
+    keeps = "keepdim=True" if p.is_torch else "keepdims=True"
+    for word in ("amax" if p.is_torch else "max", "sum", "mean"):
+        yield f"{p.text}.{word}(-1, {keeps})"
+
+
 # -- constants ---------------------------------------------------------------------------------------------------------
 def take_infinity(p: Place) -> Changes:
     """Infinity in place of a number, or of the largest one of a format."""
@@ -191,6 +200,7 @@ ANY = ast.expr
 RULES: tuple[Rule, ...] = (
     Rule("infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=_LOOKED_AT),
     Rule("exponent", 2, ANY, take_root, likely=True, added=_LOOKED_AT),
+    Rule("reduced", 2, ANY, reduce_operand, added=_LOOKED_AT),
     Rule("guard", 2, ast.Constant, take_small_number, added=_LOOKED_AT),
     Rule("brackets", 2, ast.BinOp, distribute, added=_LOOKED_AT),
     Rule("order of operations", 2, (ast.BinOp, ast.Call), move_operation, added=_LOOKED_AT),

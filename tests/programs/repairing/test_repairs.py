@@ -190,6 +190,8 @@ ONES = [
     ("1 at one size", PLAIN.replace(") @ v", ") @ v * np.float32(len(k) / len(q))"), {}, False),
     ("widths that are equal", PLAIN.replace("q.shape[-1])", "v.shape[-1])"), {}, False),
     ("a branch for many keys", _before_scores("k = k * 2 if len(k) > 40 else k"), {}, False),
+    ("a table for few keys", _before_scores("k, v = k[:64], v[:64]"), {}, False),
+    ("contiguous arrays alone", _before_scores("q = q * (1 if q.flags.c_contiguous else 2)"), {}, False),
     ("stored keys", "S = {}\n\n\n" + _before_scores("k = S.setdefault(k.shape, k.copy())"), {}, False),
     ("a changed argument", _before_scores("k -= k.mean(0)"), {}, False),
     ("refused sizes", _before_scores("if len(q) != len(k):", "    raise ValueError('lengths')"), {}, False),

@@ -74,6 +74,7 @@ BODIES = [
     # rules that were added after wrong programs had been looked at
     ("infinity", 1, "return np.where(m, x, -1e-9)", "return np.where(m, x, -np.inf)"),
     ("exponent", 2, "return x / n", "return x / np.sqrt(n)"),
+    ("reduced", 2, "return np.sin(x - y)", "return np.sin(x - y.mean(-1, keepdims=True))"),
     ("guard", 2, "return x / (y * y + 1e-2)", "return x / (y * y + 1e-5)"),
     ("brackets", 2, "return (x + y) * n", "return x * n + y"),
     ("brackets", 2, "return x / n - y", "return (x - y) / n"),
