@@ -291,7 +291,7 @@ def _stored() -> dict[str, Any]:
     return result
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=128)
 def _by_cause(specification: str) -> dict[tuple[str, str], list[_Candidate]]:
     """Return the mistakes of a specification by step and sentence: with inputs q, k, v, and with projections."""
     result: dict[tuple[str, str], list[_Candidate]] = {}
