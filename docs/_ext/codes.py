@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -18,18 +19,20 @@ class Codes(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         steps = dict.fromkeys(lines_of(code)[0].step for code in codes())
-        return [_section(step, [page_of(c) for c in codes() if lines_of(c)[0].step == step]) for step in steps]
+        return [section(step, [c for c in codes() if lines_of(c)[0].step == step]) for step in steps]
 
 
-def _section(step: str, pages: list[CodePage]) -> nodes.section:
-    section = nodes.section(ids=[f"codes-{step}"])
-    section += nodes.title(text=heading(step))
+def section(step: str, of_step: list[str]) -> nodes.section:
+    """The section of a step: each of its codes with an anchor, and an entry of the index."""
+    result = nodes.section(ids=[f"codes-{step}"])
+    result += nodes.title(text=heading(step))
     entries = nodes.definition_list()
-    for page in pages:
+    for page in map(page_of, of_step):
+        index = addnodes.index(entries=[("single", page.code, page.code, "main", None)])  # found first by the search
         term = nodes.term("", "", nodes.literal(text=page.code), ids=[page.code])
-        entries += nodes.definition_list_item("", term, nodes.definition("", *_entry(page)))
-    section += entries
-    return section
+        entries += nodes.definition_list_item("", term, nodes.definition("", index, *_entry(page)))
+    result += entries
+    return result
 
 
 def _entry(page: CodePage) -> Iterator[nodes.Node]:
