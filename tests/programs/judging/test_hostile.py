@@ -124,6 +124,21 @@ def test_a_hostile_candidate_fails(name: str, tmp_path: Path) -> None:
     assert judgement.status in (Status.FAIL, Status.TAMPERED), judgement
 
 
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("def f(q, k, v):\n    raise OSError('no such kernel')", Status.FAIL, "failed on every input"),
+        ("def f(q, k, v):\n    raise RuntimeError('Found no NVIDIA driver: no cuda')", Status.UNDECIDED, "on the CPU"),
+        ("import no_such_module_at_all\ndef f(q, k, v):\n    return v", Status.FAIL, "cannot be imported"),
+        ("def f(q, k, v):\n    while True:\n        pass", Status.UNDECIDED, "did not return"),
+    ],
+)
+def test_what_gives_nothing_to_judge_does_not_pass(tmp_path: Path, text: str, status: Status, words: str) -> None:
+    judgement = judged(tmp_path, text, time_limit=0.2)
+    assert (judgement.status, judgement.passed) == (status, False), judgement
+    assert words in judgement.reason
+
+
 def test_a_file_that_changes_itself_is_noticed(tmp_path: Path) -> None:
     text = "def f(q, k, v):\n    open(__file__, 'a').write('#')\n    return zeros(q, k, v)"
     assert judged(tmp_path, text).status is Status.TAMPERED
