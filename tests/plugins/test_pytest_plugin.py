@@ -145,7 +145,7 @@ def test_annotations_come_in_workflows_and_with_xdist(
     name = f"{project.path.name}/test_annotations_come_in_workflows_and_with_xdist.py"
     (wrong,) = [line for line in lines if "line=11" in line]
     assert wrong.startswith(f"::error file={name},line=11,title=")
-    assert "::wrong: scores are scaled by 1/d_k: 100%25, a%0Ab%0A" in wrong
+    assert "::wrong: scores are scaled by 1/d_k: 100%25, a%0Ab [scale-twice]%0A" in wrong
     assert "scores are scaled by 1/d_k: 100%" in text.replace(wrong, "")
 
 
