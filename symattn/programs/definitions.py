@@ -90,7 +90,8 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     if layout != "nd" and request.layout == "auto":
         notes += (f"The axes are {in_words(layout)}, determined by trial; --layout sets another order.",)
     agreed = result.formed((*result.convention.notes, *notes, *result.other_axes, *note))
-    return Laid(result, replace(agreed, reservations=result.other_readings), name)
+    reservations = function.reservations if isinstance(function, HeldModule) else ()
+    return Laid(result, replace(agreed, reservations=(*reservations, *result.other_readings)), name)
 
 
 def subject_of(spec: object, agreed: Formed) -> Definition:

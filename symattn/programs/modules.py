@@ -212,6 +212,7 @@ class HeldModule(Held):
         names = ("x", *(n for s in slots for n in s.names))
         super().__init__(host.text, map(_keyword, names), None, label)
         self.note = f"{note} is called with other weights in place of its own"
+        self.reservations: tuple[str, ...] = ()  # what limits a verdict
         self.rest: Tensors = {}  # other weights of the module
         self.more: Function = lambda x: {}  # further arguments of a call with tokens
 
@@ -267,7 +268,9 @@ class HeldLayer(HeldModule):
         m, h = module.self_attn.embed_dim, module.self_attn.num_heads
         sizes = {"m": m, "f": module.linear1.out_features, "d_k": m // h, "d_v": m // h}
         super().__init__(host, slots, sizes, label, "The layer")
-        self.note += ", of its own sizes, and with biases of its attention that are 0."
+        self.note += ", and of its own sizes."
+        if any(name.endswith("bias") and name not in _LAYER for name in zeros):
+            self.reservations = ("In every call the biases of its attention are 0, as the block has none.",)
         self.rest = zeros
         if spec.attention.causal:
             true = host.xp.tensor(True)

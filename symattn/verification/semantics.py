@@ -43,6 +43,8 @@ OUTSIDE = "out of bounds"  # in the note on a kernel that reads or writes there
 LARGEST = 2  # largest of the whole numbers that are drawn
 _NEAR, _ROUGHLY = 2.0**-18, 2.0**-9  # relative differences of angles that float32 hardly resolves, and roughly
 _LIKE = {"do": "attended"}  # the gradient of each head's output, where a derivative is tested
+_FACTORS_OF_SCORES = ("scale", "softcap", "slopes")  # inputs that may be large although all exponents are small
+_LARGE_FACTOR = 1009.0  # a prime, larger than what cuts off exponents without an effect
 
 #: Sizes at which a mistake that gives the same residues at ``SIZES`` is asked again.
 HELD_OUT = (Sizes(20, 21, 4, 3, 6), Sizes(13, 37, 4, 2, 6), Sizes(5, 139, 4, 2, 6))
@@ -276,10 +278,14 @@ def _residues(x: Modular) -> np.ndarray:
 def _difference_of_rough(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> Difference | None:
     """Return the first difference that stays once numbers that floats hardly distinguish count as equal.
 
-    The first run differs. If it can no longer be run, its difference stays.
+    The first run differs. If it can no longer be run, its difference stays. A bound at which ``exp`` is negligible is
+    harmless for exponents alone, so that factors of the scores are large numbers.
     """
     for run in runs:
         again = copy(run)
+        again.given = run.given | {
+            name: np.full(run.shapes[name], _LARGE_FACTOR) for name in _FACTORS_OF_SCORES if name in run.shapes
+        }
         again.difference, again.rough, again.angles = None, True, run.angles and KnownAngles(run.random, _ROUGHLY)
         again.settle(prepare, epsilon)
         if again.difference or (again.reason and run is runs[0]):

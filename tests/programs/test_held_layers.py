@@ -54,9 +54,10 @@ def test_a_small_call(layer: Any, wanted: Block, right: bool) -> None:
     }  # fmt: skip
     assert "other weights in place of its own" in " ".join(found.convention.notes)
     assert all(torch.equal(p, before[name]) for name, p in layer.named_parameters())
-    inputs = found.subject.draw([i.name for i in found.subject.inputs if i.name in found.convention.inputs],
-                  found.subject.shapes[1], list(found.subject.families)[1], Precision.of("float32"),
-                  np.random.default_rng(0))  # fmt: skip
+    rng = np.random.default_rng(0)
+    whole_numbers = found.subject.families["integer"](rng)
+    names = [i.name for i in found.subject.inputs if i.name in found.convention.inputs]
+    inputs = found.subject.draw(names, found.subject.shapes[1], whole_numbers, Precision.of("float32"), rng)
     got, exact = found.run(inputs).output, found.subject.run(found.subject.ways[0], inputs)[0]
     assert (abs(got - exact).max() < 1e-4) == right
 
@@ -93,5 +94,5 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "own.py").write_text(text, encoding="utf-8")
     words = ["verify", f"{tmp_path / 'own.py'}:layer", "--heads", "2", "--examples", "3", "--definition"]
     assert main([*words, "Block(activation='relu', order='post')"]) == 0
-    assert "biases of its attention that are 0" in " ".join(capsys.readouterr().out.split())
+    assert "the biases of its attention are 0, as the block has none" in " ".join(capsys.readouterr().out.split())
     assert main([*words, "Block(activation='relu', order='pre')"]) == 1

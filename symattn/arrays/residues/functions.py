@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import isqrt
+from math import isqrt, log
 
 import numpy as np
 
@@ -208,8 +208,8 @@ def higher(field: Field, x: State, y: State) -> State:
     shape = np.broadcast_shapes(x.shape, y.shape)
     if x.all_forbidden or y.all_forbidden:
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if x.all_forbidden else x])
-    if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
-        larger = x if x.number > y.number else y
+    if (known := _known(x)) is not None and (other := _known(y)) is not None:
+        larger = x if known > other else y
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
     if (field.ordered or 0 in (x.number, y.number)) and not field.rough and _is_ordered(field, x, y):
         x, y = (moved(lambda plane: np.broadcast_to(plane, shape), shape, [s]) for s in (x, y))
@@ -240,7 +240,20 @@ def _cuts_off_nothing(bound: State, data: State) -> bool:
     c = bound.number
     if c is None:
         return bound.all_forbidden
-    return c == 0 or c <= -LARGE or (c <= -BEYOND and data.exponent is not None)
+    return c == 0 or c <= -LARGE or (c <= -BEYOND and _is_exponent(data))
+
+
+def _is_exponent(x: State) -> bool:
+    """Return whether x may stand in an exponent and depends on the inputs."""
+    return x.exponent is not None and x.constant is None
+
+
+def _known(x: State) -> Fraction | float | None:
+    """Return the number c (ln 2)^k that all elements are, exact if k = 0, or None."""
+    if x.constant is None:
+        return None
+    c, power = x.constant
+    return c if power == 0 else float(c) * log(2) ** power
 
 
 def _forbidden(letters: State, where: np.ndarray | None) -> State:
@@ -291,14 +304,14 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
     if x.all_forbidden:
         return np.broadcast_to(np.True_ if y.forbidden is None else ~y.forbidden, shape)
     if x.forbidden is None and y.forbidden is None:
-        if x.number is not None and y.number is not None:
-            return np.full(shape, x.number < y.number)
+        if (known := _known(x)) is not None and (other := _known(y)) is not None:
+            return np.full(shape, known < other)
         if x.number == 0 and y.sign:
             return np.asarray(~decided_equal(field, x, y) & ~undefined(y))
         if y.number == 0 and x.sign:
             return np.zeros(shape, dtype=bool)
     for far, data in ((x, y), (y, x)):
-        if field.rough and far.number is not None and abs(far.number) >= BEYOND and data.exponent is not None:
+        if field.rough and far.number is not None and abs(far.number) >= BEYOND and _is_exponent(data):
             return np.broadcast_to(_is_less_than_far(far.number, data, far is x), shape)
     if _is_ordered(field, x, y):
         return _in_any_order(field, x, y)
