@@ -49,7 +49,7 @@ _FEWER = 3  # one of so many cases that test what is computed is tried, once res
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and changes of each
 _LATEST = 4  # inputs whose legal outputs are kept, since calls are repeated
 _DUMB = 30  # failed calls after which no more are made, if none has succeeded
-_LARGE_CASE = 8192  # entries of the inputs of a case that is screened first; if wrong, a smaller one is sought
+_LARGE_CASE = 8192  # entries of the tokens of a case that is screened first; if wrong, a smaller one is sought
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
 _PRINTED_SIZES = ("n_q", "n_k", "d_k", "d_v")
@@ -182,7 +182,7 @@ class Session:
     def run_case(self, case: Case) -> CaseResult:
         """Call the function, and judge its output."""
         legal, outcome = self.legal(case.inputs), self.call(case)
-        if case.size > _LARGE_CASE:
+        if _entries_beside_weights(case) > _LARGE_CASE:
             screened = self._screened(case, outcome, legal)
             if screened is not None and screened.finding is None:
                 return screened
@@ -425,13 +425,18 @@ def finds_fault(session: Session) -> bool:
     return bool(session.known or session.beyond or (session.trial and session.trial.fault))
 
 
+def _entries_beside_weights(case: Case) -> int:
+    """Return the number of entries of all inputs but weights, whose sizes a layer may fix."""
+    return sum(np.size(a) for name, a in case.inputs.items() if not name.rpartition(".")[2].startswith("w_"))
+
+
 def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
     """If all wrong cases are large, try inputs in which only some sizes are, and keep these alone if they are wrong.
 
     The diagnosis computes each known mistake on the wrong cases, which takes long on large ones.
     """
     wrong = sorted((r for r in session.records if r.finding is not None), key=lambda r: r.case.size)
-    if wrong[0].case.size <= _LARGE_CASE or wrong[0].finding == "raises":
+    if _entries_beside_weights(wrong[0].case) <= _LARGE_CASE or wrong[0].finding == "raises":
         return
     sizes, before = session.subject.sizes(wrong[0]), len(session.records)
     axes = [name for name in ("n_q", "n_k", "d_k", "d_v") if sizes.get(name, 0) > _FEW_OF_AXIS]

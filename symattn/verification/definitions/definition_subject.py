@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from math import log2, prod
+from math import log2, prod, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -49,6 +49,7 @@ _BEYOND = (19, 70)  # sizes a little beyond those of common tiles; larger ones t
 _DISTANCES, _OF_DISTANT = (4.0, 9.0, 11.0, 15.0), {"b": 1, "h": 1, "n_q": 3, "n_k": 70}
 #: Sizes that are large at once.
 _AT_ONCE = (Sizes(260, 300, 72, 66, 80), Sizes(520, 1100, 72, 66, 80))
+_MOST_AT_ONCE = 2**21  # entries of an array of which bounds hold some twenty copies
 _TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
 Numbers = Callable[[str, tuple[int, ...]], Array]  # from an input's name and shape
@@ -136,6 +137,8 @@ class Definition(Subject):
     other_forms  the bound on forms in which code may compute it besides ``ways``
     described the specification that this was made from, if it is known
     costs     how many runs of attention one call counts as, such as several for a forward and a backward pass
+    by_column whether a way of computing holds the products of all queries and keys for each column at once
+    in_wide_rows  a change of inputs with wide rows and many tokens, after which outputs are of ordinary size
     """
 
     title: str
@@ -168,6 +171,8 @@ class Definition(Subject):
     other_forms: OtherForms | None = None
     described: Any = None
     costs: int = 1
+    by_column: bool = False
+    in_wide_rows: Callable[[dict[str, Array]], dict[str, Array]] = lambda inputs: inputs
     enough = 12
     climbed = 200
     meant = frozenset({"sizes"})
@@ -291,9 +296,19 @@ class Definition(Subject):
     def _together(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield several blocks of 128 queries and of 128 keys in wide rows, at once."""
         for wanted in _AT_ONCE[: 1 if session.precision.input.name in HALF else None]:
+            wanted = self._in_memory(wanted)
             sizes = self._small_but({"b": 1, "h": 1, "f": wanted.d_model, **self._by_name(wanted)})
             case = self._case(session, "together", self._ordinary, self.within(sizes, session.domain), rng)
-            yield replace(case, inputs=self.filled(self._lighter(case.inputs), session.precision))
+            lighter = self.in_wide_rows(self._lighter(case.inputs))
+            yield replace(case, inputs=self.filled(lighter, session.precision))
+
+    def _in_memory(self, wanted: Sizes) -> Sizes:
+        """Return sizes of fewer tokens if an array of n_q × n_k × d_k would be too large."""
+        entries = wanted.n_q * wanted.n_k * wanted.d_k
+        if not self.by_column or entries <= _MOST_AT_ONCE:
+            return wanted
+        shrunk = sqrt(_MOST_AT_ONCE / entries)
+        return replace(wanted, n_q=int(shrunk * wanted.n_q), n_k=int(shrunk * wanted.n_k))
 
     def _lighter(self, inputs: Inputs) -> dict[str, Array]:
         """Return the inputs with smaller weights that have entries of their own, so that scores are of ordinary size

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from math import log2
 from typing import Any, Literal
 
 import numpy as np
@@ -126,7 +127,16 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         numbered=tuple(_numbered(spec, laid)),
         counted=None if spec.gate or spec.delta else _counted(spec, layout, laid),
         other_forms=_other_forms(spec, laid) if spec.gate or spec.delta else None,
+        by_column=bool(spec.gate),
+        in_wide_rows=_with_short_keys if spec.delta else lambda inputs: inputs,
     )
+
+
+def _with_short_keys(inputs: dict[str, Array]) -> dict[str, Array]:
+    """Return the inputs with keys of length about 1/2: each token multiplies the state by I − β k kᵀ, which grows
+    without bounds if β k·k > 2, and powers of the matrix of β_i k_i·k_j grow for longer keys."""
+    k = inputs["k"]
+    return {**inputs, "k": k * k.dtype.type(2.0 ** (-1 - round(log2(k.shape[-1]) / 2)))}
 
 
 def _other_forms(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> OtherForms:
