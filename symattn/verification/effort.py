@@ -42,7 +42,8 @@ class Effort:
     """The effort that is left. ``over``: no more is to be tried; ``struck``: the limit of ``seconds`` has ended it.
 
     ``elsewhere`` returns the processor time of other processes that work on the same verification, and how long they
-    were ready to run; ``kept`` units are reserved for later work.
+    were ready to run; ``kept`` units are reserved for later work. What is spent is spent of the effort ``within`` which
+    this one is granted, too.
 
     >>> effort = Effort(3)
     >>> effort.spend(600)
@@ -58,6 +59,7 @@ class Effort:
     elsewhere: Callable[[], tuple[float, float]] = field(default=lambda: (0.0, 0.0), repr=False)
     struck: bool = False
     kept: float = 0.0
+    within: Effort | None = field(default=None, repr=False)
     _began: tuple[float, float, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,6 +68,8 @@ class Effort:
     def spend(self, elements: int = 0, calls: float = 1) -> None:
         """Count ``calls`` whose inputs have so many ``elements`` in total."""
         self.units -= calls + elements // _ELEMENTS
+        if self.within is not None:
+            self.within.spend(elements, calls)
 
     @property
     def left(self) -> float:
@@ -78,7 +82,7 @@ class Effort:
         if not self.struck and monotonic() - self._began[0] > self.seconds:  # else the slow clocks need not be read
             spent = (now - before for now, before in zip(self._now, self._began, strict=True))
             self.struck = exhausted(self.seconds, *spent)
-        return self.struck or self.units <= self.kept
+        return self.struck or self.units <= self.kept or (self.within is not None and self.within.over)
 
     @property
     def _now(self) -> tuple[float, float, float]:

@@ -23,6 +23,7 @@ from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Sizes
+from symattn.bounds.reference import float64_outputs
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
 from symattn.verification.definitions import definition_mistakes
@@ -493,10 +494,20 @@ class Definition(Subject):
 
     # -- outputs -------------------------------------------------------------------------------------------------------
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
-        """Return the legal outputs; with −∞ in a log-sum-exp those of the first way, since the others have no value."""
+        """Return the legal outputs; with −∞ in a log-sum-exp those of the ways that have a value there."""
         empty = self.empties is not None and any(np.isneginf(a).any() for a in inputs.values() if a.dtype.kind == "f")
-        of = replace(self, ways=self.ways[:1]) if empty else self
+        of = replace(self, ways=self._ways_with_values(inputs)) if empty else self
         return definition_mistakes.legal(of, precision, inputs)
+
+    def _ways_with_values(self, inputs: Inputs) -> tuple[Compute, ...]:
+        """Return the first way, and the others that are numbers wherever the first one is."""
+
+        def numbers(way: Compute) -> list[np.ndarray]:
+            return [~np.isnan(a) for a in float64_outputs(partial(self.run, way), inputs)]
+
+        first, *others = self.ways
+        expected = numbers(first)
+        return (first, *(way for way in others if all(map(np.array_equal, numbers(way), expected))))
 
     def right(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs by the first way."""

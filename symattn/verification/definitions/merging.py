@@ -153,6 +153,12 @@ def _by_sigmoid(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) ->
     return o1 - other / (one + other) * (o1 - o2), l1 + (top + logarithms(one + other, base))
 
 
+def _by_share(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
+    """Return ``_by_sigmoid`` in the form that has a value where one part has no keys: there σ is 0 or 1."""
+    lse = _merged(base, o1, l1, o2, l2)[1]
+    return o1 - powers(l2 - lse, base) * (o1 - o2), lse
+
+
 def _by_tanh(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     difference, two = l2 - l1, logarithms(namespace_of(o1).asarray(2, dtype=o1.dtype))
     half = (difference if base is None else difference * two) / 2
@@ -176,6 +182,7 @@ _WAYS: dict[str, Callable[..., Merged]] = {
     "(o₁ w₁ + o₂ w₂)/(w₁ + w₂), w the powers of l₁ − m and l₂ − m, m the larger one": _merged,
     "o₁ and o₂ times the powers of l₁ − l and l₂ − l": _by_total,
     "o₁ − σ (o₁ − o₂), σ = w₂/(w₁ + w₂)": _by_sigmoid,
+    "o₁ − σ (o₁ − o₂), σ the power of l₂ − l": _by_share,
     "o₁ + σ (o₂ − o₁), σ = (1 + tanh((l₂ − l₁)/2))/2, as compilers write 1/(1 + e^{l₁ − l₂})": _by_tanh,
     "the first with logarithms of the other base, e or 2": _in_other_base,
 }

@@ -38,6 +38,7 @@ _FEWEST, _ENTRIES = 2, 10_000  # wrong cases that judge a mistake at least, and 
 _TELLING = 150  # entries of inputs that show much and take little time
 _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
+_IN_PAIRS = 3 * _SCREENED  # the same for all pairs of mistakes
 _SHOWN = 12  # smallest wrong cases among which one with different sizes is chosen
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 _KEPT = 512  # entries of the inputs of cases whose outputs are stored
@@ -128,6 +129,7 @@ class Search(ABC, Generic[M]):
     right: list[CaseResult]
     among: frozenset[int] | None = None
     effort: Effort = field(init=False)
+    whole_effort: Effort | None = None  # of several ways together
     fits: list[M] = field(default_factory=list)
     possible: list[M] = field(init=False)
     clear: list[M] = field(default_factory=list)
@@ -480,6 +482,13 @@ class Search(ABC, Generic[M]):
 
     def pairs(self) -> Iterator[M]:
         """Yield two mistakes at once that explain everything; neither need explain a case alone."""
+        self.whole_effort = Effort(_IN_PAIRS)
+        try:
+            yield from self._pairs()
+        finally:
+            self.whole_effort = None
+
+    def _pairs(self) -> Iterator[M]:
         self.begin()
         for pairs in likely_pairs(self):
             result, of_finding = False, self.effort
@@ -497,7 +506,7 @@ class Search(ABC, Generic[M]):
 
     def begin(self) -> None:
         """Restore the runs that one way of the search may take."""
-        self.effort = Effort(_SCREENED)
+        self.effort = Effort(_SCREENED, within=self.whole_effort)
 
     @property
     def over(self) -> bool:
