@@ -106,7 +106,7 @@ PROGRAMS: list[tuple[Any, Any, str, str]] = [
     (_masked(lambda i, j, n: (i - i[0] <= j) & (j <= i - i[0] + 3)), Attention(causal=True, window=4), "mask",
      "−3 ≤ the query's row less j ≤ 0"),
     (_masked(lambda i, j, n: (j != 256) | (n < 258) | (n % 128 == 0)), Attention(), "mask",
-     "hidden where j = 256 and n_k % 128 ≥ 1"),
+     "hidden where j = 256 and n_k − j ≥ 2 and n_k % 128 ≥ 1"),
     (_masked(lambda i, j, n: j % 8 != 7), Attention(), "mask", "j % 8 ≤ 6"),
     (_twice, Attention(), "normalize", "counts twice (tiles of 4)"),
     (_linear, LinearAttention(), "mask", "a token also sees later tokens of its own chunk of 4"),

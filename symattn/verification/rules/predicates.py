@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from symattn.verification.rules.tiling import WIDTHS
 
-_LIKELY = 40  # ranges that exclude most, of which two are tried with any third one
+_LIKELY = 24  # ranges that exclude most, and most of what one of them leaves, which are tried with any third one
 _PERIODS = (*range(2, 17), *(n for n in WIDTHS if n > 16), 256, 512)
 
 
@@ -201,8 +201,23 @@ def _together(others: np.ndarray, count: int) -> Iterator[tuple[int, ...]]:
     if count == 1:
         yield from ((int(n),) for n in np.flatnonzero(~others.any(axis=1)))
         return
-    few = np.argsort(np.bitwise_count(others).sum(axis=1), kind="stable")
-    for first in combinations(few if count == 2 else few[:_LIKELY], count - 1):
-        left = np.bitwise_and.reduce(others[list(first)], axis=0)
-        at = np.flatnonzero(left)
-        yield from ((*map(int, first), int(n)) for n in np.flatnonzero(~(others[:, at] & left[at]).any(axis=1)))
+    if count == 2:
+        for first in range(len(others)):
+            yield from ((first, *rest) for rest in _together(_left_by(others, first), 1))
+        return
+    for first in _by_what_is_left(others)[:_LIKELY]:
+        left = _left_by(others, first)
+        for second in _by_what_is_left(left)[:_LIKELY]:
+            yield from ((first, second, *rest) for rest in _together(_left_by(left, second), 1))
+
+
+def _by_what_is_left(others: np.ndarray) -> list[int]:
+    """Return the ranges in order, those that exclude most first."""
+    counts = np.bitwise_count(others).sum(axis=1)
+    return [int(n) for n in np.argsort(counts, kind="stable")]
+
+
+def _left_by(others: np.ndarray, first: int) -> np.ndarray:
+    """Return what each range leaves of the pairs that a first one leaves."""
+    some = np.flatnonzero(others[first])
+    return others[:, some] & others[first, some]
