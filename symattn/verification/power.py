@@ -72,14 +72,17 @@ def powers(
 
 
 def _power(step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[[Mutation], float]) -> StepPower:
-    """Search evenly spread cases for one that shows a mistake; if none does, search all cases for the first mistake."""
+    """Search evenly spread cases for one that shows a mistake, then all cases; without any, name the first mistake."""
     for mutation in alike:
         share = min((_shown(mutation, case) for case in tried[:: max(1, -(-len(tried) // _CASES))]), default=np.inf)
         share = min(share, otherwise(mutation))
         if share < 1:
             return StepPower(step, mutation.words, share)
-    share = next((x for x in (_shown(alike[0], case) for case in tried) if x < 1), np.inf)
-    return StepPower(step, alike[0].words, share)
+    for mutation in alike:
+        share = next((x for x in (_shown(mutation, case) for case in tried) if x < 1), np.inf)
+        if share < 1:
+            return StepPower(step, mutation.words, share)
+    return StepPower(step, alike[0].words, np.inf)
 
 
 def least_shown(mutation: Mutation, tried: Sequence[Tried]) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, islice
+from math import prod
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -293,7 +294,12 @@ class Search(ABC, Generic[M]):
 
     def exactly(self) -> Iterator[M]:
         """Yield mistakes that give the same residues as the function, and that no output in floats contradicts."""
-        for mistake in self.survivors(self.possible):
+        survivors = self.survivors(self.possible)
+        self.begin()
+        for mistake in survivors:
+            if self.over:
+                self.cut = True
+                return
             if self._gives_all(self.witnesses, mistake):
                 yield mistake
 
@@ -306,7 +312,12 @@ class Search(ABC, Generic[M]):
 
     def _gives_all(self, witnesses: Sequence[Witness], mistake: M) -> bool:
         """Return whether the mistake gives the residues of the function in all of these runs."""
-        return all(w.gives(lambda inputs: self.on_residues(inputs, mistake)) for w in witnesses)
+
+        def is_given(witness: Witness) -> bool:
+            self.effort.spend(sum(map(prod, witness.shapes.values())))
+            return witness.gives(lambda inputs: self.on_residues(inputs, mistake))
+
+        return all(map(is_given, witnesses))
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def outputs(self, judged: CaseResult, mistake: M | None) -> Outputs:

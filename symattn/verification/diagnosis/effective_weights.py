@@ -95,8 +95,19 @@ class OtherKeys:
         """The changes in words."""
         what = "; and ".join(change.words for change in self.changes)
         if self.only is not None:
+            if end := self._end_of_keys(self.only):
+                return end
             what = f"a query sees the keys {self.only.words}, and no others"
         return f"{what} (query i, key j, from 0)"
+
+    @staticmethod
+    def _end_of_keys(only: Condition) -> str:
+        """Return the plainer words for a single range at an end of the keys, or ""."""
+        (one, *more), words = only.ranges, {"j": "first", "n_k − j": "last"}
+        if more or only.negated or one.low is not None or one.high is None or one.of.words not in words:
+            return ""
+        count = one.high + (one.of.words == "j")
+        return f"only the {words[one.of.words]} {count} keys take part"
 
 
 Read = Callable[[tuple[int, int]], Counted | None]

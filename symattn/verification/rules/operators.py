@@ -198,7 +198,7 @@ def _over(axis: int, operation: Callable[[Any, Any], Any]) -> Operation:
 
     def run(x: Any) -> Any:
         _needs(x, axis)
-        return operation(namespace_of(x), x)
+        return operation(namespace_of(x), x) if 0 not in x.shape else x
 
     return run
 
