@@ -114,8 +114,8 @@ def test_means_over_more_tokens_show_what_bits_do_not() -> None:
     told = {
         "precision": "bfloat16",
         "examples": 5,
-        "power": {"scale": 2.5e-3},
-        "domain": Domain(min_tokens=200, max_tokens=600),
+        "power": {"scale": 1.5e-3},
+        "domain": Domain(min_tokens=200, max_tokens=2000),
     }
     report = verify(half(**kinds), CAUSAL, contract="fused", **told)  # type: ignore[arg-type]
     assert not report.faults
