@@ -115,7 +115,7 @@ def test_means_over_more_tokens_show_what_bits_do_not() -> None:
         "precision": "bfloat16",
         "examples": 5,
         "power": {"scale": 1.5e-3},
-        "domain": Domain(min_tokens=200, max_tokens=2000),
+        "domain": Domain(min_tokens=200, max_tokens=1100),
     }
     report = verify(half(**kinds), CAUSAL, contract="fused", **told)  # type: ignore[arg-type]
     assert not report.faults
