@@ -11,6 +11,7 @@ from symattn.document import model as md
 from symattn.document.codec import record
 from symattn.document.printable import Printable
 from symattn.document.text import equal_sizes
+from symattn.verification.codes import code_of
 from symattn.verification.report import LargestSizes
 
 SCHEMA = 1
@@ -154,10 +155,15 @@ class Judgement(Printable):
     own_inputs: OwnInputs | None = None
 
     RECORD = (
-        "status, reason, exit_code, candidate, definition, definition_from, precision, domain, step, cause, location, "
-        "counterexample, power, limits, tampering, sizes, calls, worst_ratio, grade, seeds, identity, seconds, "
-        "notes, command, own_inputs"
+        "status, reason, exit_code, candidate, definition, definition_from, precision, domain, step, cause, code, "
+        "location, counterexample, power, limits, tampering, sizes, calls, worst_ratio, grade, seeds, identity, "
+        "seconds, notes, command, own_inputs"
     )
+
+    @property
+    def code(self) -> str | None:
+        """The code of the cause, which ``symattn faults show CODE`` explains."""
+        return code_of(self.cause, self.step or "") or None if self.cause is not None else None
 
     @property
     def passed(self) -> bool:
@@ -197,7 +203,8 @@ class Judgement(Printable):
         blocks: list[md.Block] = [md.Paragraph((f"{self.status.value}: {self.reason}.",))]
         blocks += [md.Note((f"{words.rstrip('.')}.",)) for words in (*self.tampering, *self.limits)]
         if self.cause is not None:
-            blocks.append(md.Paragraph((f"Cause ({self.step}): {self.cause}.",)))
+            code = f" [{self.code}]" if self.code else ""
+            blocks.append(md.Paragraph((f"Cause ({self.step}): {self.cause}{code}.",)))
         if self.power:
             blocks.append(_power_table(self.power))
         if self.own_inputs is not None:

@@ -98,6 +98,7 @@ def test_the_cause_is_named_on_request() -> None:
     judgement = judge(scaled_by_width, why=True, examples=10)
     assert (judgement.status, judgement.step) == (Status.FAIL, "scale")
     assert "1/d_k" in judgement.cause
+    assert (judgement.code, judgement.as_dict()["code"]) == ("scale-twice", "scale-twice")
 
 
 def test_other_definitions_and_definitions_that_are_none() -> None:
