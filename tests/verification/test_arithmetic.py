@@ -176,7 +176,7 @@ def test_bits_are_compared_beyond_200_keys_off_all_tiles() -> None:
 
 
 def test_the_second_call_is_made_if_nothing_is_left_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
-    spent = SimpleNamespace(seed=0, over=False)
+    spent = SimpleNamespace(seed=0, over=False, verdict_alone=False, settled=False)
     one = Pair(Contract(Format("bfloat16")), None, 1.0, 1.0)
 
     def called(session: SimpleNamespace, rng: np.random.Generator, taken: bool, *sizes: object) -> str | None:
