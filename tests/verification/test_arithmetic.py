@@ -185,7 +185,7 @@ def test_the_second_call_is_made_if_nothing_is_left_to_spend(monkeypatch: pytest
         return made
 
     monkeypatch.setattr(bits_of_a_call, "called", called)
-    monkeypatch.setattr(bits_of_a_call, "arithmetic", lambda sample, more: Ranking((one,), one))
+    monkeypatch.setattr(bits_of_a_call, "arithmetic", lambda sample, *more: Ranking((one,), one))
     monkeypatch.setattr(bits_of_a_call, "confirmed", lambda found, sample: sample == "a sample")
     found = bits_of_a_call.tried(spent)  # type: ignore[arg-type]
     assert found is not None
