@@ -167,13 +167,8 @@ NAMED = {
 }  # fmt: skip
 
 
-#: Found, and no longer told as a loss of accuracy.
-OPEN = ("queries and keys that are multiplied by an orthogonal matrix, as in quantised models",)
-_IS_OPEN = pytest.mark.xfail(strict=True, reason="accused since inputs of many keys and large scores are tried")
-
-
 @pytest.mark.deep
-@pytest.mark.parametrize("name", [pytest.param(n, marks=_IS_OPEN) if n in OPEN else n for n in NAMED])
+@pytest.mark.parametrize("name", NAMED)
 def test_it_is_named(name: str) -> None:
     NAMED[name].check()
 

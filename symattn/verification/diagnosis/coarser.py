@@ -35,7 +35,8 @@ _TELLING, _PART = 3, 1 / 4  # the bound must be decisive for so many of them, or
 _GRIDS = ("bfloat16", "float16", "float32")
 _ON_GRID = 1 / 2  # share of the right outputs that may be numbers of a format by chance
 _USUALLY = 1 / 8  # fraction of the worst-case bound that roundings of a format mostly stay below
-_SMALL, _TELLS = 2.0**-20, 2.0**-10  # of the largest value
+_SMALL = 2.0**-20  # of the largest value
+_TELLS = 2.0**-9  # of the largest value: mistakes that change less than this part are within the bound of a form
 _LEGAL = 64  # units of roundoff that weights may be off by
 _UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # no format has the number 1/n_k
 
