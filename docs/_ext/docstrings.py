@@ -14,7 +14,7 @@ from meanings import MEANINGS, RETURNS, UNITS
 from sphinx.application import Sphinx
 
 _FIELD = re.compile(r"(\S+(?:,? \S+)*) {2,}(\S.*)")
-_RESULTS = ("Document", "Evaluation", "Evidence", "Report")
+_RESULTS = ("Document", "Evaluation", "Evidence", "Judgement", "Report")
 _RAISES = re.compile(r"(?:^|(?<=[.] ))Raises (.+?)[.](?= [A-Z`]|$)")
 _ERROR = re.compile(r"`*\b(InputError|Refused|Undecided|MissingExtra|CannotRun|FalseStep)\b`*")
 

@@ -78,6 +78,7 @@ UNITS = {
     "bits": "bits",
     "block": "keys",
     "budget": "s of processor time",
+    "time_limit": "s",
     "cotangent": "that of the output",
     "d_k": "columns",
     "digits": "significant digits",

@@ -41,7 +41,8 @@ class Guard:
 
     def __init__(self, place: str, secret: tuple[str, ...] = ()) -> None:
         self._candidate = os.path.realpath(place) if place.endswith(".py") else ""
-        self._secret = frozenset(map(os.path.realpath, secret))
+        # a candidate that stands in the reference's own file is imported from it
+        self._secret = frozenset(map(os.path.realpath, secret)) - {self._candidate}
         self._before = {name: _found(name) for name in _WATCHED}
         self._active, self._inside, self._thread = False, False, threading.get_ident()
         self._import = builtins.__import__

@@ -265,7 +265,7 @@ def test_what_is_wrong_is_told_in_one_line(name: str) -> None:
 
 
 CALLED = [name for name in symattn.__all__ if isinstance(getattr(symattn, name), FunctionType)]
-RESULTS = ("Document", "Evaluation", "Evidence", "Report")  # which nobody makes by hand
+RESULTS = ("Document", "Evaluation", "Evidence", "Judgement", "Report")  # which nobody makes by hand
 DESCRIBED = [name for name in symattn.__all__ if is_dataclass(getattr(symattn, name)) and name not in RESULTS]
 
 

@@ -208,8 +208,8 @@ def higher(field: Field, x: State, y: State) -> State:
     shape = np.broadcast_shapes(x.shape, y.shape)
     if x.all_forbidden or y.all_forbidden:
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if x.all_forbidden else x])
-    if (known := _known(x)) is not None and (other := _known(y)) is not None:
-        larger = x if known > other else y
+    if (first := _known(x)) is not None and (second := _known(y)) is not None:
+        larger = x if first > second else y
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
     if (field.ordered or 0 in (x.number, y.number)) and not field.rough and _is_ordered(field, x, y):
         x, y = (moved(lambda plane: np.broadcast_to(plane, shape), shape, [s]) for s in (x, y))

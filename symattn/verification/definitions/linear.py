@@ -128,11 +128,11 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         counted=None if spec.gate or spec.delta else _counted(spec, layout, laid),
         other_forms=_other_forms(spec, laid) if spec.gate or spec.delta else None,
         by_column=bool(spec.gate),
-        in_wide_rows=_with_short_keys if spec.delta else lambda inputs: inputs,
+        in_wide_rows=_with_short_keys if spec.delta else dict,
     )
 
 
-def _with_short_keys(inputs: dict[str, Array]) -> dict[str, Array]:
+def _with_short_keys(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the inputs with keys of length about 1/2: each token multiplies the state by I − β k kᵀ, which grows
     without bounds if β k·k > 2, and powers of the matrix of β_i k_i·k_j grow for longer keys."""
     k = inputs["k"]

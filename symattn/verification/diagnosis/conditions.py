@@ -60,7 +60,6 @@ def conditions() -> Iterator[tuple[str, Test]]:
         yield from (_condition(name, "=", t) for t in (2, 3, 4, 5, 6, 7, *TILES[2:]))
         yield from (_condition(name, f"is {no}a multiple of", t) for t, no in product(TILES, ("", "not ")))
     yield from (_of_offset(f"is {no}a multiple of", t) for t, no in product(TILES, ("", "not ")))
-    yield from (_of_offset(relation, t) for relation, t in product(("≥", "<"), TILES))
 
 
 def separating(
@@ -71,7 +70,9 @@ def separating(
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     asked = _thresholds(session, yes, no, answer) if answer else ()
     limits = (_condition(name, relation, t) for name, t, relation in product(_LENGTHS, TILES[::-1], ">≥<"))
-    for words, test in chain(conditions(), asked, limits, _between(_APART)):
+    # after limits of one length, which are commoner and are found by calls
+    of_offsets = (_of_offset(relation, t) for relation, t in product(("≥", "<"), TILES))
+    for words, test in chain(conditions(), asked, limits, of_offsets, _between(_APART)):
         try:
             if all(map(test, yes)) and not any(map(test, no)):
                 yield words, test

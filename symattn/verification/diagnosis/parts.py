@@ -45,15 +45,18 @@ class OutputPart:
 def of_errors(wrong: Sequence[CaseResult], axes: Axes, group: int) -> Iterator[OutputPart]:
     """Yield the parts that hold all wrong entries of every case, and not every entry of those with several places.
 
-    ``group`` is the number of heads that share a key head.
+    ``group`` is the number of heads that share a key head. Of parts with the same places in every case, the first.
     """
     errors = [np.asarray(part.ratios > 1) for r in wrong for part in r.parts if part.ratios is not None]
     for counted, axis in axes.items():
+        before: list[list[np.ndarray]] = []
         for words, holds in _places(counted, group):
             part = OutputPart(words, axis, holds)
             inside = [part.places(off.shape) for off in errors]
             holds_all = not any((off & ~there).any() for off, there in zip(errors, inside, strict=True))
-            if holds_all and not all(there.all() for there in inside):
+            repeats = any(all(map(np.array_equal, inside, earlier)) for earlier in before)
+            if holds_all and not repeats and not all(there.all() for there in inside):
+                before.append(inside)
                 yield part
 
 

@@ -220,4 +220,4 @@ def _by_what_is_left(others: np.ndarray) -> list[int]:
 def _left_by(others: np.ndarray, first: int) -> np.ndarray:
     """Return what each range leaves of the pairs that a first one leaves."""
     some = np.flatnonzero(others[first])
-    return others[:, some] & others[first, some]
+    return np.asarray(others[:, some] & others[first, some])
