@@ -23,7 +23,7 @@ from symattn.arrays.notes import listening, note
 from symattn.arrays.residues import primes
 from symattn.arrays.residues.degree import Chance, escape, pairs_needed
 from symattn.arrays.residues.field import Work
-from symattn.arrays.residues.functions import NOT_LINEAR
+from symattn.arrays.residues.functions import LARGE, NOT_LINEAR
 from symattn.attention.inputs import TOKENS, lengths
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
@@ -44,7 +44,7 @@ LARGEST = 2  # largest of the whole numbers that are drawn
 _NEAR, _ROUGHLY = 2.0**-18, 2.0**-9  # relative differences of angles that float32 hardly resolves, and roughly
 _LIKE = {"do": "attended"}  # the gradient of each head's output, where a derivative is tested
 _FACTORS_OF_SCORES = ("scale", "softcap", "slopes")  # inputs that may be large although all exponents are small
-_LARGE_FACTOR = 1009.0  # a prime, larger than what cuts off exponents without an effect
+_LARGE_FACTOR = LARGE - 1.0  # numbers from LARGE on cut off nothing, so that every other bound on factors shows
 
 #: Sizes at which a mistake that gives the same residues at ``SIZES`` is asked again.
 HELD_OUT = (Sizes(20, 21, 4, 3, 6), Sizes(13, 37, 4, 2, 6), Sizes(5, 139, 4, 2, 6))

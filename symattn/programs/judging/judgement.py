@@ -11,7 +11,7 @@ from symattn.document import model as md
 from symattn.document.codec import record
 from symattn.document.printable import Printable
 from symattn.document.text import equal_sizes
-from symattn.verification.codes import code_of
+from symattn.verification.codes import bracketed, code_of
 from symattn.verification.report import LargestSizes
 
 SCHEMA = 1
@@ -163,7 +163,7 @@ class Judgement(Printable):
     @property
     def code(self) -> str | None:
         """The code of the cause, which ``symattn faults show CODE`` explains."""
-        return code_of(self.cause, self.step or "") or None if self.cause is not None else None
+        return code_of(self.cause or "", self.step or "") or None
 
     @property
     def passed(self) -> bool:
@@ -203,7 +203,7 @@ class Judgement(Printable):
         blocks: list[md.Block] = [md.Paragraph((f"{self.status.value}: {self.reason}.",))]
         blocks += [md.Note((f"{words.rstrip('.')}.",)) for words in (*self.tampering, *self.limits)]
         if self.cause is not None:
-            code = f" [{self.code}]" if self.code else ""
+            code = bracketed(self.cause, self.step or "")
             blocks.append(md.Paragraph((f"Cause ({self.step}): {self.cause}{code}.",)))
         if self.power:
             blocks.append(_power_table(self.power))

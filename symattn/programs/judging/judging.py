@@ -89,17 +89,10 @@ def judge(
     >>> judgement.status.value, judgement.exit_code, judgement.counterexample.error
     ('FAIL', 1, None)
     """
-    given: dict[str, Any] = dict(
-        dtype=dtype or "float32", contract=contract, domain=domain, call=call or {}, mask_arg=mask_arg,
-        mask_axes=mask_axes, layout=layout, framework=framework, examples=examples, budget=budget,
-        verdict_alone=True,
+    how = _options_for(
+        candidate, reference, time_limit, dtype=dtype or "float32", contract=contract, domain=domain, call=call or {},
+        mask_arg=mask_arg, mask_axes=mask_axes, layout=layout, framework=framework, examples=examples, budget=budget,
     )  # fmt: skip
-    if isinstance(candidate, str):
-        secret = () if reference is None else (reference,)
-        how: Options = TargetOptions(time_limit=time_limit, secret=secret, **given)
-    else:
-        check_function(candidate)
-        how = Options(**given)
     spec = meant(definition, config, layer, kind)
     if reference is None:
         return Judge(candidate, spec, how, seed, why=why).judgement()
@@ -108,6 +101,15 @@ def judge(
     if not isinstance(how, TargetOptions) or not isinstance(candidate, str):
         raise InputError("reference is for a candidate by its name; hint: judge('kernel.py', reference='ref.py')")
     return references.ByReference(candidate, references.path_of(reference), spec, how, seed, dtype, why).judgement()
+
+
+def _options_for(candidate: Function | str, reference: str | None, time_limit: float | None, **given: Any) -> Options:
+    """Return the options by which a candidate is called: in a process of its own if it has a name."""
+    if isinstance(candidate, str):
+        secret = () if reference is None else (reference,)
+        return TargetOptions(time_limit=time_limit, secret=secret, verdict_alone=True, **given)
+    check_function(candidate)
+    return Options(verdict_alone=True, **given)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ the digits, else later steps do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import sqrt, tanh
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,8 +35,7 @@ _TELLING, _PART = 3, 1 / 4  # the bound must be decisive for so many of them, or
 _GRIDS = ("bfloat16", "float16", "float32")
 _ON_GRID = 1 / 2  # share of the right outputs that may be numbers of a format by chance
 _USUALLY = 1 / 8  # fraction of the worst-case bound that roundings of a format mostly stay below
-_SMALL = 2.0**-20  # of the largest value
-_TELLS = 2.0**-9  # of the largest value: mistakes that change less than this part are within the bound of a form
+_SMALL, _TELLS = 2.0**-20, 2.0**-10  # of the largest value
 _LEGAL = 64  # units of roundoff that weights may be off by
 _UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # no format has the number 1/n_k
 
@@ -74,8 +73,10 @@ def _turned(spec: Attention, precision: Precision, judged: CaseResult) -> np.nda
 
     Products by a matrix of width d whose entries are rounded change a row x by at most c|x|, c = (d√d + √d) u: the
     moduli of its entries are a matrix of norm √d. Scores of turned rows have the error d u |q||k|, as |q| and |k| stay:
-    |s̃ − s| ≤ E = (2c + d u)|q||k|/√d, which multiplies each weight by e^{2E} at most. With N = max |v_j| in place of
-    every value, A is B; the last product adds up e entries of error B, which is √e B, and c N.
+    |s̃ − s| ≤ E = (2c + d u)|q||k|/√d, which multiplies each weight by e^{2E} at most. A set of keys of weight a then
+    has at most a e^E/(a e^E + (1 − a) e^{−E}), which exceeds a most at a = 1/(1 + e^E), by tanh(E/2); so the weights
+    change by 2 tanh(E/2) in total, and their mean of values by as many N = max |v_j|. With N in place of every value,
+    A is B; the last product adds up e entries of error B, which is √e B, and c N.
     """
     u, given = 1.01 * float(precision.between.u), judged.case.inputs  # 1.01 for what is of second order
     d, e = given["q"].shape[-1], given["v"].shape[-1]
@@ -83,7 +84,8 @@ def _turned(spec: Attention, precision: Precision, judged: CaseResult) -> np.nda
     q, k, v = (float(a.max(initial=0.0)) for a in lengths.values())
     scores = u * (2 * (d + 1) * sqrt(d) + d) * q * k / sqrt(d)
     within = expected(spec, {**given, "v": np.broadcast_to(lengths["v"], given["v"].shape)}, precision).allowed
-    return np.asarray((sqrt(e) * within + v * (np.expm1(2 * scores) + 2 * (e + 1) * sqrt(e) * u)) * np.exp(2 * scores))
+    of_values = v * (2 * tanh(scores / 2) + 2 * (e + 1) * sqrt(e) * u)
+    return np.asarray((sqrt(e) * within + of_values) * np.exp(2 * scores))
 
 
 def _within(judged: CaseResult, allowed: np.ndarray) -> bool:

@@ -19,7 +19,7 @@ _NEAR = 0.01  # relative distance of a fitted number from one of the specificati
 _SAME = 1e-9  # distance from 1 below which a number changes nothing
 _PARTS = ("attention", "position", "scaling", "latent")  # fields that are descriptions with numbers of their own
 #: Fields that count something, and of which powers occur by chance: a factor of 2 is not the root of four heads.
-_COUNTS = ("heads", "kv_heads", "window", "groups", "rank")
+_COUNTS = ("heads", "kv_heads", "window")
 #: Fields whose numbers have another noun than their name.
 _NOUNS = {"eps": "ε", "factor": "scaling factor", "length": "trained length"}
 #: What code may make of a number: the words around its name, and the power of it.
