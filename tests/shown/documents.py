@@ -143,7 +143,9 @@ def of(documents: Iterable[tuple[str, Document]]) -> dict[Formula, str]:
 
 
 # -- One page of each kind that symattn writes, and the front page of its site -----------------------------------------
-AROUND = "<!doctype html>\n<html lang='en'><head><title>around</title></head><body>{}</body></html>\n"
+AROUND = (
+    "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>around</title></head><body>{}</body></html>\n"
+)
 
 
 def of_each_kind(folder: Path) -> dict[str, str]:
