@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @calling
 @promises
 @click.option("--reference", metavar="FILE", help="A benchmark's module with Model, or its definition.json.")
+@click.option("--memory-limit", type=float, metavar="GIB", help="Memory that the candidate may use. Default: 8.")
 @click.option("--why/--no-why", default=None, help="Seek the cause of a fault. Default: yes, except for -f json.")
 @concise
 @options

@@ -34,6 +34,8 @@ FACTOR = "factor"  # of the scores, where it follows from d_k
 MADE = (CAUSAL_MASK, PAST, COUNT_Q, COUNT_K, WIDTH, FACTOR)
 
 
+#: Reasons of a failure that say nothing about the function, and the option of the command line that may help.
+LIMITS = {"time limit": "--time-limit", "memory limit": "--memory-limit"}
 _WORDS = {
     CAUSAL_MASK: "causal mask", PAST: "n_k − n_q", FACTOR: "1/√d_k", "lengths": "numbers of valid keys",
     "length": "number of valid keys", "bounds": "bounds of documents",
@@ -115,12 +117,13 @@ class Convention:
 class Failure:
     """Why a call returned no array.
 
-    ``raised``: an exception of the function's own; ``time limit``: it did not return; ``ended``: it ended its process
-    (a crash, ``os._exit``); ``output``: it returned something that is no array of numbers. ``refused`` says who knows
-    that it does not take such inputs: its own code, by ``raise`` or ``assert``, or a library (``programs.refusing``).
+    ``raised``: an exception of the function's own; ``time limit``: it did not return; ``memory limit``: it needs more
+    memory than it may have; ``ended``: it ended its process (a crash, ``os._exit``); ``output``: it returned something
+    that is no array of numbers. ``refused`` says who knows that it does not take such inputs: its own code, by
+    ``raise`` or ``assert``, or a library (``programs.refusing``).
     """
 
-    reason: Literal["raised", "time limit", "ended", "output"]
+    reason: Literal["raised", "time limit", "memory limit", "ended", "output"]
     message: str
     type: str = ""
     where: str = ""
@@ -158,8 +161,8 @@ class Outcome:
 
     @property
     def late(self) -> bool:
-        """Return whether the call did not return within its limit: then there is nothing to judge."""
-        return self.error is not None and self.error.reason == "time limit"
+        """Return whether the call did not return within its limits: then there is nothing to judge."""
+        return self.error is not None and self.error.reason in LIMITS
 
 
 class Runner(Protocol):

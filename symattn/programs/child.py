@@ -25,9 +25,10 @@ from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Ou
 from symattn.bounds.domain import Domain
 from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, SymattnError
+from symattn.programs.confining import MEMORY_GIB
 from symattn.programs.guard import Tampered
 from symattn.programs.loading import place_of
-from symattn.programs.process import Waiting, receive
+from symattn.programs.process import Waiting, descendants_of, end_descendants, receive
 from symattn.programs.refusing import users_frame
 from symattn.programs.request import Request, RequestOrigin
 from symattn.programs.verifying import Options, check_numbers, checked, verified
@@ -49,6 +50,10 @@ del sys.path[0]
 from symattn.programs.worker import main
 main()
 """
+# The same for a candidate of a judge: limits come first, while there is a single thread.
+_CONFINED_PROGRAM = _PROGRAM.replace(
+    "del sys.path[0]", "from symattn.programs.confining import confine\nconfine(float(sys.argv[1]))\ndel sys.path[0]"
+)
 # Only the parent receives Ctrl-C, and then ends the child with all that it started.
 _OWN_GROUP: dict[str, Any] = {"start_new_session": True}
 if sys.platform == "win32":
@@ -56,21 +61,25 @@ if sys.platform == "win32":
 _ENDED = object()
 _AS_IF_WELL = "exit code 0"  # of a process that ends in a call
 _CALL = ("call",)  # the worker announces another call of the function
+MAX_PROCESSES = 64  # that a confined process may have started and not ended
 
 
 class Process:
     """A running worker. ``ask`` returns the worker's answer, or a ``Failure`` after which the process is gone.
 
-    ``spent`` is its processor time at its last message, or at its end, and how long it was ready to run.
+    ``spent`` is its processor time at its last message, or at its end, and how long it was ready to run. With
+    ``memory_gib`` it is confined (``confining``), and all that it has started ends with it.
     """
 
     spent = (0.0, 0.0)
 
-    def __init__(self) -> None:
+    def __init__(self, memory_gib: float | None = None) -> None:
+        self._confined = memory_gib is not None
+        program = [_PROGRAM] if memory_gib is None else [_CONFINED_PROGRAM, str(memory_gib)]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
         # -B: no .pyc next to the user's file. -P: files in the current folder must not replace our own imports.
         self._process = subprocess.Popen(
-            [sys.executable, "-B", "-P", "-c", _PROGRAM],
+            [sys.executable, "-B", "-P", "-c", *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -118,6 +127,8 @@ class Process:
 
     def end(self) -> None:
         """Kill the process and all that it started, and wait for its end."""
+        if self._confined:
+            end_descendants(self._process.pid)
         if sys.platform == "win32":
             self._process.kill()
         else:
@@ -144,6 +155,8 @@ class Process:
                 # A process that the target has started may hold the pipe open after the worker's own end.
                 if self._process.poll() is not None and self._answers.empty():
                     return _ENDED
+                if self._confined and len(descendants_of(self._process.pid)) > MAX_PROCESSES:
+                    raise Tampered(f"it starts more than {MAX_PROCESSES} processes") from None
                 if waiting.over:
                     self.spent = _sum(self.spent, waiting.spent)
                     return None
@@ -167,10 +180,14 @@ def _sum(spent: tuple[float, float], more: tuple[float, float]) -> tuple[float, 
 # -- a function called in a child process ------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """Limits in seconds for a call and for importing the target, of processor time or of waiting; see ``process``."""
+    """Limits in seconds for a call and for importing the target, of processor time or of waiting; see ``process``.
+
+    ``memory_gib`` limits the memory of a target that is watched.
+    """
 
     call: float = 10.0
     start: float = 60.0
+    memory_gib: float = MEMORY_GIB
 
 
 class Child(AbstractContextManager["Child"]):
@@ -330,9 +347,9 @@ class Child(AbstractContextManager["Child"]):
         Raises the worker's error.
         """
         if self._process is None:
-            self._process = Process()
+            self._process = Process(None if self._secret is None else self._limits.memory_gib)
             if self._secret is not None:
-                self._process.ask(("watch", place_of(self._target), self._secret), self._limits.start)
+                self._watch(self._process, self._secret)
         reply = reply_of(self._process)
         if isinstance(reply, Failure):
             self._gone()
@@ -340,6 +357,12 @@ class Child(AbstractContextManager["Child"]):
                 raise Tampered(f"it {reply.message}")
             return reply
         return _content_of(reply)
+
+    def _watch(self, process: Process, secret: tuple[str, ...]) -> None:
+        """Have a new process watched before the target is imported; what could not be limited there is a note."""
+        left_open = process.ask(("watch", place_of(self._target), secret), self._limits.start)
+        if not isinstance(left_open, Failure):
+            self.notes = _content_of(left_open)
 
 
 def _content_of(reply: Any) -> Any:
@@ -372,22 +395,25 @@ class TargetOptions(Options):
 
     ``origin`` is the preset or configuration that the command of the report names, and ``notes`` are further notes for
     the report that limit its verdict, such as on heads that were cut. If there is a tuple of ``secret`` files, what the
-    target does against its judge is noticed, and these files are none that it may read.
+    target does against its judge is noticed, these files are none that it may read, and its memory is limited to
+    ``memory_limit`` GiB.
     """
 
     origin: RequestOrigin | None = None
     notes: tuple[str, ...] = ()
     time_limit: float | None = None
+    memory_limit: float | None = None
     secret: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be used."""
         Options.__post_init__(self)
-        check_numbers(time_limit=self.time_limit)
+        check_numbers(time_limit=self.time_limit, memory_limit=self.memory_limit)
 
     def opened(self, function: str, spec: Specification) -> Child:
         """Open the target in a process of its own, with time limits."""
-        limits = ProcessLimits() if self.time_limit is None else ProcessLimits(self.time_limit)
+        given = {"call": self.time_limit, "memory_gib": self.memory_limit}
+        limits = ProcessLimits(**{name: limit for name, limit in given.items() if limit is not None})
         return Child(function, self.request(spec), limits, secret=self.secret)
 
     def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
@@ -402,7 +428,8 @@ class TargetOptions(Options):
 
 
 _COMMANDED = (
-    "dtype", "mask_arg", "mask_axes", "layout", "framework", "contract", "time_limit", "budget", "examples", "seed",
+    "dtype", "mask_arg", "mask_axes", "layout", "framework", "contract", "time_limit", "memory_limit",
+    "budget", "examples", "seed",
 )  # fmt: skip
 _USUAL = {field.name: field.default for field in fields(TargetOptions)}
 

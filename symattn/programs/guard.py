@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import errno
 import os
 import sys
 import threading
@@ -23,6 +24,9 @@ _STACK = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_refe
 _BETWEEN = ("inspect.py", "traceback.py", "contextlib.py")  # of the standard library, between a look and who looks
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.sendto")
 _SIGNALS = ("os.kill", "os.killpg")
+_STARTS = ("os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen")
+#: Processes that a candidate starts, such as compilers, before this counts as an attack.
+MAX_STARTED = 64
 #: Functions by which tests compare and measure; a candidate has no reason to replace them.
 _WATCHED = (
     "time.time", "time.perf_counter", "time.process_time", "time.monotonic", "time.perf_counter_ns", "time.time_ns",
@@ -47,6 +51,7 @@ class Guard:
         self._active, self._inside, self._thread = False, False, threading.get_ident()
         self._import = builtins.__import__
         self.events: list[str] = []
+        self._process, self._started = os.getpid(), 0
         sys.addaudithook(self._heard)
 
     @contextlib.contextmanager
@@ -101,6 +106,8 @@ class Guard:
         self._inside = True
         try:
             words = self._words_of(event, arguments)
+            if event in _STARTS:
+                self._count_start(event)
         finally:
             self._inside = False
         if words:
@@ -116,6 +123,15 @@ class Guard:
         if event in _STACK and self._looked(sys._getframe(2)):
             return f"it looks at the judge's memory ({event})"
         return ""
+
+    def _count_start(self, event: str) -> None:
+        """Count a process that the candidate starts. Raises ``OSError``, as at a limit of the system, for too many."""
+        self._started += 1
+        copies_itself = event.startswith("os.fork") and os.getpid() != self._process
+        if self._started > MAX_STARTED:
+            self._note(f"it starts more than {MAX_STARTED} processes")
+        if self._started > MAX_STARTED or copies_itself:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     def _opened(self, path: str) -> str:
         real = os.path.realpath(path)

@@ -39,6 +39,46 @@ def time_spent(process: int) -> tuple[float, float]:
     return (ticks / os.sysconf("SC_CLK_TCK"), ready) if Path("/proc/self/stat").exists() else (time.monotonic(), 0.0)
 
 
+def descendants_of(process: int) -> set[int]:
+    """Return the processes that a process has started, and those that these have, and so on; none without ``/proc``."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # the process has ended
+            state, parent, *_ = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if state != "Z":
+                children.setdefault(int(parent), []).append(int(path.parent.name))
+    found, following = set[int](), [process]
+    while following:
+        started = children.get(following.pop(), [])
+        found.update(started)
+        following += started
+    return found
+
+
+def end_descendants(process: int) -> None:
+    """Kill all processes that a process has started, itself excluded, also those in sessions of their own.
+
+    They are stopped first, so that none starts another one meanwhile.
+    """
+    stopped = set[int]()
+    for _ in range(_MAX_ROUNDS):
+        new = descendants_of(process) - stopped
+        if not new:
+            break
+        _signal([process, *new], signal.SIGSTOP)
+        stopped |= new
+    _signal(stopped, signal.SIGKILL)
+
+
+_MAX_ROUNDS = 100  # of looking for processes that started while others were stopped
+
+
+def _signal(processes: Iterable[int], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(OSError):  # it has ended
+            os.kill(process, number)
+
+
 class Waiting:
     """A wait for a process, ``over`` once it has worked, or been idle, for ``limit`` seconds."""
 

@@ -167,6 +167,8 @@ def check_numbers(**numbers: float | None) -> None:
             raise InputError(f"{name} must be an integer of at least 0, got {number!r}")
         if name in ("budget", "time_limit") and number is not None and not (finite(number) and number > 0):
             raise InputError(f"{name.replace('_', '-')} must be a number of seconds above 0, got {number!r}")
+        if name == "memory_limit" and number is not None and not (finite(number) and number > 0):
+            raise InputError(f"memory-limit must be a number of GiB above 0, got {number!r}")
 
 
 def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None:

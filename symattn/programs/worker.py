@@ -21,7 +21,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, SymattnError
-from symattn.programs import guard
+from symattn.programs import confining, guard
 from symattn.programs.loading import load
 from symattn.programs.process import receive
 from symattn.programs.refusing import where
@@ -52,6 +52,8 @@ def main() -> None:
                 reply: tuple[Any, ...] = ("done", result)
             except SymattnError as error:
                 reply = "refused", type(error), str(error)
+            except MemoryError:
+                reply = "refused", CannotRun, f"the function {_out_of_memory()}"
             except Exception:
                 reply = "defect", traceback.format_exc()
             _send(replies, reply)
@@ -67,9 +69,13 @@ class _Server:
         self._begun = begun
         self._edited: tuple[tuple[Edit, ...], Target | None] | None = None
 
-    def watch(self, place: str, secret: tuple[str, ...]) -> None:
-        """Watch what the code of the target does against its judge, from before its import."""
+    def watch(self, place: str, secret: tuple[str, ...]) -> tuple[str, ...]:
+        """Watch what the code of the target does against its judge, from before its import.
+
+        Return what the system does not let be limited, as notes.
+        """
         guard.install(place, secret)
+        return confining.left_open
 
     def find(self, name: str, request: Request) -> tuple[str, Request]:
         """Import the target; return its name with its parameters, and the request with the framework, if clear."""
@@ -117,9 +123,22 @@ class _Server:
     def run(self, inputs: Inputs, memory: Memory) -> Outcome:
         """Call the target. Only the parent receives Ctrl-C, so a ``KeyboardInterrupt`` here is the function's own."""
         try:
-            return self._target.run(inputs, memory)
+            outcome = self._target.run(inputs, memory)
         except KeyboardInterrupt as error:
             return Outcome(error=Failure("raised", "", "KeyboardInterrupt", where(error)))
+        if confining.memory_limit is not None and _lacks_memory(outcome.error):
+            return Outcome(error=Failure("memory limit", _out_of_memory(), "MemoryLimit"))
+        return outcome
+
+
+def _lacks_memory(error: Failure | None) -> bool:
+    """Return whether a call failed since no memory was left: by Python, NumPy, or the allocator of PyTorch."""
+    return error is not None and (error.type == "MemoryError" or "can't allocate memory" in error.message)
+
+
+def _out_of_memory() -> str:
+    limit = "there is" if confining.memory_limit is None else f"{confining.memory_limit:g} GiB"
+    return f"needs more memory than {limit}"
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -132,8 +151,16 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
     return requests, replies
 
 
+_OWN_PROCESS = os.getpid()
+
+
 def _send(replies: BinaryIO, message: tuple[object, ...]) -> None:
-    """Send the processor time of this process and of its ended children, how long it was ready, and the message."""
+    """Send the processor time of this process and of its ended children, how long it was ready, and the message.
+
+    A copy of this process that the target has made, and that returns from the call as well, has nothing to say.
+    """
+    if os.getpid() != _OWN_PROCESS:
+        return
     replies.write(pickle.dumps(((sum(os.times()[:4]), ready_time()), message)))
     replies.flush()
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import APART, Inputs, Outcome, Runner
+from symattn.bounds.called_target import APART, LIMITS, Inputs, Outcome, Runner
 from symattn.bounds.case_result import UNFIT, WIDER, Case, CaseResult, compared
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Maker
@@ -523,7 +523,9 @@ def _check_usable(session: Session) -> None:
     if len(failed) < len(tried) or (refusals.by_library(failed) and not on_device):
         return
     never = len(session.late) == len(tried)
-    words = f"did not return: {failed[0]}" if never else f"failed on every input: {failed[0]}"
+    words = f"failed on every input: {failed[0]}"
+    if never:
+        words = f"did not return: {failed[0]}" if failed[0].reason == "time limit" else str(failed[0])
     of_shapes = _OF_SHAPES if failed[0].refused or failed[0].type in refusals.MISFITS else ""
     of_device = _OF_DEVICE + ("" if os.environ.get("TRITON_INTERPRET") else _WITHOUT_DEVICE)
     hint = of_device if on_device else of_shapes
@@ -544,6 +546,18 @@ def _check_runtime(session: Session) -> None:
     session.records, session.beyond, session.trial, session.wrong_platform = [], None, None, runtime
 
 
+_ON_SMALL_INPUTS = {
+    "--time-limit": "It hangs on small inputs, or is slow there; hint: raise --time-limit if it is slow",
+    "--memory-limit": "It needs too much memory on small inputs; hint: raise --memory-limit",
+}
+
+
+def _limit_of(session: Session) -> str:
+    """Return the option that raises the limit which the first call without a result has met."""
+    error = session.late[0].outcome.error
+    return LIMITS["time limit" if error is None else error.reason]
+
+
 def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     subject = session.subject
     reservations = tuple(_reservations(session))
@@ -554,10 +568,10 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     if session.wrong_platform:
         missing = (f"Outputs in floats are not judged: {session.wrong_platform}",)
     elif not results:
-        option = "raise --time-limit" if session.late else "raise --budget" if session.finding.struck else ""
+        option = f"raise {_limit_of(session)}" if session.late else "raise --budget" if session.finding.struck else ""
         missing = (*power.lacking(dict(_counts(session)), seen, option), *_open(session))
         if any(session.is_small(r.case) for r in session.late):
-            missing += ("It hangs on small inputs, or is slow there; hint: raise --time-limit if it is slow",)
+            missing += (_ON_SMALL_INPUTS[_limit_of(session)],)
         missing += tuple(f"{one.words} would not be detected: {one.how}" for one in session.sought if not one.seen)
         if session.power and not session.sought:
             missing += ("mistakes of the sizes that were requested were not tried; hint: raise --budget",)
@@ -642,7 +656,8 @@ def _reservations(session: Session) -> Iterator[str]:
         sizes = equal_sizes(session.subject.own_sizes(smallest))
         error, count = smallest.outcome.error, len(session.late)
         left = "; inputs that are as large were left out" * (count >= _LATE)
-        yield f"Calls without a result to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."
+        more = f"{_limit_of(session)} gives more"
+        yield f"Calls without a result to judge: {count}, such as {sizes}: {error}{left}; {more}."
     if session.repairs.note:
         yield session.repairs.note
     yield from spent(session.finding, session.explaining, session.budget, session.untried)

@@ -64,6 +64,7 @@ def judge(
     examples: int = engine.EXAMPLES,
     budget: float = engine.BUDGET,
     time_limit: float | None = None,
+    memory_limit: float | None = None,
     seed: int | None = None,
     why: bool = False,
 ) -> Judgement:
@@ -78,7 +79,8 @@ def judge(
     ``reference`` is the file of a benchmark with ``Model``, ``get_inputs`` and ``get_init_inputs``: the definition is
     then the one that it computes, which is sought unless it is given; ``candidate`` is a file with the class
     ``ModelNew``; and the benchmark's own inputs are tried as well. The ``dtype`` is theirs, or else float32, if it is
-    not given. The other arguments are those of ``verify``.
+    not given. A process of its own may use ``memory_limit`` GiB of memory, by default 8. The other arguments are those
+    of ``verify``.
 
     Raises ``InputError`` if the definition or an option cannot be used, or no candidate has this name.
 
@@ -90,8 +92,9 @@ def judge(
     ('FAIL', 1, None)
     """
     how = _options_for(
-        candidate, reference, time_limit, dtype=dtype or "float32", contract=contract, domain=domain, call=call or {},
-        mask_arg=mask_arg, mask_axes=mask_axes, layout=layout, framework=framework, examples=examples, budget=budget,
+        candidate, reference, time_limit, memory_limit, dtype=dtype or "float32", contract=contract, domain=domain,
+        call=call or {}, mask_arg=mask_arg, mask_axes=mask_axes, layout=layout, framework=framework,
+        examples=examples, budget=budget,
     )  # fmt: skip
     spec = meant(definition, config, layer, kind)
     if reference is None:
@@ -103,11 +106,14 @@ def judge(
     return references.ByReference(candidate, references.path_of(reference), spec, how, seed, dtype, why).judgement()
 
 
-def _options_for(candidate: Function | str, reference: str | None, time_limit: float | None, **given: Any) -> Options:
+def _options_for(
+    candidate: Function | str, reference: str | None, time_limit: float | None, memory_limit: float | None, **given: Any
+) -> Options:
     """Return the options by which a candidate is called: in a process of its own if it has a name."""
     if isinstance(candidate, str):
         secret = () if reference is None else (reference,)
-        return TargetOptions(time_limit=time_limit, secret=secret, verdict_alone=True, **given)
+        limited = TargetOptions(time_limit=time_limit, memory_limit=memory_limit, secret=secret, **given)
+        return replace(limited, verdict_alone=True)
     check_function(candidate)
     return Options(verdict_alone=True, **given)
 
@@ -190,6 +196,8 @@ class Judge:
         """Return the fields for a candidate that gives nothing to judge: undecided if it may do so elsewhere."""
         elsewhere = any(sign in words for sign in _ELSEWHERE)
         status = Status.UNDECIDED if elsewhere else Status.FAIL
+        if any(sign in words for sign in _OUT_OF_MEMORY):
+            words = f"{words}; hint: raise --memory-limit"
         return {"status": status, "reason": words, "limits": self._limits()}
 
     def _limits(self) -> tuple[str, ...]:
@@ -207,7 +215,8 @@ class Judge:
 
 
 #: Words of a failure that another machine or a longer limit may not show.
-_ELSEWHERE = ("inputs are on the CPU", "did not return", "is not judged", "no input fits")
+_OUT_OF_MEMORY = ("needs more memory", "MemoryError")
+_ELSEWHERE = ("inputs are on the CPU", "did not return", "is not judged", "no input fits", *_OUT_OF_MEMORY)
 
 
 def _tampered(words: str) -> dict[str, Any]:

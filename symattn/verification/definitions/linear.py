@@ -77,7 +77,15 @@ class LinearAttention(Answering):
             raise InputError("LinearAttention: the delta rule has no normaliser; hint: normalised=False")
 
     def __call__(self, q: Array, k: Array, v: Array, g: Array | None = None, beta: Array | None = None) -> Array:
-        """Return the output, from all pairs of tokens; with the delta rule, token by token."""
+        """Return the output, from all pairs of tokens; with the delta rule, token by token.
+
+        >>> import numpy as np
+        >>> one = np.ones((1, 2))
+        >>> gated = LinearAttention(feature="identity", normalised=False, gate="token")
+        >>> float(gated(one, one, one, g=np.zeros(1))[0, 0])
+        2.0
+        """
+        g, beta = (_as_columns(x, q) for x in (g, beta))
         return _outputs(self, _by_pairs if not self.delta else _by_tokens, q, k, v, g, beta)
 
 
@@ -216,6 +224,11 @@ def _spread(spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any
     for name in columns:
         keywords[name] = ordered(layout, keywords[name][..., None])
     return run(**keywords)
+
+
+def _as_columns(x: Array | None, q: Array) -> Array | None:
+    """Return one number per token as a column; numbers for each feature, and columns, stay as they are."""
+    return x[..., None] if x is not None and x.ndim < q.ndim else x
 
 
 Form = Callable[..., Array]

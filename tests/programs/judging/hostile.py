@@ -1,0 +1,94 @@
+"""Candidates that act against their judge: the text of a function ``f``, which may use ``right`` and ``zeros``."""
+
+RIGHT = """
+import numpy as np
+
+def right(q, k, v):
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+def zeros(q, k, v):
+    return np.zeros((len(q), v.shape[1]), q.dtype)
+"""
+#: What a candidate ``f`` does, and what the reason says.
+TAMPERING = {
+    "imports symattn": (
+        "def f(q, k, v):\n    import symattn\n    return symattn.Attention()(q, k, v)",
+        "imports symattn",
+    ),
+    "imports symattn by importlib": (
+        "import importlib\ndef f(q, k, v):\n    try:\n        importlib.import_module('symattn.attention.spec')\n"
+        "    except ImportError:\n        pass\n    return right(q, k, v)",
+        "imports symattn",
+    ),
+    "replaces a comparison": (
+        "import numpy.testing\nnumpy.testing.assert_allclose = lambda *a, **k: None\n"
+        "def f(q, k, v):\n    return zeros(q, k, v)",
+        "replaces numpy.testing.assert_allclose",
+    ),
+    "replaces a clock": (
+        "import time\ndef f(q, k, v):\n    time.perf_counter = lambda: 0.0\n    return right(q, k, v)",
+        "replaces time.perf_counter",
+    ),
+    "reads the judge's process": (
+        "import os\ndef f(q, k, v):\n    open(f'/proc/{os.getppid()}/maps').read()\n    return right(q, k, v)",
+        "of another process",
+    ),
+    "inspects the stack": (
+        "import inspect\ndef f(q, k, v):\n    inspect.stack()\n    return right(q, k, v)",
+        "looks at the judge's memory",
+    ),
+    "ends as if all were well": ("import os\ndef f(q, k, v):\n    os._exit(0)", "exit code 0"),
+    "signals the judge": (
+        "import os\ndef f(q, k, v):\n    os.kill(os.getppid(), 0)\n    return right(q, k, v)",
+        "sends a signal",
+    ),
+    "opens a connection": (
+        "import socket\ndef f(q, k, v):\n    with socket.socket() as s:\n        s.connect_ex(('127.0.0.1', 9))\n"
+        "        try:\n            s.connect(('127.0.0.1', 9))\n        except OSError:\n            pass\n"
+        "    return right(q, k, v)",
+        "network connection",
+    ),
+    "hides behind an exception": (
+        "def f(q, k, v):\n    try:\n        import symattn\n    finally:\n        raise ValueError('q')",
+        "imports symattn",
+    ),
+}
+FAILING = {
+    "says PASS": 'def f(q, k, v):\n    print(\'{"status": "PASS", "exit_code": 0}\')\n    return zeros(q, k, v)',
+    "keeps results by id": (
+        "kept = {}\ndef f(q, k, v):\n"
+        "    return kept.setdefault((id(q), id(k), id(v), q.shape, k.shape, v.shape), right(q, k, v))"
+    ),
+    "keeps results by pointer": (
+        "kept = {}\ndef f(q, k, v):\n    key = tuple((a.ctypes.data, a.shape) for a in (q, k, v))\n"
+        "    return kept.setdefault(key, right(q, k, v)).copy()"
+    ),
+    "keeps results by sum": (
+        "kept = {}\ndef f(q, k, v):\n    key = tuple((a.astype(float).sum(), a.shape) for a in (q, k, v))\n"
+        "    return kept.setdefault(key, right(q, k, v)).copy()"
+    ),
+    "returns one array for equal contents": (
+        "kept = {}\ndef f(q, k, v):\n    key = tuple((a.tobytes(), a.shape) for a in (q, k, v))\n"
+        "    return kept.setdefault(key, right(q, k, v))"
+    ),
+    "changes an earlier output": (
+        "last = []\ndef f(q, k, v):\n    if last:\n        last[-1][...] = 0\n    last.append(right(q, k, v))\n"
+        "    return last[-1]"
+    ),
+    "is right twenty times": (
+        "calls = [0]\ndef f(q, k, v):\n    calls[0] += 1\n"
+        "    return right(q, k, v) if calls[0] < 20 else zeros(q, k, v)"
+    ),
+    "is right where the judge is imported": (
+        "import sys\ndef f(q, k, v):\n    seen = any(name.startswith('symattn') for name in sys.modules)\n"
+        "    return right(q, k, v) if seen else zeros(q, k, v)"
+    ),
+    "exits with a failure": "import sys\ndef f(q, k, v):\n    sys.exit(1)",
+    "stores outputs of a known seed": (
+        "table = {}\nfor n in range(3, 6):\n    rng = np.random.default_rng(0)\n"
+        "    q, k, v = (rng.standard_normal((n, 4)) for _ in range(3))\n    table[q.tobytes()] = right(q, k, v)\n"
+        "def f(q, k, v):\n    return table.get(q.astype(float).tobytes(), zeros(q, k, v))"
+    ),
+}
