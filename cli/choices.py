@@ -64,7 +64,7 @@ class Choice(_Choice):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
             from symattn.document.errors import near  # help imports nothing of symattn
-            from symattn.document.keywords import format_name
+            from symattn.document.keywords import format_name, layout_name
             from symattn.document.render import SUFFIXES
 
             name = SUFFIXES.get(f".{value}", format_name(str(value)))
@@ -72,5 +72,7 @@ class Choice(_Choice):
                 return name
 
             listed = ", ".join(self.choices)
-            self.fail(f"{value!r} is not one of {listed}.{near(str(value), self.choices)}", param, ctx)
+            layout = layout_name(str(value), self.choices)
+            meant = f" Did you mean {layout!r}?" if layout else near(str(value), self.choices)
+            self.fail(f"{value!r} is not one of {listed}.{meant}", param, ctx)
         return str(value)

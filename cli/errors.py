@@ -10,6 +10,7 @@ import click
 
 from .stream import tell
 
+_OF_EXAMPLES = ("walk", "explore", "examples")  # commands that take the name of an example
 # Longer words are cut: of a number of thousands of digits the beginning is enough.
 _LONGEST, _LEFT = 400, 60
 
@@ -64,7 +65,9 @@ def _status_and_line(error: BaseException) -> tuple[Status, str]:
     if isinstance(error, CannotRun):
         return Status.TARGET, f"symattn: {error}"
     if isinstance(error, SymattnError):
-        return Status.USAGE, f"symattn: {error}"
+        from .python_hints import in_options
+
+        return Status.USAGE, f"symattn: {in_options(str(error))}"
     if isinstance(error, SystemExit):
         return Status.TARGET, f"symattn: the code that was run ended the process: SystemExit: {error.code}"
     if isinstance(error, MemoryError):
@@ -98,6 +101,8 @@ def _usage(error: click.ClickException) -> str:
     option = error.option_name.lstrip("-") if isinstance(error, click.NoSuchOption) else ""
     if option in TOLERANCES:
         return f"{path}: {PICKED}"
+    if option == "list" and path.rpartition(" ")[2] in _OF_EXAMPLES:
+        return f"{path}: there is no --list; `symattn examples list` lists the examples"
     forms = next((p.type for p in context.command.params if p.name == "form"), None) if context else None
     form = SUFFIXES.get(f".{option}", option)
     if form in getattr(forms, "choices", ()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from textwrap import wrap
 from typing import Any, TypeVar
@@ -60,7 +60,8 @@ def _refuse_one_file_twice(options: Iterable[click.Option], ctx: click.Context) 
                 raise click.UsageError(f"{first[place]} and {name} name one file, {path}; hint: name two.", ctx)
 
 
-_UNEXPECTED = re.compile(r"unexpected extra arguments? \(-?-?([\w-]+)=(\S*?)[) ]")
+_UNEXPECTED = re.compile(r"unexpected extra arguments? \(-?-?([\w-]+)[=:](\S*?)[) ]")
+_UNEXPECTED_NAME = re.compile(r"unexpected extra argument \(([A-Za-z]\w*)\)")
 
 
 def _as_option(command: click.Command, ctx: click.Context, problem: str) -> str:
@@ -80,15 +81,23 @@ def _as_option(command: click.Command, ctx: click.Context, problem: str) -> str:
     return f"; did you mean --{name}{'' if flag else f' {value}'}?"
 
 
+def _as_function(args: Sequence[str], problem: str) -> str:
+    """Suggest ``attn.py:attention`` for ``attn.py attention``; return "" for another problem."""
+    found = _UNEXPECTED_NAME.search(problem)
+    file = next((word for word in args if word.endswith(".py")), "")
+    return f"; did you mean {file}:{found[1]}?" if found and file else ""
+
+
 class Grouped(click.Command):
     """A command whose help lists its own options under their titles, and names those of each topic."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = [*args]  # click consumes the list
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click leaves the command out if an option has no value
-            if hint := _as_option(self, ctx, error.message):
+            if hint := _as_option(self, ctx, error.message) or _as_function(given, error.message):
                 raise click.UsageError(error.message + hint, error.ctx) from None
             raise
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option) and not ctx.resilient_parsing]

@@ -77,7 +77,9 @@ class Commands(click.Group):
         if args[0] not in TABLE and not args[0].startswith("-") and not ctx.resilient_parsing:
             from symattn.document.errors import near  # help imports nothing of symattn
 
-            ctx.fail(f"there is no command {args[0]!r}.{near(args[0], TABLE)}")
+            target = ".py" in args[0] or ":" in args[0]
+            meant = f" Did you mean `symattn verify {args[0]}`?" if target else near(args[0], TABLE)
+            ctx.fail(f"there is no command {args[0]!r}.{meant}")
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None and not ctx.resilient_parsing:
             from .defaults import given, spelled

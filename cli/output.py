@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -20,6 +21,7 @@ from .groups import under
 if TYPE_CHECKING:
     from symattn.document.model import Document, Text
 
+_HINT_WIDTH = 80  # columns
 COQ = "coq"  # no document: see ``prove``
 PATCHES = (".diff", ".patch")  # see ``verify --fix``
 FORMATS = ("text", "latex", "markdown", "html", "json")
@@ -83,8 +85,9 @@ class Output:
         if compared_status is not None:
             return compared_status
         printed = self.detail != "quiet" and not self.path
-        for number, hint in enumerate(document.hints if printed and self.format == "text" else ()):
-            stream.tell(f"{'Next' if number == 0 else '':8}{hint}")
+        if printed and self.format == "text":
+            for line in hint_lines(document.hints):
+                stream.tell(line)
         return status(document, self.accepted)
 
     def give(self, text: str, answer: str) -> Status | None:
@@ -116,6 +119,32 @@ class Output:
         elif self.fragment:
             options = {"fragment": True}
         return render(document, self.format, **options)
+
+
+def hint_lines(hints: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of what to try next: commands, and what they are for in a column of its own.
+
+    What would end beyond the column 80 stands on a line of its own.
+
+    >>> list(hint_lines(["symattn derive rope   rotations", "symattn prove"]))
+    ['Next    symattn derive rope   rotations', '        symattn prove']
+    """
+    lead, room = "Next    ", _HINT_WIDTH - len("Next    ")
+    pairs = [re.split(r" {2,}", hint, maxsplit=1) for hint in hints]
+    fitting = [len(pair[0]) for pair in pairs if len("  ".join(pair)) < room and len(pair) > 1]
+    longest = max((len(pair[-1]) for pair in pairs if len(pair) > 1), default=0)
+    column = min(max(fitting, default=0) + 3, room - longest)
+    for command, *meaning in pairs:
+        fits = meaning and len(command) + 2 <= column
+        below = [f"    {words}" for words in meaning]
+        for line in [f"{command:{column}}{meaning[0]}"] if fits else [*_in_lines(command, room), *below]:
+            yield lead + line
+            lead = " " * len(lead)
+
+
+def _in_lines(hint: str, width: int) -> list[str]:
+    """Return a sentence in lines of this width; a command, which may be copied, in one line."""
+    return [hint] if hint.startswith("symattn ") else wrap(hint, width, subsequent_indent="    ")
 
 
 def answer_of(document: Document) -> str:

@@ -51,9 +51,9 @@ def with_brief(document: Document, after: Sequence[Block] = ()) -> Document:
     opening = [_without_further(b, further) for part in every[:to_result] for b in part.blocks if _answers(b)]
     caveats = [block for block in document.blocks if isinstance(block, Caveat)]
     closing = [_with_numbers(block, document) for block in after or caveats]
-    hint = f"{document.command} --all"
+    hint = f"{document.command} --all  every step and every part"
     blocks = (*_joined([*opening, *closing]), Paragraph(_titles(further)))
-    return replace(document, brief=blocks, hints=(f"{hint:38}  every step and every part", *document.hints))
+    return replace(document, brief=blocks, hints=(hint, *document.hints))
 
 
 def excerpt(document: Document, step: object = None, part: object = None) -> Document:

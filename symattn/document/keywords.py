@@ -37,9 +37,15 @@ UPSTREAM = "dout grad_output grad_out d_out d_o g dy grad go upstream cotangent 
 #: Formats by their short names.
 SHORT = {
     "fp64": "float64",
+    "f64": "float64",
+    "double": "float64",
     "fp32": "float32",
+    "f32": "float32",
+    "single": "float32",
     "tf32": "tfloat32",
     "fp16": "float16",
+    "f16": "float16",
+    "half": "float16",
     "bf16": "bfloat16",
     "fp8_e4m3": "float8_e4m3fn",
     "fp8_e5m2": "float8_e5m2",
@@ -97,6 +103,16 @@ def format_name(word: str) -> str:
     ('bfloat16', 'float32', 'exact')
     """
     return SHORT.get(word, word)
+
+
+def layout_name(word: str, known: Iterable[str]) -> str:
+    """Return the order of axes among ``known`` that others write with s, t or l for tokens and e for columns, or "".
+
+    >>> layout_name("BSHD", ["bhnd", "bnhd"]), layout_name("sbhd", ["nbhd"]), layout_name("thd", ["nhd"])
+    ('bnhd', 'nbhd', 'nhd')
+    """
+    name = word.lower().translate(str.maketrans("stle", "nnnd"))
+    return name if name in known else ""
 
 
 def unknown(

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from symattn.document import characters
@@ -173,3 +174,17 @@ def _is_a_letter(shown: str) -> bool:
 def equal_sizes(sizes: Mapping[str, object]) -> str:
     """Return sizes by their letters: n = 2, m = 3."""
     return ", ".join(f"{letter} = {n}" for letter, n in sizes.items())
+
+
+_LISTING_WIDTH = 76  # columns of a listing, which is indented by 4
+
+
+def assignment(letter: str, array: str) -> str:
+    """Return ``q = [[0], [1]]`` for a listing, in lines of 76 columns; those after the first stand below the array.
+
+    >>> assignment("k", "[[0]]")
+    'k = [[0]]'
+    """
+    lead = f"{letter} = "
+    lines = wrap(lead + array, _LISTING_WIDTH, subsequent_indent=" " * len(lead), break_long_words=False)
+    return "\n".join(lines)

@@ -28,6 +28,7 @@ from symattn.document.model import (
     headers,
 )
 from symattn.document.notation import Relation
+from symattn.document.text import assignment
 from symattn.faults import detection
 from symattn.faults.corpus import CorpusFault, PublicReport, corpus
 from symattn.faults.examples import Example, example_of
@@ -180,9 +181,9 @@ def _shown(page: CodePage) -> Iterator[Block]:
 
 
 def shown_input(example: Example) -> str:
-    """Return the inputs and both outputs, an array in each line."""
+    """Return the inputs and both outputs, each array from a new line on."""
     outputs = {"expected": example.right, "with this mistake": example.wrong}
-    lines = (f"{name} = {_array(a)}" for name, a in (*example.inputs.items(), *outputs.items()))
+    lines = (assignment(name, _array(a)) for name, a in (*example.inputs.items(), *outputs.items()))
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from symattn.bounds.called_target import AXES, Framework, Layout, Runner
 from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Verdict
-from symattn.document.keywords import Answering
+from symattn.document.keywords import Answering, layout_name
 from symattn.programs.layouts import form_of
 from symattn.programs.names import Function
 from symattn.programs.refusing import NotCallable
@@ -61,7 +61,9 @@ class Options(Answering):
         """Check the numbers and the layout."""
         check_numbers(budget=self.budget, examples=self.examples, seed=self.seed)
         if self.layout not in (None, *AXES):
-            raise InputError(f"layout is {self.layout!r}; known: {', '.join(AXES)}")
+            name = layout_name(str(self.layout), AXES)
+            meant = f"; did you mean {name}?" if name else f"; known: {', '.join(AXES)}"
+            raise InputError(f"layout is {self.layout!r}{meant}")
 
     @property
     def precision(self) -> Precision:

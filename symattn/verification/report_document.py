@@ -11,11 +11,12 @@ from symattn.document import model as md
 from symattn.document.codec import record
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node, Root, equals, name
-from symattn.document.text import equal_sizes
+from symattn.document.text import assignment, equal_sizes
 from symattn.verification.power import ONE_PERCENT
 from symattn.verification.repair import NOT_MEANT
 from symattn.verification.report import Arithmetic, Counterexample, Fault, Report
 
+_MAX_FAULTS_IN_SHORT = 3  # the first with its evidence
 _SIZE = re.compile(r"(1/)?(√)?\b([nd])_(q|k|v|model)\b(?: = (\d+)\b)?")
 _ABOUT = {
     "shapes": "small integers in many shapes",
@@ -58,16 +59,16 @@ _ABOUT = {
 
 def document(report: Report, show_output: bool = False) -> md.Document:
     """Return a report as a document: the verdict, the evidence, and as details how it was reached."""
-    printed = report.stdout.rstrip() if show_output else ""
-    blocks: list[md.Block] = [*(md.Note((words,)) for words in report.reservations), *_repairs(report)]
-    blocks += [*_faults(report), *_missing(report)]
-    blocks += [*_requested(report), _ground(report)]
-    blocks += [md.Heading(("What it printed",)), md.Listing(printed)] if printed else []
+    limits: list[md.Block] = [md.Note((words,)) for words in report.reservations]
+    opening = [*limits, *_repairs(report)]
+    closing = [*_missing(report), *_requested(report), _ground(report), *_printed(report, show_output)]
+    arithmetic = [_arithmetic(report.arithmetic)] if report.arithmetic else []
+    known = arithmetic if report.arithmetic and report.arithmetic.known else []
     return md.Document(
         "verification",
         "verification",
         ("Verification of ", md.Code(report.target)),
-        (*blocks, *_details(report)),
+        (*opening, *_faults(report), *arithmetic, *closing, *_details(report)),
         subtitle=(report.precision.partition(",")[0], f" · seed {report.seed}"),
         command=report.command,
         parameters={"target": report.target, "precision": report.precision, "seed": report.seed},
@@ -75,9 +76,15 @@ def document(report: Report, show_output: bool = False) -> md.Document:
         verdict=report.verdict,
         hints=_hints(report),
         reason=_reason(report),
-        brief=tuple(blocks),
+        brief=(*opening, *_first_fault(report), *known, *closing),
         option="-v",
     )
+
+
+def _printed(report: Report, show_output: bool) -> list[md.Block]:
+    """Return what the function printed, if that is wanted and it printed anything."""
+    printed = report.stdout.rstrip() if show_output else ""
+    return [md.Heading(("What it printed",)), md.Listing(printed)] if printed else []
 
 
 def _repairs(report: Report) -> Iterator[md.Block]:
@@ -147,10 +154,23 @@ def _faults(report: Report) -> Iterator[md.Block]:
         if several:
             yield md.Heading((f"Fault {number}: ", fault.step))
             yield md.Paragraph(typeset(sentence(fault.coded_message)))
-        yield from _fault(fault)
-        if fault.case and report.command and "--case" not in report.command:
-            yield md.Paragraph(("Reproduce:",))
-            yield md.Listing(f"{report.command} --case {fault.case}")  # on one line, to be copied
+        yield from _reproduced(report, fault)
+
+
+def _first_fault(report: Report) -> Iterator[md.Block]:
+    """Yield the evidence of the fault that the verdict names, and each other one in a sentence."""
+    for fault in report.faults[:1]:
+        yield from _reproduced(report, fault)
+    for number, fault in enumerate(report.faults[1:_MAX_FAULTS_IN_SHORT], 2):
+        yield md.Paragraph((f"Fault {number}, {fault.step}: ", *typeset(sentence(fault.coded_message))))
+
+
+def _reproduced(report: Report, fault: Fault) -> Iterator[md.Block]:
+    """Yield the evidence of a fault, and the command that shows it again."""
+    yield from _fault(fault)
+    if fault.case and report.command and "--case" not in report.command:
+        yield md.Paragraph(("Reproduce:",))
+        yield md.Listing(f"{report.command} --case {fault.case}")  # on one line, to be copied
 
 
 def _missing(report: Report) -> Iterator[md.Block]:
@@ -160,9 +180,7 @@ def _missing(report: Report) -> Iterator[md.Block]:
 
 
 def _requested(report: Report) -> Iterator[md.Block]:
-    """Yield the arithmetic of a function in half precision, and whether mistakes of the requested sizes would show."""
-    if report.arithmetic:
-        yield _arithmetic(report.arithmetic)
+    """Yield whether mistakes of the requested sizes would show."""
     for one in report.sought:
         if one.seen:
             yield md.Paragraph((f"{one.words[:1].upper()}{one.words[1:]} would be detected {one.how}.",))
@@ -186,7 +204,8 @@ def _hints(report: Report) -> tuple[str, ...]:
     """Return what to try next."""
     notes = len(_notes(report))
     counted = f" and {notes} note{'s' * (notes != 1)}" if notes else ""
-    details = f"-v prints the groups of inputs, the sensitivity of each step{counted}"
+    every = "every fault, " if len(report.faults) > 1 else ""
+    details = f"-v prints {every}the groups of inputs, the sensitivity of each step{counted}"
     why = ("symattn derive scaling",) if any(f.step == "scale" for f in report.faults) else ()
     shown = dict.fromkeys(code.code for fault in report.faults for code in fault.codes)
     return (*why, *(f"symattn faults show {code}" for code in islice(shown, 1)), details)
@@ -245,7 +264,7 @@ def _shown(example: Counterexample) -> Iterator[md.Block]:
     yield md.Paragraph(
         typeset(f"The smallest input found that shows it ({sizes}):" if sizes else "An input that shows it:")
     )
-    yield md.Listing("\n".join(f"{letter} = {_array(values)}" for letter, values in example.inputs.items()))
+    yield md.Listing("\n".join(assignment(letter, _array(values)) for letter, values in example.inputs.items()))
     if example.error is not None:
         yield md.Paragraph((f"It gives: {example.error}.",))
         return

@@ -43,7 +43,13 @@ def parse(text: str) -> Quotient:
     """Return the number that the text denotes. Raises InputError, with the position, for anything else."""
     if len(text) > _LENGTH:
         raise InputError(f"a number of {len(text)} characters: at most {_LENGTH} are read")
-    return _Parser(text).whole()
+    parser = _Parser(text)
+    try:
+        return parser.whole()
+    except InputError:
+        if words := _written_otherwise(text):
+            raise parser.wrong(words, 0) from None
+        raise
 
 
 class _Parser:
@@ -169,6 +175,26 @@ class _Parser:
         shown = self.text if len(self.text) <= 60 else f"{self.text[:57]}…"
         result = f"at position {at + 1}" if at < len(self.text) else "at its end"
         return InputError(f"{shown!r} is not an exact number: {what}, {result}")
+
+
+_COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
+_RATIO = re.compile(r"\s*\d+(?:\s*:\s*\d+)+\s*")
+_NUMBERS = re.compile(r"\s*[+-]?[\d./]+(?:\s+[+-]?[\d./]+)+\s*")
+
+
+def _written_otherwise(text: str) -> str:
+    """Return how to write a number that is meant, in words: a decimal comma, a ratio, several numbers; else ""."""
+    if found := _COMMA.fullmatch(text):
+        return f"write {found[1]}.{found[2]}, with a point"
+    if text.strip() == "%":
+        return "write a fraction in place of a percentage, such as 1/2"
+    if _RATIO.fullmatch(text):
+        terms = [int(term) for term in text.split(":")]
+        shares = [str(Fraction(term, sum(terms))) for term in terms] if sum(terms) else []
+        return f"the shares of a ratio are {' '.join(shares)}" if shares else ""
+    if _NUMBERS.fullmatch(text):
+        return "it is several numbers; write each by itself, without quotes around all"
+    return ""
 
 
 def _size(x: Quotient) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Code, Document, Heading, Listing, Note, Paragraph, Table, WithVerdict, headers
+from symattn.document.text import assignment
 from symattn.verification.engine import Session
 from symattn.verification.report import Fault, Report
 from symattn.verification.report_document import sentence, typeset
@@ -351,7 +352,7 @@ def _place(title: str, place: DifferingEntry) -> Iterator[Block]:
     rows = tuple(((name,), (f"{g.got:.9g}",), (ratio(g.ratio),)) for name, g in zip(NAMES, side_entries, strict=True))
     yield Table(columns, rows)
     if place.inputs:
-        yield Listing("\n".join(f"{name} = {_array(values)}" for name, values in place.inputs.items()))
+        yield Listing("\n".join(assignment(name, _array(values)) for name, values in place.inputs.items()))
 
 
 def _array(values: object) -> str:

@@ -51,15 +51,16 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, shar
                     "fields": changed_fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": value if isfinite(value) else None,
                 "parts": _parts(asked.bound.parts), "tolerances": tolerances, **_of_sharp(sharp)},
-        hints=_hints(value),
+        hints=_hints(value, bool(weighed)),
     )  # fmt: skip
 
 
-def _hints(value: float) -> tuple[str, ...]:
+def _hints(value: float, is_compared: bool) -> tuple[str, ...]:
     """Return what to try next: another contract if there is no bound, else why the bound holds."""
     if not isfinite(value):
         return ("symattn bound --contract fused   scores and sums are kept in float32",)
-    return ("-v prints the formula and why it holds", "--compare prints what common tolerances accept")
+    compare = () if is_compared else ("--compare prints what common tolerances accept",)
+    return ("-v prints the formula and why it holds", *compare)
 
 
 def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[md.Block]:
