@@ -55,6 +55,7 @@ def _verified(job: Job) -> Record:
     faults = map(record, report.faults)
     return {
         "verdict": report.verdict.value,
+        "grade": report.grade.grade.value,
         "faults": [{name: fault[name] for name in said if name in fault} for fault in faults],
         "checks": record(report.checks),
         "power": record(report.power),

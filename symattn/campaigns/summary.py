@@ -12,6 +12,8 @@ from symattn.document.evidence import Verdict
 from symattn.document.model import Block, Code, Document, Heading, Note, Paragraph, Table, Text, headers
 
 _NAMES = ("target", "spec", "dtype", "domain")
+_MAX_ROWS_IN_SHORT = 6
+_MAX_CAUSES_IN_SHORT = 4
 _WORST = ("fault", "error", "undecided", "no fault")
 
 
@@ -21,7 +23,9 @@ def summary(folder: Path, command: str = "") -> Document:
     jobs, results = store.plan(), store.results()
     result = [results[job["key"]] | {name: job[name] for name in _NAMES} for job in jobs if job["key"] in results]
     left = len(jobs) - len(result)
-    blocks: list[Block] = [*_verdicts(jobs, result), *_faults(result), *_errors(result)]
+    whole = (*_verdicts(jobs, result), *_faults(result), *_errors(result))
+    short = (*_verdicts(jobs, result, _MAX_ROWS_IN_SHORT), *_faults(result, _MAX_CAUSES_IN_SHORT), *_errors(result))
+    blocks: list[Block] = [*_grades(result)]
     details = (*_took(result), *_notes(result))
     if left:
         are = "is" if left == 1 else "are"
@@ -32,7 +36,7 @@ def summary(folder: Path, command: str = "") -> Document:
         blocks.append(Note((f"The folder holds {many} not counted.",)))
     return Document(
         "verification", "campaign", ("Campaign of verifications",),
-        (*blocks, *details), brief=tuple(blocks) if details else (), option="-v",
+        (*whole, *blocks, *details), brief=(*short, *blocks) if details else (), option="-v",
         subtitle=(f"{len(result)} of {len(jobs)} made",),
         command=command,
         record={
@@ -41,7 +45,7 @@ def summary(folder: Path, command: str = "") -> Document:
         },
         verdict=_verdict(result, left),
         reason=(_counts(result, left),),
-        hints=("-v prints the cases and times of each verification, and notes",) if details else (),
+        hints=("-v prints every cause with its command, cases and times, and notes",) if details else (),
     )  # fmt: skip
 
 
@@ -62,12 +66,18 @@ def _counts(results: Sequence[Record], left: int) -> str:
 _PLURALS = {"fault": "with faults", "error": "errors"}
 
 
-def _verdicts(jobs: Sequence[Record], results: Sequence[Record]) -> Iterator[Block]:
-    """Yield a table with a row for each target, specification and domain, and a column for each dtype."""
+def _verdicts(jobs: Sequence[Record], results: Sequence[Record], most: int | None = None) -> Iterator[Block]:
+    """Yield a table with a row for each target, specification and domain, and a column for each dtype.
+
+    If there are more than ``most`` rows, those with a fault come first, and the number of the others is said.
+    """
     dtypes = list(dict.fromkeys(job["dtype"] for job in jobs))
     domains = len({job["domain"] for job in jobs}) > 1
     result = {(*_place(record), record["dtype"]): record["verdict"] for record in results}
-    places = list(dict.fromkeys(_place(job) for job in jobs))
+    every = list(dict.fromkeys(_place(job) for job in jobs))
+    if most is not None and len(every) > most:
+        every.sort(key=lambda place: all(result.get((*place, dtype)) == "no fault" for dtype in dtypes))
+    places = every[:most]
     columns = headers("target", "specification", *["domain"] * domains, *dtypes)
     rows: list[tuple[Text, ...]] = []
     for place in places:
@@ -75,14 +85,16 @@ def _verdicts(jobs: Sequence[Record], results: Sequence[Record]) -> Iterator[Blo
         rows.append((*names[: 2 + domains], *((result.get((*place, dtype), "–"),) for dtype in dtypes)))
     wrong = tuple(i for i, p in enumerate(places) if any(result.get((*p, d)) == "fault" for d in dtypes))
     yield Table(columns, tuple(rows), shaded=wrong)
+    if len(every) > len(places):
+        yield Paragraph((f"{len(every) - len(places)} more rows are listed by -v.",))
 
 
 def _place(record: Record) -> tuple[str, str, str]:
     return record["target"], record["spec"], record["domain"]
 
 
-def _faults(results: Sequence[Record]) -> Iterator[Block]:
-    """Yield each cause once, with how often it occurs and how to reproduce it."""
+def _faults(results: Sequence[Record], most: int | None = None) -> Iterator[Block]:
+    """Yield each cause once, with how often it occurs and how to reproduce it; or ``most`` of them, and one command."""
     groups: dict[tuple[str, str, str], list[tuple[Record, Record]]] = {}
     for record in results:
         for fault in record.get("faults", ()):
@@ -92,8 +104,10 @@ def _faults(results: Sequence[Record]) -> Iterator[Block]:
         yield Heading(("Faults",))
         columns = headers("target", "step", "cause", ">times")
         rows = tuple(((Code(t),), (s,), (words,), (str(len(all_)),)) for (t, s, words), all_ in groups.items())
-        yield Table(columns, rows)
-        for (target, step, _), ((record, fault), *_rest) in groups.items():
+        yield Table(columns, rows[:most])
+        if most is not None and len(rows) > most:
+            yield Paragraph((f"{len(rows) - most} more causes are listed by -v.",))
+        for (target, step, _), ((record, fault), *_rest) in [*groups.items()][: None if most is None else 1]:
             case = f" --case {fault['case']}" if fault.get("case") else ""
             yield Paragraph((f"{step} of ", Code(target), ": ", Code(f"{record['command']}{case}")))
 
@@ -104,6 +118,13 @@ def _errors(results: Sequence[Record]) -> Iterator[Block]:
         yield Heading(("What could not be verified",))
         columns = headers("target", "specification", "dtype", "why")
         yield Table(columns, tuple(((Code(r["target"]),), (r["spec"],), (r["dtype"],), (r["error"],)) for r in wrong))
+
+
+def _grades(results: Sequence[Record]) -> Iterator[Block]:
+    """Yield the grades of the verdicts, and how many verifications have each."""
+    counts = Counter(record["grade"] for record in results if "grade" in record)
+    if counts:
+        yield Paragraph((f"Grades: {', '.join(f'{count} {grade}' for grade, count in counts.items())}.",))
 
 
 def _took(results: Sequence[Record]) -> Iterator[Block]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Literal
@@ -19,6 +19,7 @@ from symattn.verification.codes import code_of
 
 State = Literal["pass", "pass as given", "wrong", "cannot tell"]
 PASSES = ("pass", "pass as given")
+_MAX_ROWS_IN_SHORT = 5
 _WRONG = ("certified", "beyond rounding to nearest")
 
 
@@ -228,7 +229,7 @@ class AuditReport(WithVerdict):
 
     def document(self) -> Document:
         """The report as a document."""
-        blocks: list[Block] = [self._table()] if self.findings else []
+        blocks: list[Block] = []
         if self.layers:
             rows = [(f.layer, str(len(f.parts)), _number(f.ratio), f.verdict) for f in self.layers]
             titles, numbers = ("layer", "parts", "error", "verdict"), ("parts", "error")
@@ -236,13 +237,14 @@ class AuditReport(WithVerdict):
         if self.verdict is Verdict.FAULT:
             blocks.append(Paragraph((self.coverage + ".",)))
         blocks += [Note((words,)) for words in (*self.notes, *self._others(), *self._unpromised())]
+        blocks.append(Paragraph((f"{self.undecided.capitalize()}. Grade: {self._grade().value}.",)))
+        calls = (self._table(),) if self.findings else ()
         details = (Paragraph((self._meaning(),)),) if self.findings else ()
-        blocks.append(Paragraph((f"{self.undecided.capitalize()}.",)))
         return Document(
-            "audit", "audit", (f"Audit of {self.target}",), (*blocks, *details),
-            brief=tuple(blocks) if details else (), option="-v",
+            "audit", "audit", (f"Audit of {self.target}",), (*calls, *blocks, *details),
+            brief=(*self._calls_in_short(), *blocks) if details else (), option="-v",
             command=self.command, verdict=self.verdict, reason=(self._reason(),),
-            hints=("-v prints what was sampled, and what the columns mean",) if details else (),
+            hints=("-v prints every call, what was sampled, and what the columns mean",) if details else (),
             parameters={"rows": self.rows, "gradients": self.gradients, "layers": self.whole},
             record=record({
                 "calls": self.findings, "layers": self.layers, "read": self.read, "seen": len(self.findings),
@@ -299,6 +301,19 @@ class AuditReport(WithVerdict):
             f" {judged} of {every} heads of keys. {rest}"
         )
 
+    def _calls_in_short(self) -> Iterator[Block]:
+        """Yield one row for all calls with the same verdict, wrong ones first, and how many rows are left out."""
+        alike: dict[tuple[str, str], list[CallFinding]] = {}
+        for f in self.findings:
+            alike.setdefault((f.semantics, f.verdict), []).append(f)
+        groups = sorted(alike.values(), key=lambda calls: calls[0].state in PASSES)
+        shown, left = groups[:_MAX_ROWS_IN_SHORT], groups[_MAX_ROWS_IN_SHORT:]
+        columns = ("calls", "semantics", "given", "intent", "verdict")
+        rows = [(_all_calls(calls), calls[0].semantics, *_largest_errors(calls), calls[0].verdict) for calls in shown]
+        yield _table(columns, ("given", "intent"), rows, [calls[0].state for calls in shown])
+        if left:
+            yield Paragraph((f"{sum(map(len, left))} more calls, of {len(left)} other kinds, are listed by -v.",))
+
     def _table(self) -> Table:
         numbers = ("given", "intent", *(("gradients",) if self.gradients else ()))
         titles = ("layer", "via", "semantics", *numbers, "verdict")
@@ -309,6 +324,18 @@ class AuditReport(WithVerdict):
             errors = (_number(nan if j is None else j.ratio) for j in (f.given, f.intent))
             rows.append((f.layer, f.via, f.semantics, *errors, *gradients, f.verdict))
         return _table(titles, numbers, rows, [f.state for f in self.findings])
+
+
+def _all_calls(calls: Sequence[CallFinding]) -> str:
+    """Return the layer of the first call, and how many others are like it."""
+    return calls[0].layer + (f" and {len(calls) - 1} more" if len(calls) > 1 else "")
+
+
+def _largest_errors(calls: Sequence[CallFinding]) -> tuple[str, str]:
+    """Return the largest error as given, and as intended."""
+    given = [call.given.ratio for call in calls if call.given is not None]
+    intended = [call.intent.ratio for call in calls if call.intent is not None]
+    return _number(max(given, default=nan)), _number(max(intended, default=nan))
 
 
 def _table(titles: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]], states: list[str]) -> Table:

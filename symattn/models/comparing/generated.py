@@ -18,6 +18,7 @@ from symattn.models.comparing.generation_ways import CONTINUATION, PREFIX, Array
 _ROOM = 2.0**10  # times the measured rounding, scaled to float64: the limit of rounding there
 _COARSEST = 2.0**10  # times the reference's rounding: the most rounding of the way that counts in float64
 _LEAST = 1e-30
+_MAX_WAYS_IN_SHORT = 3  # ways with a sentence of their own, behind the one of the verdict
 ROUGH = 16.0  # times the rounding of the prefill, above which rounding is reported
 _LARGE = 1 / 16  # of the largest entry: the distance from float64 from which the model's own type decides nothing
 
@@ -284,24 +285,36 @@ class Generation(WithVerdict):
 
     def document(self) -> Document:
         """Return the ways as a document."""
-        words = f"The grade is {_GRADES[self.verdict].value}: {self.tokens} tokens were tried."
-        titles = ("way", "verdict", "from", ">token", ">error in float64", ">apart", ">rounding", ">of the prefill")
+        words = f"Grade: {_GRADES[self.verdict].value}: {self.tokens} tokens were tried."
+        titles = ("way", "verdict", "from", ">token", ">float64", ">apart", ">rounding", ">prefill")
         table = Table(headers(*titles), tuple(map(_line, self.rows)))
-        meaning = Paragraph((f"{_MEANING} {words}",))
-        first, *others = self._sentences()
-        blocks: list[Block] = [*map(_paragraph, others), table, *(Note((note,)) for note in self._noted())]
+        first, *others = map(_paragraph, self._sentences())
+        notes = [Note((note,)) for note in self._noted()]
         return Document(
             "verification", "generation", ("Generation with ", Code(self.model)),
-            (*blocks, meaning), brief=tuple(blocks), option="-v",
+            (*others, table, *notes, Paragraph((f"{_MEANING} {words}",))),
+            brief=(*others[:_MAX_WAYS_IN_SHORT], *self._ways_in_short(), *notes, Paragraph((words,))), option="-v",
             subtitle=(self.dtype,),
             parameters={"model": self.model, "dtype": self.dtype, "tokens": self.tokens},
             record=record({
                 "ways": self.rows, "wrong": self.wrong, "differing": self.differing, "notes": tuple(self._noted()),
                 "grade": _GRADES[self.verdict],
             }),
-            verdict=self.verdict, reason=first,
-            hints=("-v prints what the columns mean",),
+            verdict=self.verdict, reason=first.text[:-1],
+            hints=("-v prints the numbers of every way, and what the columns mean",),
         )  # fmt: skip
+
+    def _ways_in_short(self) -> Iterator[Block]:
+        """Yield the ways that are wrong or decide nothing in a table, and those that agree in a sentence."""
+        agreeing = [row for row in self.rows if row.verdict == "rounding alone"]
+        others = [row for row in self.rows if row.verdict in ("wrong", "differs", "undecided")]
+        if others:
+            titles = ("way", "verdict", "from", ">token", ">error in float64")
+            yield Table(headers(*titles), tuple(_line(row)[: len(titles)] for row in others))
+        if agreeing:
+            ways = "; ".join(row.way for row in agreeing)
+            error = max(row.off for row in agreeing)
+            yield Paragraph((f"Rounding alone: {ways}. Largest error in float64: {error:.1g}.",))
 
     def _sentences(self) -> Iterator[Text]:
         """Yield a sentence, without its full stop, on each way that is wrong or undecided, or one on all ways."""
@@ -346,9 +359,9 @@ def _paragraph(sentence: Text) -> Paragraph:
 
 
 _MEANING = (
-    "Layers and tokens count from 0. Error in float64: the largest difference of a logit from the reference, both in "
-    "float64. Apart: the same in the model's own type; it is at most the sum of the three other numbers. Rounding: the "
-    "largest difference of a logit in the model's own type from float64, for the way and for the prefill. Another "
+    "Layers and tokens count from 0. Float64: the largest difference of a logit from the reference, both in float64. "
+    "Apart: the same in the model's own type; it is at most the sum of the three other numbers. Rounding: the largest "
+    "difference of a logit in the model's own type from float64. Prefill: the rounding of the prefill. Another "
     "continuation is compared with the model's own prefill. An error in float64 counts as rounding up to 2¹⁰ times the "
     "rounding measured in the model's own type, scaled by the ratio of the unit roundoffs, where no more than 2¹⁰ "
     "times the reference's is counted for the way: this is a measured threshold, not a proof."
