@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from typing import Any
 
 import ml_dtypes
@@ -178,16 +179,17 @@ def _stored_in(format_name: str, program: Callable[..., Array]) -> Callable[...,
 
 
 def _in_half() -> Iterator[Entrant]:
-    """Yield the right programs of the collection that take q, k and v alone, in both half formats."""
+    """Yield the right programs of the collection that take q, k and v alone, in one half format, then in the other."""
+    names = cycle(("float16", "bfloat16"))
     for entry in right_ones():
         plain = not entry.torch and entry.precision == "float32" and isinstance(entry.spec, Attention)
         if not plain or entry.layout != "nd" or set(trial.parameters(entry)) != {"q", "k", "v"}:
             continue
         if entry.spec.heads > 1 or entry.domain != Domain():
             continue
-        for name in ("float16", "bfloat16"):
-            made = replace(entry, program=_stored_in(name, entry.program), precision=name)
-            yield Entrant(f"half.{entry.name}.{name}", "half precision", True, made)
+        name = next(names)
+        made = replace(entry, program=_stored_in(name, entry.program), precision=name)
+        yield Entrant(f"half.{entry.name}.{name}", "half precision", True, made)
 
 
 # -- All of them -------------------------------------------------------------------------------------------------------

@@ -17,11 +17,16 @@ _READ = (".py", ".pyi", ".txt", ".json")
 
 def hash_of_target(candidate: Function | str) -> str:
     """Return the hash of the file that defines a candidate; "" if there is none. Nothing is imported."""
-    path = _file_of(place_of(candidate)) if isinstance(candidate, str) else _source_of(candidate)
+    path = file_of_target(candidate)
     try:
         return "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return ""
+
+
+def file_of_target(candidate: Function | str) -> Path | None:
+    """Return the file that defines a candidate; None if there is none. Nothing is imported."""
+    return _file_of(place_of(candidate)) if isinstance(candidate, str) else _source_of(candidate)
 
 
 def _file_of(place: str) -> Path | None:

@@ -20,7 +20,7 @@ from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.child import TargetOptions
 from symattn.programs.guard import Tampered
 from symattn.programs.judging.clock import Clock
-from symattn.programs.judging.hashes import hash_of_symattn, hash_of_target
+from symattn.programs.judging.hashes import file_of_target, hash_of_symattn, hash_of_target
 from symattn.programs.judging.judgement import (
     Identity,
     Judgement,
@@ -29,6 +29,7 @@ from symattn.programs.judging.judgement import (
     Status,
     WrongEntry,
 )
+from symattn.programs.judging.scan import notes_of_source
 from symattn.programs.names import Function
 from symattn.programs.verify import meant
 from symattn.programs.verifying import Options, check_function, checked, verified
@@ -146,7 +147,7 @@ class Judge:
             return drawn[0]
 
         spec = checked(self.definition, self.how.domain)
-        before = hash_of_target(self.candidate)
+        before, noted = hash_of_target(self.candidate), notes_of_source(file_of_target(self.candidate))
         try:
             judged = self._judged(verified(self.candidate, spec, replace(self.how, fresh=draw)))
             if self.why and judged["status"] is Status.FAIL:
@@ -158,6 +159,7 @@ class Judge:
             judged = _tampered(str(error))
         if before != hash_of_target(self.candidate):
             judged = _tampered("the candidate's file changed while it was judged")
+        judged["notes"] = (*judged.get("notes", ()), *noted)
         seeds = {"inputs": drawn[0]} if drawn else {}
         identity = identity_of(self.candidate, before)
         return Judgement(
