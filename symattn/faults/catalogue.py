@@ -41,6 +41,31 @@ _LARGEST = 400  # characters of a printed array
 _NEAR = 3  # codes that an unknown one may have meant
 
 
+#: Why no input is shown for some codes, and these codes.
+_REASONS_WITHOUT_INPUT = {
+    "in exact arithmetic the mistake changes nothing; it shows by rounding, overflow or underflow in the format of the "
+    "function":
+        "scores-overflow max-starts-finite max-missing max-of-whole-array max-of-tile max-other exp-loses-digits "
+        "variance-cancels rotary-frequencies-rounded arithmetic-narrower",
+    "the mistake shows in repeated calls, in memory or in the type of the result, not in the numbers of one call":
+        "call-stale call-reuses-earlier call-fails argument-changed result-overwritten views-misread dtype-changed "
+        "not-deterministic",
+    "the mistake shows only where many keys lie far below two others":
+        "keys-skipped",
+    "the mistake is named from the difference between calls whose inputs differ in one place":
+        "keys-miscounted input-ignored",
+    "the mistake is named by an audit, from the arrays of a model's own call":
+        "bias-as-mask up-projection-missing residual-twice part-missing",
+    "the code stands for any operation in place of any other one, both of which the sentence names":
+        "operation-other",
+}  # fmt: skip
+
+
+def reason_without_input(code: str) -> str:
+    """Return why no input is shown for a code; "" if one is."""
+    return next((reason for reason, codes_ in _REASONS_WITHOUT_INPUT.items() if code in codes_.split()), "")
+
+
 @dataclass(frozen=True)
 class CodePage:
     """A code: its sentences, the step to blame, its parameters, its faults in the corpus, and an example.
@@ -173,7 +198,7 @@ def _shown(page: CodePage) -> Iterator[Block]:
     """Yield the smallest input found, with both outputs."""
     example = page.example
     if example is None:
-        yield Note(("No rule computes it: it is named from what calls show.",))
+        yield Note((f"No input is shown: {reason_without_input(page.code)}.",))
         return
     of = ("The smallest input found that shows it, for ", Code(example.specification))
     yield Paragraph((*of, ", with both outputs in float64 (sampled):"))
@@ -231,7 +256,9 @@ def _seen(page: CodePage) -> Iterator[Block]:
     """Yield the faults of the corpus with this code, and the public reports that they resemble."""
     for fault in page.faults:
         yield from detection.in_sample(fault)
-    if page.reports:
+    if not page.reports:
+        yield Paragraph(("No public report of the corpus resembles it.",))
+    else:
         yield Paragraph(("Public reports that resemble it:",))
         yield Items(tuple((f"{detection.short(report)}: {report.words}",) for report in page.reports))
         yield Listing("\n".join(dict.fromkeys(report.link for report in page.reports)))

@@ -23,7 +23,7 @@ from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
 from symattn.attention.softmax import NORMALISERS
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Argument, Convention
+from symattn.bounds.called_target import Argument, Convention, Layout
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.reference import RIGHT, variant_values
@@ -122,8 +122,10 @@ def _candidates(spec: Any) -> Iterator[_Candidate]:
     if isinstance(spec, Attention) and not spec.lse:
         for given in _inputs_of(spec):
             yield from _of_attention(spec, given)
+        if spec.padding:
+            yield from _of_attention(spec, names(spec), "bhnd" if spec.heads > 1 else "bnd")
     else:
-        for subject in islice(subjects_of(spec), 1):
+        for subject in subjects_of(spec):
             yield from _of_definition(spec, subject)
 
 
@@ -144,10 +146,11 @@ def _inputs_of(spec: Attention) -> Iterator[frozenset[str]]:
         yield frozenset({"x", "y", "w_q", "w_k", "w_v"})
 
 
-def _of_attention(spec: Attention, given: frozenset[str]) -> Iterator[_Candidate]:
+def _of_attention(spec: Attention, given: frozenset[str], layout: Layout = "nd") -> Iterator[_Candidate]:
     ordered = (*(n for n in "xqkv" if n in given), *sorted(given.difference("xqkv")))
-    arguments = tuple(Argument(name, name, required=True) for name in ordered)
-    convention = Convention(arguments, dtype="float64")
+    forms = {"keep": "bk"} if layout != "nd" else {}  # padding differs between the items of a batch
+    arguments = tuple(Argument(name, name, required=True, form=forms.get(name, "")) for name in ordered)
+    convention = Convention(arguments, dtype="float64", layout=layout)
     usual, empty = (Maker(spec, convention, _PRECISION, domain) for domain in (_DOMAIN, _WITH_EMPTY_ROWS))
     mistakes = chain(known(spec, given), of_entries(spec, given), constants.mistakes(spec, given))
     for mistake in chain(mistakes, (f.mistake(_NUMBER, _WRITTEN) for f in families(spec))):
@@ -198,8 +201,11 @@ def _of_definition(spec: Any, subject: Definition) -> Iterator[_Candidate]:
 def _drawn_for(subject: Definition) -> Iterator[Arrays]:
     rng = np.random.default_rng(_SEED)
     every = [i.name for i in subject.inputs]
-    for sizes, family in product(subject.shapes, subject.families.values()):
-        yield subject.draw(every, subject.within(sizes, _DOMAIN), family(rng), _PRECISION, rng)
+    needed = [i.name for i in subject.inputs if i.needed]
+    # an optional input may rule a mistake out, as tables of cosines do for wrong positions
+    given = dict.fromkeys(tuple(name for name in every if name in (*needed, one)) for one in ("", *every))
+    for sizes, family, chosen in product(subject.shapes, subject.families.values(), (*given, every)):
+        yield subject.draw(list(chosen), subject.within(sizes, _DOMAIN), family(rng), _PRECISION, rng)
 
 
 # -- the search --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from symattn.document.errors import InputError
 from symattn.document.render import render
-from symattn.faults.catalogue import page_of, shown_code
+from symattn.faults.catalogue import page_of, reason_without_input, shown_code
 from symattn.faults.corpus import corpus
 from symattn.faults.examples import _stored, example_of, found
 from symattn.verification.codes import codes, read_code
@@ -16,15 +16,17 @@ from symattn_cli.main import main
 
 #: Codes without an input: named from calls, from bits, or in models alone; or shown by inputs that are not searched.
 _WITHOUT = {
-    "argument-changed", "arithmetic-narrower", "bias-as-mask", "cache-order", "call-fails",
-    "call-reuses-earlier", "call-stale", "dtype-changed", "exp-loses-digits", "gradient-dropout-factor",
-    "gradient-dropout-missing", "input-ignored", "keys-miscounted", "keys-skipped", "max-missing",
+    "argument-changed", "arithmetic-narrower", "bias-as-mask", "call-fails", "call-reuses-earlier", "call-stale",
+    "dtype-changed", "exp-loses-digits", "input-ignored", "keys-miscounted", "keys-skipped", "max-missing",
     "max-of-tile", "max-of-whole-array", "max-other", "max-starts-finite", "not-deterministic",
-    "operation-other", "padding-of-other-item", "part-missing", "positions-equal", "residual-twice",
-    "result-overwritten", "rotary-frequencies-rounded", "scores-overflow", "up-projection-missing",
+    "operation-other", "part-missing", "residual-twice", "result-overwritten",
+    "rotary-frequencies-rounded", "scores-overflow", "up-projection-missing",
     "variance-cancels", "views-misread",
 }  # fmt: skip
-_PLAIN = ("scale-missing", "mask-top-left", "kv-heads-tiled", "rescale-sum", "window-short", "scale-off")
+_PLAIN = (
+    "scale-missing", "mask-top-left", "kv-heads-tiled", "rescale-sum", "window-short", "scale-off",
+    "padding-of-other-item", "cache-order", "positions-equal", "gradient-dropout-missing", "gradient-dropout-factor",
+)  # fmt: skip
 
 
 def _fresh(code: str) -> None:
@@ -51,6 +53,9 @@ def test_every_stored_input_shows_its_mistake() -> None:
 def test_every_code_that_a_rule_computes_has_an_input() -> None:
     assert {*codes()} - {*_stored()} == _WITHOUT
     assert {*_stored()} <= {*codes()}
+    assert {code for code in codes() if reason_without_input(code)} == _WITHOUT
+    printed = " ".join(render(shown_code(page_of("max-missing")), "text").split())
+    assert "No input is shown: in exact arithmetic the mistake changes nothing" in printed
 
 
 @pytest.mark.deep

@@ -151,6 +151,9 @@ def test_one_sentence_has_the_code_of_its_step() -> None:
 _JOINED = {
     "scores are not scaled; and the mask is inverted": "scale-missing + mask-inverted",
     "scores are not scaled; or the mask is inverted": "scale-missing or mask-inverted",
+    "scores are scaled by 1/d_k (as by 1/√d_k twice); and the mask is ignored": "scale-twice + mask-ignored",
+    "scores are scaled by 1.02/√d_k; or the cap is 3": "scale-off or cap-off",
+    "scores are not scaled, where n_q > 128; and the cap is 3": "scale-missing + cap-off",
     "open, since several mistakes fit: the mask is inverted; or scores are not scaled": "",
     "something that no rule says": "",
 }

@@ -71,7 +71,7 @@ class CauseSentence:
         words, end = "", 0
         for found in _PARAMETER.finditer(self.words):
             name, choices = found.groups()
-            words += re.escape(self.words[end : found.start()]) + f"(?P<{name}>{choices or '.+?'})"
+            words += re.escape(self.words[end : found.start()]) + f"(?P<{name}>{choices or _ANY_WORDS + '?'})"
             end = found.end()
         return re.compile(words + re.escape(self.words[end:]))
 
@@ -86,6 +86,8 @@ class CauseSentence:
         return CauseCode(self.code, {**match.groupdict(), **self.fixed}) if match else None
 
 
+#: What a parameter may be if its sentence does not say: anything within one mistake of several.
+_ANY_WORDS = r"(?:(?!; (?:or|and) ).)+"
 #: A parameter in a sentence: its name, and the words it may be, if not any.
 _PARAMETER = re.compile(r"\{(\w+)(?::([^{}]+))?\}")
 
@@ -138,8 +140,8 @@ _AFTER = (
     ", in (?P<in>what is returned) alone",
     "; they are (?P<merged>merged in the same way)",
     ", and so is that of (?P<too>both)",
-    ", where (?P<where>.+)",
-    ", for (?P<only>.+)",
+    f", where (?P<where>{_ANY_WORDS})",
+    f", for (?P<only>{_ANY_WORDS})",
 )  # fmt: skip
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -201,6 +203,9 @@ def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
         for cause, formulas in (*_formulas(spec), *(_OF_SINKS.items() if spec.sink else ())):
             if usual(spec) or {formulas.weights, formulas.for_values} <= {Formulas.weights, _without_sink, None}:
                 yield DefinitionMistake("backward", cause, partial(formulas, spec))
+    without_dropout = replace(spec, dropout=0)
+    if spec.dropout and usual(without_dropout) and spec.scale not in ("given", "1/d_k"):
+        yield from _dropping_given(without_dropout, Fraction(str(spec.dropout)))
     steps = {step.name for step in spec.pipeline(_names(spec))}
     for cause, names in _PASSED.items():
         if steps.issuperset(names):
@@ -278,6 +283,21 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
             named[cause] = replace(formulas, scores=right.scores, dv=right.dv)
     for cause, formulas in named.items():
         yield DefinitionMistake("backward", cause, partial(formulas, spec))
+
+
+def _dropping_given(spec: Attention, rate: Fraction) -> Iterator[DefinitionMistake]:
+    """Yield the mistakes of ``dropping`` whose factors come from the input ``drop``, True for a kept weight."""
+    for number, mistake in enumerate(dropping(spec, 1.0)):
+        yield replace(mistake, run=partial(_with_dropped, spec, rate, number))
+
+
+def _with_dropped(spec: Attention, rate: Fraction, number: int, do: Any, drop: Any, **given: Any) -> Any:
+    """Return the gradients of this mistake of ``dropping``, by its place."""
+    xp = namespace_of(do)
+    one = xp.asarray(1, dtype=do.dtype)
+    factors = xp.where(drop, one / xp.asarray(1 - rate, dtype=do.dtype), 0 * one)
+    mistake = next(islice(dropping(spec, factors), number, None))
+    return mistake.run(do=do, **given)
 
 
 def _dropped(factors: Any) -> Formulas:

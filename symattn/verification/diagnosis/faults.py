@@ -94,7 +94,9 @@ def _anything(judged: CaseResult) -> bool:
 def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
     first = cause.mistakes[0]
     if len(cause.mistakes) == 1:
-        return first.step, first.cause, first.cause + session.subject.expectation(first.step)
+        # of two mistakes at once, the first one is at this step
+        of_step, also, others = first.cause.partition("; and ")
+        return first.step, first.cause, of_step + session.subject.expectation(first.step) + also + others
     steps = sorted({m.step for m in cause.mistakes}, key=STEPS.index)
     words = "; or ".join(m.cause for m in cause.mistakes[:_NAMED])
     return steps[0], words, f"{words} (each explains everything observed)"
