@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from symattn.programs.names import Function
+from symattn.programs.refusing import installed
 from symattn.verification.repair import Replacement, replaced
 
 #: Code that reaches beyond numbers is never edited: a changed argument could delete a file.
@@ -273,8 +274,12 @@ class Sources:
 
     @property
     def editable(self) -> list[int]:
-        """The functions that may be edited; none if one of them reaches beyond numbers."""
-        if any(map(reaches_outside, self.functions.values())):
+        """The functions that may be edited.
+
+        There are none if one of them reaches beyond numbers, nor in an installed package, whose text is not the
+        user's to change.
+        """
+        if installed(self.file) or any(map(reaches_outside, self.functions.values())):
             return []
         return list(self.functions)
 

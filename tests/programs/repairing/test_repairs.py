@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+import sympy
 
 from symattn import Attention, Domain, verify
 from symattn.document import schemas
@@ -125,6 +126,12 @@ def test_a_function_whose_file_has_changed_is_not_edited(tmp_path: Path) -> None
 def test_code_that_names_files_or_processes_is_not_edited(tmp_path: Path, line: str) -> None:
     function = loaded(tmp_path, PLAIN.replace("    return softmax", f"    {line}\n    return softmax"))
     assert Sources(function).editable == []
+
+
+def test_code_of_an_installed_package_is_not_edited() -> None:
+    sources = Sources(sympy.utilities.iterables.flatten)
+    assert sources.functions
+    assert sources.editable == []
 
 
 def test_a_loop_that_becomes_endless_is_stopped_by_a_count(tmp_path: Path) -> None:
