@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from symattn.arrays.precision import Contract, Precision
@@ -106,13 +107,13 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     _check_power(spec, how.power)
     tried = {name: getattr(how, name) for name in _TRIED}
 
-    def one(spec: Specification, promised: Domain | None = how.domain, repair: bool = how.repair) -> Report:
+    def one(spec: Specification, promised: Domain | None = how.domain, **instead: Any) -> Report:
         with replace(how, domain=promised).opened(function, spec) as runner:
             subject, domain = subject_of(runner, spec), narrowed(runner, promised)
             drawn = {} if how.fresh is None else {"seed": how.fresh(runner)}
+            mend = _find_repairs if how.repair and not instead else None
             try:
-                mend = _find_repairs if repair else None
-                return engine.verify(runner, subject, how.precision, domain, mend=mend, **tried | drawn)
+                return engine.verify(runner, subject, how.precision, domain, mend=mend, **tried | drawn | instead)
             except Unusable as nothing:
                 raise CannotRun(str(nothing)) from None
 
@@ -122,7 +123,8 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     if first.verdict is Verdict.FAULT and how.verdict_alone:
         return first
     if first.verdict is Verdict.FAULT:
-        return replace(first, otherwise=_right_otherwise(first, spec, how.domain or Domain(), one))
+        judge = partial(one, verdict_alone=True)  # a cause by another alignment would be asked of nobody
+        return replace(first, otherwise=_right_otherwise(first, spec, how.domain or Domain(), judge))
     if is_plain(spec):
         return first
     from symattn.programs import definitions
@@ -130,7 +132,7 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     return definitions.joined(first, one(spec))
 
 
-def _right_otherwise(report: Report, spec: Attention, domain: Domain, one: Callable[..., Report]) -> str:
+def _right_otherwise(report: Report, spec: Attention, domain: Domain, judge: Callable[..., Report]) -> str:
     """Return with which alignment, and for which numbers of queries, a wrong function is right; "" for none.
 
     Both are judged like the specification, if no input with as many queries as keys is known to be wrong.
@@ -141,10 +143,10 @@ def _right_otherwise(report: Report, spec: Attention, domain: Domain, one: Calla
     aligned = replace(spec, lse=False, alignment="bottom-right" if spec.alignment == "top-left" else "top-left")
     words = []
     with suppress(InputError, CannotRun):
-        if one(aligned, repair=False).verdict is Verdict.NO_FAULT:
+        if judge(aligned).verdict is Verdict.NO_FAULT:
             words.append(f"with --alignment {aligned.alignment}")
     with suppress(InputError, CannotRun):
-        if one(replace(spec, lse=False), replace(domain, square=True), repair=False).verdict is Verdict.NO_FAULT:
+        if judge(replace(spec, lse=False), replace(domain, square=True)).verdict is Verdict.NO_FAULT:
             words.append("for n_q = n_k (--square)")
     return f"right {', or '.join(words)}" if words else ""
 
