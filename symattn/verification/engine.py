@@ -50,6 +50,7 @@ _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and change
 _LATEST = 4  # inputs whose legal outputs are kept, since calls are repeated
 _DUMB = 30  # failed calls after which no more are made, if none has succeeded
 _LARGE_CASE = 8192  # entries of the tokens of a case that is screened first; if wrong, a smaller one is sought
+_MANY_TOKENS = 128  # in a case that is screened first: a bound of so many scores takes a second, of 1,000 a minute
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
 _PRINTED_SIZES = ("n_q", "n_k", "d_k", "d_v")
@@ -182,7 +183,7 @@ class Session:
     def run_case(self, case: Case) -> CaseResult:
         """Call the function, and judge its output."""
         legal, outcome = self.legal(case.inputs), self.call(case)
-        if _entries_beside_weights(case) > _LARGE_CASE:
+        if _entries_beside_weights(case) > _LARGE_CASE or _longest(case) > _MANY_TOKENS:
             screened = self._screened(case, outcome, legal)
             if screened is not None and screened.finding is None:
                 return screened
@@ -428,6 +429,11 @@ def finds_fault(session: Session) -> bool:
 def _entries_beside_weights(case: Case) -> int:
     """Return the number of entries of all inputs but weights, whose sizes a layer may fix."""
     return sum(np.size(a) for name, a in case.inputs.items() if not name.rpartition(".")[2].startswith("w_"))
+
+
+def _longest(case: Case) -> int:
+    """Return the largest number of tokens in an input."""
+    return max((np.shape(a)[-2] for a in case.inputs.values() if np.ndim(a) > 1), default=0)
 
 
 def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
