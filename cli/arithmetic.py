@@ -41,7 +41,7 @@ def command(target: str, output: Output, draw: str | None, **wishes: object) -> 
 
     \b
     symattn arithmetic attn.py:kernel --causal --framework torch
-    symattn arithmetic torch.nn.functional:scaled_dot_product_attention --dtype float16 --draw tree.svg
+    symattn arithmetic kernel.py:attention --dtype float16 --draw tree.svg
     symattn arithmetic norms.py:layer_norm --definition LayerNorm --dtype float32
 
     One call with 256 tokens is compared bit for bit with definitions that store scores, weights, exponentials, scaled

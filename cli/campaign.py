@@ -59,7 +59,7 @@ def command(
 
     \b
     symattn campaign kernels.toml -o results
-    symattn campaign attn.py:attention --spec plain --spec causal --dtypes float32,float16 -o results
+    symattn campaign attn.py:f --spec causal --dtypes float32,float16 -o out
     symattn campaign --summary results -f markdown
 
     Run the same command again to resume an interrupted campaign.

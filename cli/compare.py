@@ -39,7 +39,7 @@ def command(
     \b
     symattn compare attn.py:eager attn.py:fused --causal
     symattn compare eager.safetensors fused.safetensors --causal --heads 8
-    symattn compare attn.py:mine torch.nn.functional:scaled_dot_product_attention --dtype bfloat16
+    symattn compare a.py:f torch.nn.functional:scaled_dot_product_attention
 
     Both are package.module:function or file.py:function, or both are traces: .safetensors or .npz files with the arrays
     q, k, v and o of a run. Each is judged by the bound proved for every correct implementation in this arithmetic, not

@@ -38,7 +38,8 @@ def command(shell: str) -> int:
     bash:  eval "$(symattn completion bash)"           in ~/.bashrc
     zsh:   eval "$(symattn completion zsh)"            in ~/.zshrc
     fish:  symattn completion fish > ~/.config/fish/completions/symattn.fish
-    PowerShell:  symattn completion powershell | Out-String | Invoke-Expression      in $PROFILE
+    PowerShell, in $PROFILE:
+           symattn completion powershell | Out-String | Invoke-Expression
     """
     if shell == "powershell":
         click.echo(_POWERSHELL)

@@ -49,16 +49,16 @@ def list_(output: Output) -> int:
 
 
 @command.command("show", cls=Grouped)
-@click.argument("code")
+@click.argument("code", nargs=-1, required=True, metavar="CODE")
 @options
-def show(code: str, output: Output) -> int:
+def show(code: tuple[str, ...], output: Output) -> int:
     """Explain a CODE: what it is, the smallest input that shows it, how to mend it, and where it was seen.
 
     The name of a fault of the corpus stands for its code.
     """
     from symattn.faults.catalogue import page_of, shown_code
 
-    return output.emit(shown_code(page_of(code)))
+    return output.emit(shown_code(page_of(" ".join(code))))
 
 
 @command.command("run", cls=Grouped)

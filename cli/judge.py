@@ -36,7 +36,7 @@ def command(candidate: str, output: Output, reference: str | None, why: bool | N
 
     \b
     symattn judge kernel.py:attention --causal -f json
-    symattn judge kernel.py:attention --like llama --without position --dtype bfloat16
+    symattn judge kernel.py:attention --like llama --without position
     symattn judge norms.py:rms_norm --definition "RMSNorm(eps=1e-6)"
     symattn judge kernel.py --reference reference.py
 

@@ -190,7 +190,7 @@ def compared(path: Path, content: str | bytes) -> Status:
         raise InputError(f"{path} cannot be compared: {error.strerror or error}") from error
     if _timeless(existing) == _timeless(content.encode(errors="replace") if isinstance(content, str) else content):
         return Status.HOLDS
-    say(f"symattn: {path} is stale; hint: {again(path)}")
+    say(f"symattn: {path} is out of date; hint: {again(path)}")
     return Status.FAULT
 
 

@@ -47,8 +47,8 @@ def command(source: str, output: Output, **wishes: object) -> int:
     symattn walk eight-step --step 5 --why
     symattn walk eight-step --dtype float16 --no-stabilised --all
     symattn walk eight-step --seed 3 --blank 5,6 -o sheet.tex
-    symattn examples show eight-step -f json -o sheet.json; symattn walk sheet.json
-    symattn walk --config config.json --weights model.safetensors --layer 0 --head 1 --ids 5,7
+    symattn examples show eight-step -f json -o my.json; symattn walk my.json
+    symattn walk --config config.json --weights a.safetensors --ids 5,7
 
     EXAMPLE is one of `symattn examples`; FILE is JSON (fractions as "1/3") or npz with the arrays x, w_q, w_k, w_v (y,
     b_q, ..., w_o, b_o, mask, keep) or q, k, v, and the other inputs of its attention. Options that are fields of the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,6 +40,7 @@ from symattn.verification.rules.operations import step_to_blame
 _DIGITS = 6  # of printed outputs
 _LARGEST = 400  # characters of a printed array
 _NEAR = 3  # codes that an unknown one may have meant
+_MAX_OF_FAMILY = 6  # codes that begin with an unknown one, in a message
 
 
 #: Why no input is shown for some codes, and these codes.
@@ -113,11 +115,21 @@ def _of_corpus() -> Mapping[str, tuple[CorpusFault, ...]]:
 
 
 def page_of(name: str) -> CodePage:
-    """Return the page of a code, or of a fault of the corpus. Raises ``InputError`` with near codes without one."""
+    """Return the page of a code, or of a fault of the corpus, also as a verdict has it, ``[scale-off: factor = 2]``.
+
+    Raises ``InputError`` with near codes without one, and for several codes of one verdict.
+    """
+    several = [part for part in _JOIN.split(name.strip("[]. ")) if part]
+    if len(several) > 1 and all(part.partition(":")[0] in codes() for part in several):
+        raise InputError(f"these are {len(several)} codes; hint: symattn faults show {several[0].partition(':')[0]}")
+    name = name.strip("[]. ").partition(":")[0]
     code = name if name in codes() else next((c for c, fs in _of_corpus().items() if name in {f.name for f in fs}), "")
     if not code:
         raise InputError(f"there is no code {name!r}{_near(name)}")
     return CodePage(code, lines_of(code), _of_corpus().get(code, ()), example_of(code))
+
+
+_JOIN = re.compile(r"\s+(?:\+|or)\s+")
 
 
 def _near(name: str) -> str:
@@ -125,6 +137,10 @@ def _near(name: str) -> str:
     from difflib import get_close_matches
 
     known = (*codes(), *(fault.name for fault in corpus()))
+    family = [code for code in codes() if code.startswith(f"{name.lower()}-")]
+    if family:
+        rest = ", …" * (len(family) > _MAX_OF_FAMILY)
+        return f"; codes that begin so: {', '.join(family[:_MAX_OF_FAMILY])}{rest}"
     near = get_close_matches(name.lower(), known, n=_NEAR, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else "; `symattn faults` lists the codes"
 

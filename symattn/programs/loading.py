@@ -235,7 +235,7 @@ def _no_such(part: str, owner: object, module: ModuleType, seen: str) -> str:
     """Say that an object lacks a name, with the one that is probably meant, or with what a module defines."""
     values = {name: getattr(owner, name, None) for name in dir(owner) if not name.startswith("__")}
     if owner is not module:
-        return f"{seen} has no {part}{perhaps(part, values)}"
+        return f"no attribute `{part}` in {seen}{perhaps(part, values)}"
     callables = [name for name, value in values.items() if callable(value) and name[0] != "_"]
     own = [name for name in callables if getattr(values[name], "__module__", None) == module.__name__]
     listed = ", ".join(own[:_MAX_NAMED]) + ", …" * (len(own) > _MAX_NAMED)

@@ -68,6 +68,7 @@ def test_no_help_is_longer_than_a_screen() -> None:
     every = helps(commands, click.Context(commands, info_name="symattn", max_content_width=80, terminal_width=80))
     assert {"symattn", "symattn verify", "symattn faults run", "symattn claim weights"} <= set(every)
     assert {path: text.count("\n") + 1 for path, text in every.items() if text.count("\n") >= 60} == {}
+    assert {path for path, text in every.items() if max(map(len, text.splitlines())) > 80} == set()
 
 
 def test_every_option_that_help_only_names_is_explained_under_its_topic(run) -> None:

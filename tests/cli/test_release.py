@@ -231,7 +231,7 @@ def test_the_format_of_a_document_is_its_own_whatever_its_suffix(run, tmp_path: 
     file.write_text(f"{file.read_text(encoding='utf-8')}\n" if name != "page" else f"x{file.read_text()}")
     again = f"symattn {' '.join(arguments)} -o {name}"
     ran = run("check", name)
-    assert (ran.status, ran.stderr) == (1, f"symattn: {name} is stale; hint: {again}\n")
+    assert (ran.status, ran.stderr) == (1, f"symattn: {name} is out of date; hint: {again}\n")
 
 
 def test_a_document_that_is_no_json_any_more_is_told_in_one_line(run, tmp_path: Path) -> None:

@@ -95,6 +95,14 @@ def test_an_unknown_code_is_refused_in_a_line_with_near_ones(capsys: pytest.Capt
     assert main(["faults", "show", "mask-topleft"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "mask-top-left" in line
+    with pytest.raises(InputError, match=r"codes that begin so: scale-missing, scale-twice, .*…$"):
+        page_of("scale")
+
+
+def test_a_code_is_shown_as_a_verdict_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert page_of("[scale-off: factor = 1.02].").code == "scale-off"
+    assert main(["faults", "show", "scale-missing", "+", "mask-top-left"]) == 2
+    assert "these are 2 codes; hint: symattn faults show scale-missing" in capsys.readouterr().err
 
 
 def test_the_command_alone_lists_every_code(capsys: pytest.CaptureFixture[str]) -> None:

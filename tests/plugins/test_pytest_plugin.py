@@ -85,6 +85,7 @@ def test_failures_read_like_reports_and_stand_in_junit(project: pytest.Pytester)
     cases = {c.get("name"): c for c in ET.parse(project.path / "j.xml").getroot().iter("testcase")}
     found = {p.get("name"): p.get("value") for p in cases["test_wrong"].iter("property")}
     assert found["symattn.verdict"] == "fault"
+    assert found["symattn.code"] == "scale-twice"
     assert (found["symattn.step"], found["symattn.cause"]) == ("scale", "scores are scaled by 1/d_k")
     assert (found["symattn.cases"], found["symattn.seed"]) == ("7", "42")
     assert speaks(found["symattn.case"] or "")

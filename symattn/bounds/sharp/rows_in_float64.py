@@ -282,7 +282,7 @@ Made = dict[tuple[int, ...], QueryBlock]
 
 
 def _grown(most: Floats) -> Floats:
-    """Return e^{2Ē}, at most e^80: there r is more than 2 Σ A |D|, which no mean exceeds."""
+    """Return e^{2Ē}, at most e^80: there r is more than 2 Σ A |D|, which bounds every mean."""
     xp = namespace_of(most)
     return xp.exp(xp.minimum(2 * most, 80.0))
 

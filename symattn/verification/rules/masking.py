@@ -29,7 +29,7 @@ class VisiblePlaces:
     ``of_queries`` applies the prefix to queries, which then see all keys. The edges before and after are rounded to
     tiles of ``tiles`` keys: a query sees the whole of a tile that it sees in part, or none of it if ``skipped``.
     A query has the place of the first query of its block of ``queries``, or of the last one if ``queries`` is negative.
-    ``corner`` names the numbers that are counted from the other corner, ``turned`` hides the keys before and shows
+    ``corner`` names the numbers that are counted from the other alignment, ``turned`` hides the keys before and shows
     those after, ``opposite`` counts queries from n_q − n_k instead of n_k − n_q, ``rounded`` from a multiple below
     that, or above if negative.
     """
