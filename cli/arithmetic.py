@@ -37,7 +37,7 @@ DTYPES = ("bfloat16", "float16", "float32", "float64")
 @click.option("--seed", type=int, help="Seed of the inputs.")
 @options
 def command(target: str, output: Output, draw: str | None, **wishes: object) -> int:
-    """Identify what TARGET, an attention function, stores in half precision, and the order in which it adds.
+    """Identify storage precision and summation order of TARGET, a function that computes attention.
 
     \b
     symattn arithmetic attn.py:kernel --causal --framework torch

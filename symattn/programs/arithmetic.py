@@ -46,7 +46,7 @@ def arithmetic(
     keys: int = KEYS,
     seed: int = SEED,
 ) -> Answer:
-    """Identify what ``function`` stores in half precision, and the order in which it adds over keys, from its outputs.
+    """Identify the storage precision and summation order of ``function`` from its outputs.
 
     The definition runs in float64 with the arrays rounded that an implementation may store: scores, scaled or
     capped scores, scaled queries, weights, or exponentials relative to the row's maximum or a running one over

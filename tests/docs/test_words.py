@@ -12,7 +12,7 @@ from tests.docs.pages import PAGES, ROOT
 #: A pattern, and what is said instead.
 WORDS = {
     r"\bno mean\b|means? not zero": "zero mean; nonzero means",
-    r"[Ii]dentify what a kernel stores|and how it adds\b": "storage precision and summation order",
+    r"[Ii]dentify what .{1,60} stores|and how it adds\b": "storage precision and summation order",
     r"on which inputs are edited": "with editable inputs that recomputes every step",
     r"[Ww]hat the code of the statement says": "the formula",
     r"[Ii]n words, which are not read": "Informal statement (not checked)",
