@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LEAST = 3  # cases of each group that has so many
 ONE_PERCENT = "1 % too large"  # in words, a mistake of that size
+TWICE = "twice as large"
 _CASES = 12  # cases in which the smallest share of a mistake is sought
 _SMALL_CASE = 2048  # entries of the inputs of a case that is always searched
 _NOTHING = 2.0**-40  # the largest change of the output that counts as none, relative to its largest entry
@@ -174,7 +175,7 @@ def _times(factor: float) -> Callable[[Step, Values], Any]:
 _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
     {"left out": _left_out},
     {"heads in another order": _heads},
-    {ONE_PERCENT: _times(1.01), "twice as large": _times(2), "all 0": _times(0)},
+    {ONE_PERCENT: _times(1.01), TWICE: _times(2), "all 0": _times(0)},
 )
 
 

@@ -12,7 +12,7 @@ from symattn.document.codec import record
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node, Root, equals, name
 from symattn.document.text import assignment, equal_sizes
-from symattn.verification.power import ONE_PERCENT
+from symattn.verification.power import ONE_PERCENT, TWICE
 from symattn.verification.repair import NOT_MEANT
 from symattn.verification.report import Arithmetic, Counterexample, Fault, Report
 
@@ -128,13 +128,14 @@ def _proofs(report: Report) -> Iterator[str]:
 
 def _detectable_error(report: Report) -> str:
     """Return the relative error that the cases would have shown in any legal arithmetic, in words; "" if unknown."""
-    graded = [power for power in report.power if power.mistake == ONE_PERCENT and power.seen]
-    if not graded:
-        return ""
     # Exact outputs show their share of the mistake; rounded ones show twice that share (``StepPower``).
-    best = min(graded, key=lambda power: power.share)
-    percent = round_up_to_one_digit(2 * best.share)
-    return f"; {best.step} {percent:g} % too large would have been detected"
+    percents = {p.step: 2 * p.share for p in report.power if p.mistake == ONE_PERCENT and p.seen}
+    # The output is proportional to a factor of the output, so that a share of twice as large is a share of 100 %.
+    percents |= {p.step: 200 * p.share for p in report.power if (p.step, p.mistake) == ("output", TWICE) and p.seen}
+    if not percents:
+        return ""
+    step = min(percents, key=percents.__getitem__)
+    return f"; {step} {round_up_to_one_digit(percents[step]):g} % too large would have been detected"
 
 
 def round_up_to_one_digit(x: float) -> float:

@@ -16,7 +16,7 @@ from symattn.document.render import render
 from symattn.models.auditing.audit_report import AuditReport, CallFinding
 from symattn.models.auditing.call_judge import CallJudgement
 from symattn.models.comparing.generated import Generation, StateDifference, WayResult
-from symattn.verification.report import Counterexample
+from symattn.verification.report import Counterexample, StepPower
 from symattn_cli.output import hint_lines
 
 MOST = {Verdict.NO_FAULT: 20, Verdict.FAULT: 45, Verdict.UNDECIDED: 45}
@@ -51,6 +51,22 @@ def test_several_faults_of_a_function_are_in_short() -> None:
     assert "Fault 5: output" in whole
     assert max(map(len, whole.splitlines())) <= 80
     assert "-v prints every fault" in " ".join(hint_lines(several.document().hints))
+
+
+@pytest.mark.parametrize(
+    ("step", "mistake", "words"),
+    [
+        ("scores", "1 % too large", "scores 0.05 % too large would have been detected."),
+        ("output", "twice as large", "output 5 % too large would have been detected."),
+        ("scores", "twice as large", "."),  # an error of the output is not proportional to one of the scores
+    ],
+)
+def test_a_pass_says_what_would_have_been_detected(step: str, mistake: str, words: str) -> None:
+    report = symattn.verify(zeros, Attention(), examples=0)
+    right = replace(report, faults=(), missing=(), power=(StepPower(step, mistake, 0.024),))
+    first = short(right.document()).partition(" An error counts")[0]
+    assert first.endswith(words)
+    assert ("would have been detected" in first) == (words != ".")
 
 
 WAYS = tuple(WayResult(f"a way of decoding with a cache, {number}", off=1e-16, prefill=6e-8) for number in range(17))
