@@ -178,6 +178,11 @@ class Tiles:
     def __iter__(self) -> Iterator[Any]:
         return (self.at.first[..., a:b] for a, b in pairwise(self.cut))
 
+    @property
+    def numbers(self) -> np.ndarray:
+        """The number of each key's tile."""
+        return np.repeat(np.arange(len(self.cut) - 1), np.diff(self.cut))
+
     def once(self, what: str, make: Callable[[], Any]) -> Any:
         """Return the result of ``make``, stored by ``what``."""
         x, key = self.at.first, (what, self.at.spec.base, self.cut)
@@ -235,7 +240,7 @@ def _from(at: At, tiles: Tiles, maximum: str) -> Any:
         "all": lambda: [at.top for _ in tiles],
         "own": lambda: own,
         "so far": lambda: _so_far(at, tiles),
-        "last": lambda: [*[_so_far(at, tiles)[-2:][0] for _ in own[1:]], at.top],
+        "last": lambda: [*_so_far(at, tiles)[-2:][:1] * (len(own) - 1), at.top],
         "before": lambda: _of_the_tile_before(at, own),
         "tile": lambda: _rescaled(own, _grown(at, tiles, own)),
         "apart": lambda: [r - m + at.top for r, m in zip(own, _so_far(at, tiles), strict=True)],
@@ -249,7 +254,8 @@ def _from(at: At, tiles: Tiles, maximum: str) -> Any:
     if maximum in _POWERS:  # the product of all right factors is e^(m − top)
         power = at.number(_POWERS[maximum][0])
         tops[maximum] = lambda: [m + power * (at.top - m) for m in _so_far(at, tiles)]
-    return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops[maximum](), strict=True)], axis=-1)
+    of_tiles = at.xp.concat(tops[maximum](), axis=-1)
+    return at.power(at.first - at.xp.take(of_tiles, tiles.numbers, axis=-1))
 
 
 def _of_the_tile_before(at: At, own: list[Any]) -> list[Any]:
@@ -268,13 +274,19 @@ def _grown(at: At, tiles: Tiles, own: list[Any]) -> list[Any]:
 
 def _rescaled(r: list[Any], later: list[Any]) -> list[Any]:
     """Return the totals subtracted if tile t subtracts r_t, and each later tile t' a further ``later[t' − 1]``."""
-    return [sum(later[t:], x) for t, x in enumerate(r)]
+    after = list(accumulate(reversed(later)))[::-1]  # the sum of ``later`` from each tile on
+    return [x + more for x, more in zip(r, after, strict=False)] + r[len(after) :]
 
 
 def _so_far(at: At, tiles: Tiles) -> list[Any]:
     """Return the largest score up to each tile, ``_LOWEST`` while all are forbidden."""
-    tops = [at.xp.max(t, axis=-1, keepdims=True) for t in tiles]
-    return [*accumulate((at.xp.where(at.xp.isfinite(m), m, _LOWEST) for m in tops), at.xp.maximum)]
+
+    def made() -> list[Any]:
+        tops = [at.xp.max(t, axis=-1, keepdims=True) for t in tiles]
+        return [*accumulate((at.xp.where(at.xp.isfinite(m), m, _LOWEST) for m in tops), at.xp.maximum)]
+
+    result: list[Any] = tiles.once("largest so far", made)
+    return result
 
 
 def _merged(edges: Edges, masses: Masses, words: str, at: At) -> Any:
