@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -66,8 +65,11 @@ def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Faul
         session.progress("smallest input")
         # the smallest case that shows the cause; for an unexplained wrong shape, a case with it
         misshapen = [] if cause.mistakes else [r for r in cause.records if r.finding == "shape"]
-        telling = next(chain(misshapen, filter(cause.shows, cause.records)), cause.records[0])
-        smallest = _smallest(session, telling, cause.shows if cause.shows(telling) else _anything)
+        shown = next(filter(cause.shows, cause.records), None)
+        telling = misshapen[0] if misshapen else shown or cause.records[0]
+        # by balls, which take long, so that what has been shown is not asked again
+        is_shown = shown is not None and (telling is shown or cause.shows(telling))
+        smallest = _smallest(session, telling, cause.shows if is_shown else _anything)
         named = cause.sure and bool(cause.mistakes)
         # a cause that is more than arithmetic in a narrower format
         clear = named and not any(getattr(m, "around", ()) for m in cause.mistakes)
