@@ -10,15 +10,16 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Failure, Inputs, Runner
+from symattn.bounds.called_target import Failure, Inputs
 from symattn.bounds.case_result import UNFIT, Case
 from symattn.bounds.domain import Domain
 from symattn.bounds.judge import judge as judge_call
 from symattn.document.errors import CannotRun, InputError
 from symattn.programs.child import Child, Process, ProcessLimits, TargetOptions, ask_first
 from symattn.programs.judging.benchmark import CANDIDATE, MODEL, Benchmark
+from symattn.programs.judging.benchmark_inputs import by_definition
 from symattn.programs.judging.clock import Clock
-from symattn.programs.judging.definition_file import RUN, read_definition
+from symattn.programs.judging.definition_file import RUN, KernelDefinition, read_definition
 from symattn.programs.judging.judgement import (
     Judgement,
     OwnInputs,
@@ -26,7 +27,7 @@ from symattn.programs.judging.judgement import (
     Status,
 )
 from symattn.programs.judging.judging import Judge, identity_of, shown_fault, words_of
-from symattn.programs.layouts import of_layout
+from symattn.programs.judging.workloads import Workloads, find_workloads, read_workloads, with_workloads
 from symattn.verification import engine, power
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.registry import Specification
@@ -71,16 +72,32 @@ class ByReference:
     def _by_definition_file(self) -> Judgement:
         """Return the judgement by the reference in a ``definition.json``, which is run from a file of its own."""
         clock, kernel = Clock(), read_definition(self.reference)
+        path = find_workloads(self.reference)
+        workloads = None if path is None else read_workloads(path, kernel)
         how = self._options(kernel.domain(), kernel.dtype)
         with TemporaryDirectory() as folder:
-            path = Path(folder) / "reference.py"
-            path.write_text(kernel.reference, encoding="utf-8")
-            found, reason = self._found(f"{path}:{RUN}", kernel.plausible(), how, None)
+            text = Path(folder) / "reference.py"
+            text.write_text(kernel.reference, encoding="utf-8")
+            found, reason = self._found(f"{text}:{RUN}", kernel.plausible(), how, None)
         if found is None:
-            return self._invalid(reason.replace(str(path), self.reference), clock)
+            return self._invalid(reason.replace(str(text), self.reference), clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
         result = self._judged(target, found, how)
-        return result.limited("workloads of the benchmark were not tried") if result.passed else result
+        return self._at_workloads(result, target, found, how, kernel, workloads) if result.passed else result
+
+    def _at_workloads(
+        self,
+        result: Judgement,
+        target: str,
+        spec: Specification,
+        how: TargetOptions,
+        kernel: KernelDefinition,
+        given: Workloads | None,
+    ) -> Judgement:
+        """Return the judgement with calls at the sizes of the workloads, if there are any."""
+        if given is None:
+            return result.limited("no workloads of the benchmark were found beside its definition")
+        return with_workloads(result, target, spec, how, kernel, given)
 
     def _options(self, promised: Domain, dtype: str) -> TargetOptions:
         """Return the options with what the benchmark says where the user says nothing."""
@@ -183,7 +200,7 @@ def _with_own_inputs(
     with how.opened(target, spec) as child:
         session = how.session(child, spec)
         try:
-            inputs = _of_definition(child, benchmark.arrays)
+            inputs = by_definition(child, benchmark.arrays)
             judged = judge_call(session.legal(inputs), how.precision, _case(inputs), session.call(_case(inputs)), True)
         except UNFIT as error:
             return judgement.limited(f"the benchmark's own inputs were not tried: {error}")
@@ -204,16 +221,6 @@ def _with_own_inputs(
 
 def _case(inputs: Inputs) -> Case:
     return Case("benchmark", "the benchmark's own inputs", inputs)
-
-
-def _of_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays by the names of the definition. Raises ``InputError`` if the candidate takes others."""
-    how = runner.convention
-    names = [a.input for a in how.arguments if a.input is not None and a.positional]
-    names = [name for name in names if name in how.inputs][: len(arrays)]
-    if len(names) != len(arrays):
-        raise InputError(f"they are {len(arrays)} arrays, and the candidate takes {', '.join(how.inputs)}")
-    return {name: of_layout(name, a, how.layout) for name, a in zip(names, arrays, strict=True)}
 
 
 def _blind(spec: Attention) -> Iterator[power.Mutation]:

@@ -8,6 +8,7 @@ import pytest
 from symattn import Attention, InputError, RMSNorm, judge
 from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judgement import Status
+from symattn.programs.judging.workloads import find_workloads, read_workloads
 
 REFERENCE = """
 import torch
@@ -83,8 +84,67 @@ def test_the_reference_of_a_file_judges_the_candidate(tmp_path: Path) -> None:
     reference, kernel = written(tmp_path, NORM), str(tmp_path / "kernel.py")
     right = judge(kernel, reference=reference, examples=5)
     assert (right.status, right.definition) == (Status.PASS_WITH_LIMITS, "RMSNorm(eps=1e-06)")
-    assert right.limits[-1] == "workloads of the benchmark were not tried"
+    assert right.limits[-1] == "no workloads of the benchmark were found beside its definition"
     assert judge(f"{kernel}:centred", reference=reference).status is Status.FAIL
+
+
+WORKLOADS = (
+    {"uuid": "a", "axes": {"rows": 3}, "inputs": {"hidden_states": {"type": "random"}}},
+    {"definition": "rmsnorm_h16", "workload": {"uuid": "b", "axes": {"rows": 1777}, "inputs": {}}, "solution": None},
+    {"axes": {"rows": 3}},
+    {"axes": {"rows": 10**9}},
+)
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_the_candidate_is_called_at_the_sizes_of_workloads(tmp_path: Path) -> None:
+    wrong_there = KERNEL + "\ndef wrong(hidden_states, weight):\n    out = run(hidden_states, weight)\n"
+    wrong_there += "    return out * 2 if hidden_states.shape[0] == 1777 else out\n"
+    tmp_path.joinpath("kernel.py").write_text(wrong_there)
+    tmp_path.joinpath("workload.jsonl").write_text("\n".join(map(json.dumps, WORKLOADS)))
+    reference, kernel = written(tmp_path, NORM), str(tmp_path / "kernel.py")
+    right = judge(kernel, reference=reference, examples=5)
+    assert right.limits[-1].endswith("2 were tried, with random inputs; the others are larger")
+    wrong = judge(f"{kernel}:wrong", reference=reference, examples=5)
+    assert wrong.status is Status.FAIL
+    assert wrong.location is not None
+    assert 1777 in wrong.location.sizes.values()
+
+
+def test_workloads_are_found_and_read(tmp_path: Path) -> None:
+    folder = tmp_path / "definitions" / "rmsnorm"
+    folder.mkdir(parents=True)
+    reference = folder / "rmsnorm_h16.json"
+    reference.write_text(json.dumps(NORM))
+    assert find_workloads(str(reference)) is None
+    path = tmp_path / "workloads" / "rmsnorm" / "rmsnorm_h16.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(map(json.dumps, WORKLOADS)))
+    assert find_workloads(str(reference)) == path
+    kernel = read_definition(str(reference))
+    read = read_workloads(path, kernel)
+    assert ([sizes["rows"] for sizes in read.sizes], read.lines) == ([3, 1777, 10**9], 4)
+    beside = reference.with_name("workload.jsonl")
+    beside.write_text("")
+    assert find_workloads(str(reference)) == beside
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ({"axes": {"row": 3}}, "no value of the axis rows"),
+        ({"axes": {"rows": -1}}, "no size"),
+        ({"axes": {"rows": "3"}}, "no size"),
+        ({"inputs": {}}, "is no workload"),
+        ([], "is no workload"),
+    ],
+)
+def test_a_workload_of_another_form_is_refused(tmp_path: Path, line: object, words: str) -> None:
+    path = tmp_path / "workload.jsonl"
+    path.write_text(json.dumps(line))
+    with pytest.raises(InputError, match=words):
+        read_workloads(path, read_definition(written(tmp_path, NORM)))
 
 
 @pytest.mark.torch

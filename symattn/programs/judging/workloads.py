@@ -1,0 +1,138 @@
+"""The workloads of a benchmark's ``definition.json``: sizes at which the candidate is called, with random inputs.
+
+https://github.com/flashinfer-ai/flashinfer-bench, docs/flashinfer_trace/workload.md: a file of JSON lines, each with
+the values of the variable axes. Stored inputs are not read; their sizes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.codec import json_text
+from symattn.bounds.case_result import UNFIT, Case
+from symattn.bounds.judge import judge as judge_call
+from symattn.document.errors import InputError
+from symattn.programs.child import TargetOptions
+from symattn.programs.judging.benchmark_inputs import by_definition
+from symattn.programs.judging.definition_file import KernelDefinition
+from symattn.programs.judging.judgement import Judgement, Status
+from symattn.programs.judging.judging import shown_fault
+from symattn.verification import engine
+from symattn.verification.definitions.registry import Specification
+
+_MOST_BYTES = 2**22  # of the file
+MAX_SIZES = 8  # different ones that are tried, the smallest first
+MAX_ENTRIES = 1 << 20  # of all arrays of a call; larger sizes are left out, which is a limit
+_NAMES = ("workload.jsonl", "workloads.jsonl")  # beside the definition
+
+
+@dataclass(frozen=True)
+class Workloads:
+    """The different sizes that a file of workloads names, and in how many of its lines."""
+
+    path: str
+    sizes: tuple[Mapping[str, int], ...]
+    lines: int
+
+
+def find_workloads(definition: str) -> Path | None:
+    """Return the file of workloads that belongs to a definition: beside it, or in the folder of a data set.
+
+    A data set has definitions/KIND/NAME.json and workloads/KIND/NAME.jsonl.
+    """
+    path = Path(definition)
+    places = [path.with_name(name) for name in _NAMES]
+    if path.name != "definition.json":
+        places.append(path.with_suffix(".jsonl"))
+    parts = path.resolve().parts
+    if "definitions" in parts:
+        at = len(parts) - 1 - parts[::-1].index("definitions")
+        places.append(Path(*parts[:at], "workloads", *parts[at + 1 :]).with_suffix(".jsonl"))
+    return next((place for place in places if place.is_file()), None)
+
+
+def read_workloads(path: Path, kernel: KernelDefinition) -> Workloads:
+    """Read the sizes of a file of workloads. Raises ``InputError`` for a line of another form."""
+    text = json_text.content(str(path), _MOST_BYTES, "; hint: keep fewer workloads")
+    wanted = {axis for axes in kernel.inputs.values() for axis in axes} - kernel.constants.keys()
+    found: dict[tuple[int, ...], Mapping[str, int]] = {}
+    lines = [line for line in text.splitlines() if line.strip()]
+    for number, line in enumerate(lines, 1):
+        where = f"{path}, line {number}"
+        axes = _axes_of(json_text.decoded(line, where, exact=False), where)
+        lacking = sorted(wanted - axes.keys())
+        if lacking:
+            raise InputError(f"{where} gives no value of the axis {lacking[0]}")
+        sizes = {axis: axes[axis] for axis in sorted(wanted)}
+        found.setdefault(tuple(sizes.values()), kernel.constants | sizes)
+    return Workloads(str(path), tuple(found.values()), len(lines))
+
+
+def _axes_of(line: Any, where: str) -> dict[str, int]:
+    """Return the values of the axes of a workload, which may stand within a trace."""
+    workload = line.get("workload", line) if isinstance(line, dict) else None
+    axes = workload.get("axes") if isinstance(workload, dict) else None
+    if not isinstance(axes, dict):
+        raise InputError(f"{where} is no workload; hint: an object with axes")
+    for name, value in axes.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise InputError(f"{where}: the axis {name} has the value {value!r}, which is no size")
+    return axes
+
+
+def with_workloads(
+    judgement: Judgement,
+    target: str,
+    spec: Specification,
+    how: TargetOptions,
+    kernel: KernelDefinition,
+    given: Workloads,
+) -> Judgement:
+    """Return the judgement with calls at the sizes of workloads; the first wrong output fails the candidate."""
+    fitting = [sizes for sizes in sorted(given.sizes, key=lambda s: _entries(kernel, s)) if _fits(kernel, sizes)]
+    tried, problem = fitting[:MAX_SIZES], ""
+    rng = np.random.default_rng(judgement.seeds.get("inputs"))
+    with how.opened(target, spec) as child:
+        session = how.session(child, spec)
+        for sizes in tried:
+            arrays = [session.precision.input.rounded(rng.standard_normal(shape)) for shape in _shapes(kernel, sizes)]
+            try:
+                inputs = by_definition(child, arrays)
+                case = Case("workloads", ", ".join(f"{name} = {size}" for name, size in sizes.items()), inputs)
+                judged = judge_call(session.legal(inputs), how.precision, case, session.call(case), True)
+            except UNFIT as error:
+                problem = str(error)
+                break
+            judgement = replace(judgement, calls=judgement.calls + 1)
+            if judged.finding is not None:
+                fault = engine.first_fault(session, judged)
+                failed = replace(judgement, status=Status.FAIL, reason=fault.message, limits=())
+                return replace(failed, **shown_fault(fault))
+    if problem:
+        return judgement.limited(f"the workloads of {given.path} were not tried: {problem}")
+    words = f"of the {len(given.sizes)} sizes of {given.path}, {len(tried)} were tried, with random inputs"
+    whole = len(tried) == len(given.sizes)
+    if whole:
+        return replace(judgement, notes=(*judgement.notes, words))
+    return judgement.limited(f"{words}; the others are larger")
+
+
+def _shapes(kernel: KernelDefinition, sizes: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of the arrays, in the order of the definition; numbers have none."""
+    for axes in kernel.inputs.values():
+        if axes:
+            yield tuple(sizes[axis] for axis in axes)
+
+
+def _entries(kernel: KernelDefinition, sizes: Mapping[str, int]) -> int:
+    return sum(map(prod, _shapes(kernel, sizes)))
+
+
+def _fits(kernel: KernelDefinition, sizes: Mapping[str, int]) -> bool:
+    return 0 < _entries(kernel, sizes) <= MAX_ENTRIES and all(map(prod, _shapes(kernel, sizes)))
