@@ -204,24 +204,36 @@ def _line(record: Record) -> str:
 
 
 # -- Tables ------------------------------------------------------------------------------------------------------------
+JUDGES = "the judge's"  # inputs, beside the two forms of a benchmark's
+SOURCES = (*FORMS, JUDGES)
+
+
+def said_of(record: Record, rule: str, source: str) -> bool | None:
+    """Return whether a rule accepts an entrant at the inputs of a source; None if it could not be asked."""
+    said: bool | None = record["calls"].get(rule) if source == JUDGES else record["forms"][source].get(rule)
+    return said
+
+
 def table(every: list[Record]) -> Iterator[str]:
-    """Yield the lines of the table: for each contestant, wrong ones accepted and right ones rejected."""
+    """Yield the lines of the table: for each contestant and source, wrong ones accepted and right ones rejected."""
     wrong, right = ([r for r in every if r["right"] is kind] for kind in (False, True))
-    yield "| contestant | wrong accepted | right rejected | on the judge's: wrong accepted | right rejected |"
-    yield "|---|---|---|---|---|"
-    for rule in RULES:
-        cells = [sum(_by_forms(r, rule) for r in wrong), sum(not _by_forms(r, rule) for r in right)]
-        compared = [[r["calls"][rule] for r in of if r["calls"][rule] is not None] for of in (wrong, right)]
-        cells += [compared[0].count(True), compared[1].count(False)]
-        yield f"| {rule} | {' | '.join(map(str, cells))} |"
-    at_own = [sum(_by_forms(r, BOUND) for r in wrong), sum(not _by_forms(r, BOUND) for r in right)]
-    by_judge = [sum(map(is_wrongly_judged, of)) for of in (wrong, right)]
-    yield f"| `symattn judge` | {' | '.join(map(str, at_own + by_judge))} |"
+    heads = [f"{source}: wrong accepted | right rejected" for source in SOURCES]
+    yield f"| contestant | {' | '.join(heads)} |"
+    yield "|---" * (1 + 2 * len(SOURCES)) + "|"
+    for rule in (*RULES, BOUND):
+        cells = [cell for source in SOURCES for cell in _cells(wrong, right, rule, source)]
+        if rule == BOUND:
+            cells[-2:] = [str(sum(map(is_wrongly_judged, of))) for of in (wrong, right)]
+        yield f"| {'`symattn judge`' if rule == BOUND else rule} | {' | '.join(cells)} |"
 
 
-def _by_forms(record: Record, rule: str) -> bool:
-    """Whether a rule accepts an entrant at the benchmark's own inputs, of both forms."""
-    return all(record["forms"][form][rule] is not False for form in FORMS)
+def _cells(wrong: list[Record], right: list[Record], rule: str, source: str) -> list[str]:
+    """Return how many wrong ones are accepted and right ones rejected, and of how many if some were not asked."""
+    result = []
+    for of, counted in ((wrong, True), (right, False)):
+        said = [answer for r in of if (answer := said_of(r, rule, source)) is not None]
+        result.append(f"{said.count(counted)}{'' if len(said) == len(of) else f' of {len(said)}'}")
+    return result
 
 
 def totals(every: list[Record]) -> Iterator[str]:
@@ -241,15 +253,15 @@ SHOWN = ("allclose, 10⁻²", "allclose, 10⁻⁴", "twice eager + rounding", "9
 
 
 def classes(every: list[Record]) -> Iterator[str]:
-    """Yield the lines of the table by class, with some of the rules, at the benchmark's own inputs."""
+    """Yield the lines of the table by class, with some of the rules at a benchmark's normal inputs."""
     names = " | ".join((*SHOWN, "`symattn judge`"))
     yield f"| class | wrong | accepted by {names} | right | rejected by {names} |"
-    yield "|---" * (4 + 2 * len(SHOWN)) + "|"
+    yield "|---" * (5 + 2 * len(SHOWN)) + "|"
     for kind in dict.fromkeys(r["kind"] for r in every):
         cells: list[object] = [kind]
         for is_right in (False, True):
             of = [r for r in every if r["kind"] == kind and r["right"] is is_right]
-            cells += [len(of), *(sum(_by_forms(r, rule) is not is_right for r in of) for rule in SHOWN)]
+            cells += [len(of), *(sum(said_of(r, rule, "normal") is not is_right for r in of) for rule in SHOWN)]
             cells.append(sum(map(is_wrongly_judged, of)))
         yield f"| {' | '.join(map(str, cells))} |"
 
@@ -257,13 +269,19 @@ def classes(every: list[Record]) -> Iterator[str]:
 def figure(every: list[Record]) -> Iterator[str]:
     """Yield the lines of the table of mistakes that public graders were seen to accept."""
     known = {r["name"]: r for r in every}
-    yield f"| kernel | accepted at 10⁻², {', '.join(FORMATS)} | symattn, {' | '.join(FORMATS)} |"
-    yield "|---" * (2 + len(FORMATS)) + "|"
+    heads = [f"at 10⁻², {form}" for form in FORMS] + [f"`symattn judge`, {name}" for name in FORMATS]
+    yield f"| kernel | {' | '.join(heads)} |"
+    yield "|---" * (1 + len(heads)) + "|"
     for program in (*FIGURE, *RECURRENCES):
         of = [known.get(f"figure.{program.__name__}.{name}") for name in FORMATS]
-        loose = [str(_by_forms(r, "allclose, 10⁻²")).replace("True", "yes").replace("False", "no") for r in of if r]
-        words = [r["status"] if r else "–" for r in of]
-        yield f"| {program.__name__.replace('_', ' ')} | {', '.join(loose)} | {' | '.join(words)} |"
+        cells = [_in_formats([said_of(r, "allclose, 10⁻²", form) if r else None for r in of]) for form in FORMS]
+        cells += [r["status"] if r else "–" for r in of]
+        yield f"| {program.__name__.replace('_', ' ')} | {' | '.join(cells)} |"
+
+
+def _in_formats(said: list[bool | None]) -> str:
+    words = ["accepted" if accepts else "rejected" if accepts is False else "–" for accepts in said]
+    return words[0] if len(set(words)) == 1 else ", ".join(words)
 
 
 def wrongly_judged(every: list[Record]) -> Iterator[str]:
@@ -286,10 +304,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="a file of JSON lines to go on with")
     parser.add_argument("--part", default="1/1", metavar="K/N", help="every N-th entrant, from the K-th")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="names such as 'figure.*'")
+    parser.add_argument("--known", action="store_true", help="only the entrants that the file of --out has")
     parser.add_argument("--page", action="store_true", help="write the tables into docs/arena.md")
     told = parser.parse_args(arguments)
     part, parts = map(int, told.part.split("/"))
     chosen = [e for e in entrants() if fnmatchcase(e.name, told.only)][part - 1 :: parts]
+    if told.known:
+        chosen = [e for e in chosen if e.name in _known(told.out)]
     every = list(records(chosen, told.out))
     shown = tables(every)
     if told.page:

@@ -301,6 +301,9 @@ class Definition(Subject):
             sizes = self._small_but({"b": 1, "h": 1, "f": wanted.d_model, **self._by_name(wanted)})
             case = self._case(session, "together", self._ordinary, self.within(sizes, session.domain), rng)
             lighter = self.in_wide_rows(self._lighter(case.inputs))
+            # numbers that became smaller may be below the normal ones of half precision
+            held = session.precision.input.rounded
+            lighter = {name: held(a) if a.dtype.kind == "f" else a for name, a in lighter.items()}
             yield replace(case, inputs=self.filled(lighter, session.precision))
 
     def _in_memory(self, wanted: Sizes) -> Sizes:

@@ -22,6 +22,8 @@ from symattn.verification.probing.probes import Named, normal, small
 SEVERAL_BLOCKS = (Sizes(300, 300, 72, 66, 80), Sizes(260, 390, 72, 80, 70), Sizes(400, 270, 66, 72, 76))
 #: More than 512 queries and 1024 keys.
 MANY_BLOCKS = Sizes(520, 1100, 72, 66, 80)
+#: More than 512 queries, and so few keys that the bound on sums in half precision is narrow.
+MANY_QUERIES = Sizes(520, 2, 72, 66, 80)
 CELLS_TOGETHER = 1 << 23  # scores of all heads; with more the lengths are reduced
 _MULTIPLES = ((1, 2), (2, 3), (3, 5), (5, 2), (2, 1), (3, 3))  # numbers of queries and keys, of the shortest length
 SHORT = 8  # lengths of so many tokens vary anyway
@@ -45,6 +47,11 @@ def together(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         yield _named(roomy, many, "normal numbers", normal(rng), rng)
         if half:
             yield _named(roomy, many, "few keys for each query", few_keys(rng), rng)
+    if half:
+        # sums over hundreds of keys may be so far off that not even zeros show: many queries alone, of few keys
+        own = np.random.default_rng(rng.bit_generator.seed_seq.spawn(1)[0])  # type: ignore[attr-defined]
+        rows = roomy.fitted(MANY_QUERIES)
+        yield _named(roomy, rows, "few keys, products of one column", one_column(own), own)
 
 
 def _named(maker: Maker, sizes: Sizes, words: str, entries: Entries, rng: np.random.Generator) -> Named:
@@ -73,6 +80,25 @@ def few_keys(rng: np.random.Generator) -> Entries:
             return np.concatenate([one, rng.choice(_LEVELS, (*shape[:-1], 1))], axis=-1)
         below = _UNIT * np.ceil(_FAR / _UNIT * np.sqrt(shape[-1]))
         return np.concatenate([below * (one - 1), np.ones((*shape[:-1], 1))], axis=-1)
+
+    return entries
+
+
+def one_column(rng: np.random.Generator) -> Entries:
+    """Draw queries and keys with one column that is not zero, and values far from zero; other numbers are normal.
+
+    The bound on rounding is then that of one product, however wide the rows are, and less than the values.
+    """
+    others = normal(rng)
+
+    def entries(name: str, shape: tuple[int, ...]) -> Array:
+        if name == "v":
+            return rng.integers(8, 13, shape).astype(float)
+        if name not in ("q", "k"):
+            return others(name, shape)
+        result = np.zeros(shape)
+        result[..., 0] = rng.choice([-1, 1], shape[:-1]) if name == "k" else rng.integers(-2, 3, shape[:-1])
+        return result
 
     return entries
 
