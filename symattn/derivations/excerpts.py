@@ -28,7 +28,7 @@ MAX_RESULTS_PRINTED_WHOLE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DocumentSection:
     """A numbered section of a document with its blocks; the part before the first heading has no number."""
 
     number: str
@@ -69,10 +69,10 @@ def excerpt(document: Document, step: object = None, part: object = None) -> Doc
     return replace(document, blocks=chosen, brief=(), hints=(), page=None, command=command)
 
 
-def parts_of(document: Document) -> list[Part]:
+def parts_of(document: Document) -> list[DocumentSection]:
     """Return the sections of level 1, whose steps and headings hold their numbers."""
     numbers = iter(headings(document))
-    parts = [Part("", "", ())]
+    parts = [DocumentSection("", "", ())]
     for block, first in numbered(document):
         if isinstance(block, Steps):
             block = replace(block, numbers=tuple(numbers_of(block, first)))
@@ -80,7 +80,7 @@ def parts_of(document: Document) -> list[Part]:
             number, _ = next(numbers)
             block = replace(block, number=number)
             if block.level == 1:
-                parts.append(Part(number, plain_text(block.title), ()))
+                parts.append(DocumentSection(number, plain_text(block.title), ()))
         parts[-1] = replace(parts[-1], blocks=(*parts[-1].blocks, block))
     return parts
 
@@ -90,7 +90,7 @@ def _answers(block: Block) -> bool:
     return not isinstance(block, (Heading, Note))
 
 
-def _without_further(block: Block, further: Sequence[Part]) -> Block:
+def _without_further(block: Block, further: Sequence[DocumentSection]) -> Block:
     """Return assumptions without those that are made for one of the further parts alone; other blocks as they are."""
     if not isinstance(block, Assumptions):
         return block
@@ -124,7 +124,7 @@ def _with_numbers(block: Block, document: Document) -> Block:
     return replace(block, numbers=tuple(number_of[id(step)] for step in block.items))
 
 
-def _titles(parts: Sequence[Part]) -> Text:
+def _titles(parts: Sequence[DocumentSection]) -> Text:
     """Name the parts of which the answer in short says nothing."""
     named = "; ".join(f"{part.number} {part.title}" for part in parts)
     return ("Further parts, each by ", Code("--part N"), ", all by ", Code("--all"), f": {named}.")
@@ -155,7 +155,7 @@ def _step(document: Document, wanted: object) -> tuple[Block, ...]:
     return (Steps((numbered_steps[number],), (number,)),)
 
 
-def _part(document: Document, wanted: str) -> Part:
+def _part(document: Document, wanted: str) -> DocumentSection:
     """Return the part of this number, or the only one whose title has these words."""
     named = [part for part in parts_of(document) if part.number]
     if not named:

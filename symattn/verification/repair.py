@@ -44,7 +44,7 @@ def replaced(lines: Sequence[str], replacements: Iterable[Replacement], first: i
 
 
 @dataclass(frozen=True)
-class Position:
+class FilePosition:
     """A place in a file: line and column, both counted from 1."""
 
     line: int
@@ -92,10 +92,10 @@ class Repair:
         return min(self.replacements).column + 1
 
     @property
-    def end(self) -> Position:
+    def end(self) -> FilePosition:
         """The place after the last part that changes."""
         last = max(self.replacements)
-        return Position(last.end_line, last.end_column + 1)
+        return FilePosition(last.end_line, last.end_column + 1)
 
     @property
     def is_whole(self) -> bool:

@@ -79,12 +79,12 @@ class Recorded:
 
         calls = {n: iter([call[1] for call in result if not isinstance(call, int)]) for n, result in self.calls.items()}
 
-        class Replay(DynamicCache):
+        class ReplayingCache(DynamicCache):
             def update(self, *arguments: Any, **keywords: Any) -> Any:
                 super().update(*arguments, **keywords)
                 return next(calls[arguments[2] if len(arguments) > 2 else keywords["layer_idx"]])
 
-        return Replay()
+        return ReplayingCache()
 
 
 def _step(layer: object) -> Step | None:

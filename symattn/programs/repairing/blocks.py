@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from symattn.programs.repairing.edits import BlockRule, Statement
+from symattn.programs.repairing.edits import BlockRule, BlockStatement
 from symattn.programs.repairing.expressions import OPERATORS
 from symattn.programs.repairing.observing import NUMBERS
 from symattn.verification.repair import Replacement
@@ -23,7 +23,7 @@ def _first_line(text: str) -> str:
     return text.split("\n")[0]
 
 
-def remove(s: Statement) -> Changes:
+def remove(s: BlockStatement) -> Changes:
     if isinstance(s.node, ast.Return):
         return
     text = _first_line(s.text(s.node))
@@ -33,7 +33,7 @@ def remove(s: Statement) -> Changes:
         yield [s.whole_lines(s.node)[1]], text, ""
 
 
-def swap_with_next(s: Statement) -> Changes:
+def swap_with_next(s: BlockStatement) -> Changes:
     after = s.next
     if after is None or isinstance(after, ast.Return | ast.FunctionDef) or s.indent(s.node) != s.indent(after):
         return
@@ -42,7 +42,7 @@ def swap_with_next(s: Statement) -> Changes:
     yield replacements, _first_line(one), f"{_first_line(other)}; {_first_line(one)}"
 
 
-def fix_condition(s: Statement) -> Changes:
+def fix_condition(s: BlockStatement) -> Changes:
     if isinstance(s.node, ast.If):
         for word in ("True", "False"):
             yield [s.put(s.node.test, word)], f"if {s.text(s.node.test)}", f"if {word}"
@@ -54,7 +54,7 @@ def _indented(lines: Sequence[str], old: str, new: str) -> list[str]:
     return [new + line.removeprefix(old) if line.strip() else line for line in lines]
 
 
-def move_out(s: Statement) -> Changes:
+def move_out(s: BlockStatement) -> Changes:
     """The last statement of a block comes after it, or the first one before it."""
     if not isinstance(s.node, _BLOCKS) or len(s.node.body) < 2:
         return
@@ -75,7 +75,7 @@ def move_out(s: Statement) -> Changes:
     )
 
 
-def move_in(s: Statement) -> Changes:
+def move_in(s: BlockStatement) -> Changes:
     """The next statement comes into the block."""
     after = s.next
     if not isinstance(s.node, _BLOCKS) or after is None or isinstance(after, ast.Return | ast.FunctionDef):
@@ -89,7 +89,7 @@ def move_in(s: Statement) -> Changes:
     yield [whole], _first_line(s.text(after)), f"{_first_line(s.text(after))}  (in the block)"
 
 
-def _target(s: Statement) -> str:
+def _target(s: BlockStatement) -> str:
     """Return the name that a statement assigns, or an empty text."""
     node = s.node
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -99,7 +99,7 @@ def _target(s: Statement) -> str:
     return ""
 
 
-def _whole_target(s: Statement) -> Any:
+def _whole_target(s: BlockStatement) -> Any:
     """Return the target of an assignment to a name or to a part of an array, or None."""
     node = s.node
     if isinstance(node, ast.AugAssign):
@@ -110,7 +110,7 @@ def _whole_target(s: Statement) -> Any:
     return None
 
 
-def change_assignment(s: Statement) -> Changes:
+def change_assignment(s: BlockStatement) -> Changes:
     target = _whole_target(s)
     if target is None:
         return
@@ -125,7 +125,7 @@ def change_assignment(s: Statement) -> Changes:
         yield [s.put(s.node, new)], _first_line(old), _first_line(new)
 
 
-def change_target(s: Statement) -> Changes:
+def change_target(s: BlockStatement) -> Changes:
     name = _target(s)
     if not name or not isinstance(s.node, ast.Assign):
         return
@@ -135,7 +135,7 @@ def change_target(s: Statement) -> Changes:
             yield [s.put(s.node.targets[0], other)], _first_line(old), f"{other} = {_first_line(value)}"
 
 
-def rescale_before(s: Statement) -> Changes:
+def rescale_before(s: BlockStatement) -> Changes:
     """A line that multiplies or divides a name before it changes."""
     name = _target(s)
     kind = s.scope.get(name)
@@ -148,7 +148,7 @@ def rescale_before(s: Statement) -> Changes:
                 yield [s.inserted_before(s.node, [s.indent(s.node) + new])], "", f"{new}  (a new line)"
 
 
-def assign_at_end(s: Statement) -> Changes:
+def assign_at_end(s: BlockStatement) -> Changes:
     """A line at the end of a loop's body by which a name takes the value of another one."""
     if not isinstance(s.owner, ast.For | ast.While) or s.next is not None:
         return

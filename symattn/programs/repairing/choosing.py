@@ -24,8 +24,8 @@ from symattn.bounds.case_result import Case, CaseResult
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
 from symattn.programs.repairing.edits import TIERS, Edit, overlapping
-from symattn.programs.repairing.oracle import Answer, examine, sorted_samples
-from symattn.programs.repairing.trials import Opened, Sample, Samples
+from symattn.programs.repairing.oracle import EditAnswer, examine, sorted_samples
+from symattn.programs.repairing.trials import JudgedSample, Opened, Samples
 from symattn.verification.effort import Effort
 from symattn.verification.engine import Session
 from symattn.verification.repair import Repair, Repairs
@@ -67,7 +67,7 @@ def find_repairs(session: Session) -> Repairs:
         samples = _samples_of(session, wrong)
         trials = make(samples)
         opened = trials.open()
-        return Repairs() if opened is None else _Search(session, trials, opened, samples, len(wrong)).found()
+        return Repairs() if opened is None else _EditSearch(session, trials, opened, samples, len(wrong)).found()
     except SymattnError as error:
         return Repairs(note=f"The search for a repair ended: {error}.")
 
@@ -81,13 +81,15 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
     first = [*ordered[:1], *_spread(ordered[1:], _FIRST_WRONG - 1), *_spread(right, _FIRST_RIGHT)]
     every = _spread([*small, *right], _MAX_SAMPLES)
     various = _spread(sorted(small, key=lambda r: r.case.size), _VARIOUS)
-    made: dict[int, Sample] = {}
+    made: dict[int, JudgedSample] = {}
 
-    def sample(r: CaseResult) -> Sample:
+    def sample(r: CaseResult) -> JudgedSample:
         if id(r) not in made:
             near = tuple(np.asarray(part.expected.near, dtype=np.float64) for part in r.parts)
             allowed = tuple(np.asarray(part.expected.allowed, dtype=np.float64) for part in r.parts)
-            made[id(r)] = Sample(dict(r.case.inputs), r.case.memory, near, allowed, r.finding is not None, _slack(r))
+            made[id(r)] = JudgedSample(
+                dict(r.case.inputs), r.case.memory, near, allowed, r.finding is not None, _slack(r)
+            )
         return made[id(r)]
 
     subject = session.subject
@@ -161,14 +163,14 @@ def size_of(edit: Edit) -> float:
 Several = tuple[Edit, ...]
 
 
-class _Search:
+class _EditSearch:
     """One search. ``tried`` counts the edits, each of which was called at least once."""
 
     def __init__(self, session: Session, trials: TriesEdits, opened: Opened, samples: Samples, wrong: int) -> None:
         self._session, self._trials, self._opened = session, trials, opened
         self._effort = Effort(inf, session.budget / _SHARE_OF_BUDGET, lambda: getattr(session.runner, "spent", (0, 0)))
         self._tried, self._cut = 0, False
-        self._accepted: list[tuple[bool, Several, Answer]] = []
+        self._accepted: list[tuple[bool, Several, EditAnswer]] = []
         self._refuting: list[Case] = []  # cases that refuted candidates
         self._wrong, self._sampled = wrong, sum(s.wrong for s in samples.all)
 
@@ -217,9 +219,9 @@ class _Search:
                     return True
         return False
 
-    def _examined(self, edits: Several) -> Answer:
+    def _examined(self, edits: Several) -> EditAnswer:
         edited = self._trials.version(edits)
-        return Answer(None) if edited is None else examine(self._session, edited, self._refuting)
+        return EditAnswer(None) if edited is None else examine(self._session, edited, self._refuting)
 
     def _partial(self) -> list[Edit]:
         """Return the edits that repair most of the wrong calls, best first."""
@@ -256,7 +258,7 @@ class _Search:
         for edit in best[:_BEAM]:
             repaired, spoiled = self._trials.repaired((edit,))
             if 0 < repaired < self._sampled and not spoiled:
-                part = self._repair(False, (edit,), Answer(Grade.SAMPLED))
+                part = self._repair(False, (edit,), EditAnswer(Grade.SAMPLED))
                 return Repairs((replace(part, repaired=repaired, wrong=self._sampled),), self._note())
         return self._result()
 
@@ -271,7 +273,7 @@ class _Search:
             return f"No edit of its source that was tried makes it right: {self._tried:,}, one or two at a time."
         return f"{self._tried:,} edits of its source were tried, and others were left out; none makes it right."
 
-    def _repair(self, strays: bool, edits: Several, answer: Answer) -> Repair:
+    def _repair(self, strays: bool, edits: Several, answer: EditAnswer) -> Repair:
         assert answer.grade is not None
         replacements = tuple(r for e in edits for r in e.replacements)
         old, new = edits[0].old, edits[0].new

@@ -2,7 +2,7 @@
 
 A rule knows Python and names of array functions, and nothing of attention or of any mistake. Rules have tiers: first
 one token or operand, then one insertion, then small expressions of the scope; pairs of edits come last
-(``choosing``). ``Rule.added`` tells rules that were written before any wrong program was looked at from later ones.
+(``choosing``). ``EditRule.added`` tells rules that were written before any wrong program was looked at from later ones.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Rule:
+class EditRule:
     """A rule: its name, tier, the kinds of node that it changes, and what it puts in their place.
 
     ``likely`` rules come first among edits of the same size. ``added`` is the reason for a rule that was added after
@@ -70,7 +70,7 @@ class BlockRule:
 
     name: str
     tier: int
-    change: Callable[[Statement], Iterator[tuple[Sequence[Replacement], str, str]]]
+    change: Callable[[BlockStatement], Iterator[tuple[Sequence[Replacement], str, str]]]
     likely: bool = False
     added: str = ""
 
@@ -164,7 +164,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Statement:
+class BlockStatement:
     """A statement in its block: the list that holds it, its index there, and the statement that holds the block."""
 
     node: Any
@@ -224,7 +224,7 @@ EVERYWHERE = "everywhere"  # the rule that makes one change of tier 1 wherever t
 EVERYWHERE_TIER = 2
 
 
-def expression_rules() -> tuple[Rule, ...]:
+def expression_rules() -> tuple[EditRule, ...]:
     """Return the rules that change an expression."""
     from symattn.programs.repairing import expressions, lengths, orders
 
@@ -257,7 +257,9 @@ class _EditsOfFunction:
         self._places: list[Place] = []  # of expressions, in the order of their text
         self._same: dict[tuple[str, str, str], list[Replacement]] = {}  # of tier 1: rule, old and new text
 
-    def enumerate(self, rules: Sequence[Rule], block_rules: Sequence[BlockRule], tiers: Sequence[int]) -> list[Edit]:
+    def enumerate(
+        self, rules: Sequence[EditRule], block_rules: Sequence[BlockRule], tiers: Sequence[int]
+    ) -> list[Edit]:
         scope: dict[str, Kind] = {}
         runs = True
         for node, parent, name, index in places_of(self._function.found.tree):
@@ -317,7 +319,7 @@ class _EditsOfFunction:
         plain = {n: Kind(type(x).__name__) for n, x in names.items() if type(x) in (int, float)}  # type: ignore[arg-type]
         return plain | observed
 
-    def _add(self, rule: Rule, place: Place, new: str | ast.expr) -> None:
+    def _add(self, rule: EditRule, place: Place, new: str | ast.expr) -> None:
         try:
             tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
             text = ast.unparse(tree)
@@ -345,7 +347,7 @@ class _EditsOfFunction:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if not isinstance(body, list) or index is None or is_text or isinstance(node, ast.FunctionDef):
             return
-        statement = Statement(node, body, index, owner, scope, self._function)
+        statement = BlockStatement(node, body, index, owner, scope, self._function)
         for rule in rules:
             try:
                 for replacements, old, new in rule.change(statement):
@@ -353,7 +355,7 @@ class _EditsOfFunction:
             except ValueError:  # its lines hold more than the statement
                 continue
 
-    def _keep(self, rule: Rule | BlockRule, replacements: tuple[Replacement, ...], old: str, new: str) -> None:
+    def _keep(self, rule: EditRule | BlockRule, replacements: tuple[Replacement, ...], old: str, new: str) -> None:
         if replacements not in self._known:
             self._known.add(replacements)
             likely = rule.likely

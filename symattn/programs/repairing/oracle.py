@@ -24,7 +24,7 @@ _FEWER = 4  # a part of the random inputs of a verification is drawn anew
 
 
 @dataclass(frozen=True)
-class Answer:
+class EditAnswer:
     """The answer: the grade, if the edit is accepted, with its ε; else None and the reason."""
 
     grade: Grade | None
@@ -33,7 +33,7 @@ class Answer:
     new_search: bool = False  # whether it took a new verification, which is slow
 
 
-def examine(session: Session, edited: Runner, refuting: list[Case] | None = None) -> Answer:
+def examine(session: Session, edited: Runner, refuting: list[Case] | None = None) -> EditAnswer:
     """Ask the last questions about an edited function.
 
     ``refuting`` are cases that refuted other edits in a new search; it gets those that refute this one.
@@ -41,13 +41,13 @@ def examine(session: Session, edited: Runner, refuting: list[Case] | None = None
     refuting = [] if refuting is None else refuting
     try:
         if (failed := _failed(session, edited)) is not None:
-            return Answer(None, reason=f"floats, {failed.case.group}")
+            return EditAnswer(None, reason=f"floats, {failed.case.group}")
         again = _session_of(session, edited)
         if any(again.run_case(case).finding is not None for case in refuting):
-            return Answer(None, reason="a case that refuted another edit")
+            return EditAnswer(None, reason="a case that refuted another edit")
         answer = replace(_searched_anew(session, again), new_search=True)
     except SymattnError as error:
-        return Answer(None, reason=str(error))
+        return EditAnswer(None, reason=str(error))
     if answer.grade is None:
         wrong = [r.case for r in again.records if r.finding is not None and r.case.alone is not False]
         refuting += wrong[:_REFUTING]
@@ -79,21 +79,21 @@ def _session_of(session: Session, edited: Runner) -> Session:
     )  # fmt: skip
 
 
-def _searched_anew(session: Session, again: Session) -> Answer:
+def _searched_anew(session: Session, again: Session) -> EditAnswer:
     if engine.finds_fault(again):
-        return Answer(None, reason="a new search")
+        return EditAnswer(None, reason="a new search")
     if again.late or (again.refused and not session.refused):
-        return Answer(None, reason="inputs that are refused or take too long")
+        return EditAnswer(None, reason="inputs that are refused or take too long")
     if session.domain.nonfinite_forbidden and [*session.subject.misconduct(again)]:
-        return Answer(None, reason="values behind masks")
+        return EditAnswer(None, reason="values behind masks")
     if not any(r.decisive for r in again.records):
-        return Answer(None, reason="no case that could show a fault")
+        return EditAnswer(None, reason="no case that could show a fault")
     identity = again.identity
     if identity is not None and _refutes(identity):
-        return Answer(None, reason="residues")
+        return EditAnswer(None, reason="residues")
     if identity is not None and identity.agrees:
-        return Answer(identity.evidence.grade, identity.epsilon)
-    return Answer(Grade.SAMPLED)
+        return EditAnswer(identity.evidence.grade, identity.epsilon)
+    return EditAnswer(Grade.SAMPLED)
 
 
 def _refutes(identity: IdentityResult) -> bool:

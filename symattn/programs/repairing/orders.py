@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from symattn.programs.repairing.edits import Place, Rule
+from symattn.programs.repairing.edits import EditRule, Place
 from symattn.programs.repairing.observing import NUMBERS
 
 Changes = Iterator[str | ast.expr]
@@ -197,17 +197,17 @@ def take_expression(p: Place) -> Changes:
 
 
 ANY = ast.expr
-RULES: tuple[Rule, ...] = (
-    Rule("infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=_LOOKED_AT),
-    Rule("exponent", 2, ANY, take_root, likely=True, added=_LOOKED_AT),
-    Rule("reduced", 2, ANY, reduce_operand, added=_LOOKED_AT),
-    Rule("guard", 2, ast.Constant, take_small_number, added=_LOOKED_AT),
-    Rule("brackets", 2, ast.BinOp, distribute, added=_LOOKED_AT),
-    Rule("order of operations", 2, (ast.BinOp, ast.Call), move_operation, added=_LOOKED_AT),
-    Rule("order of calls", 2, ast.Call, swap_nested_calls, added=_LOOKED_AT),
-    Rule("repeated", 2, ast.Call, repeat_or_tile, likely=True, added=_LOOKED_AT),
-    Rule("shape", 2, ast.Call, reshape_in_another_order, added=_LOOKED_AT),
-    Rule("transposed", 3, ANY, swap_other_axes, added=_LOOKED_AT),
-    Rule("wider", 3, ANY, compute_wider, added=_LOOKED_AT),
-    Rule("expression", 3, ANY, take_expression, added=_LOOKED_AT),
+RULES: tuple[EditRule, ...] = (
+    EditRule("infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=_LOOKED_AT),
+    EditRule("exponent", 2, ANY, take_root, likely=True, added=_LOOKED_AT),
+    EditRule("reduced", 2, ANY, reduce_operand, added=_LOOKED_AT),
+    EditRule("guard", 2, ast.Constant, take_small_number, added=_LOOKED_AT),
+    EditRule("brackets", 2, ast.BinOp, distribute, added=_LOOKED_AT),
+    EditRule("order of operations", 2, (ast.BinOp, ast.Call), move_operation, added=_LOOKED_AT),
+    EditRule("order of calls", 2, ast.Call, swap_nested_calls, added=_LOOKED_AT),
+    EditRule("repeated", 2, ast.Call, repeat_or_tile, likely=True, added=_LOOKED_AT),
+    EditRule("shape", 2, ast.Call, reshape_in_another_order, added=_LOOKED_AT),
+    EditRule("transposed", 3, ANY, swap_other_axes, added=_LOOKED_AT),
+    EditRule("wider", 3, ANY, compute_wider, added=_LOOKED_AT),
+    EditRule("expression", 3, ANY, take_expression, added=_LOOKED_AT),
 )

@@ -34,7 +34,7 @@ MAX_PASSES_OF_LAST_CALLS = 10_000_000
 
 
 @dataclass(frozen=True)
-class Sample:
+class JudgedSample:
     """A judged case with its expected outputs: the exact values in float64 (NaN: not judged), and the allowed errors.
 
     ``wrong`` says whether the function as it is was wrong here. Errors up to ``slack`` times what is allowed pass,
@@ -53,9 +53,9 @@ class Sample:
 class Samples:
     """The cases to try: ``first`` in this order, then ``all``; ``traced`` are those in which lines are counted."""
 
-    first: tuple[Sample, ...]
-    all: tuple[Sample, ...]
-    various: tuple[Sample, ...]  # wrong ones, by which partial repairs are compared
+    first: tuple[JudgedSample, ...]
+    all: tuple[JudgedSample, ...]
+    various: tuple[JudgedSample, ...]  # wrong ones, by which partial repairs are compared
     returned: str  # the format in which outputs are due
     loose: frozenset[int] = frozenset()
     changes: frozenset[str] = frozenset()
@@ -99,7 +99,7 @@ class Trials:
         for sample in (*sorted(samples.first[:3], key=_size)[::-1], *samples.first[3:]):
             runs: list[Outcome] = []
 
-            def run(function: Any, sample: Sample = sample, runs: list[Outcome] = runs) -> None:
+            def run(function: Any, sample: JudgedSample = sample, runs: list[Outcome] = runs) -> None:
                 sources.passes = 0
                 runs.append(self._target.version(function).run(sample.inputs, sample.memory))
 
@@ -171,17 +171,17 @@ class Trials:
             return False
         return all(self._passes(version, s) for s in (first, *others, *self._samples.all))
 
-    def _run(self, version: Target, sample: Sample) -> Outcome:
+    def _run(self, version: Target, sample: JudgedSample) -> Outcome:
         self._begin_call()
         return version.run(sample.inputs, sample.memory)
 
-    def _passes(self, version: Target, sample: Sample) -> bool:
+    def _passes(self, version: Target, sample: JudgedSample) -> bool:
         return self._share(version, sample) == 1.0
 
     def _score(self, version: Target) -> float:
         return sum(self._share(version, s) for s in self._samples.various)
 
-    def _share(self, version: Target, sample: Sample) -> float:
+    def _share(self, version: Target, sample: JudgedSample) -> float:
         """Return which part of the entries is right; 0 if the call shows anything else that is wrong."""
         outcome, samples = self._run(version, sample), self._samples
         if outcome.error is not None or outcome.output is None or outcome.overwrote:
@@ -190,7 +190,7 @@ class Trials:
             return 0.0
         return self._share_of((outcome.output, *outcome.others), sample)
 
-    def _share_of(self, got: Sequence[np.ndarray | None], sample: Sample) -> float:
+    def _share_of(self, got: Sequence[np.ndarray | None], sample: JudgedSample) -> float:
         """Return which part of the entries of the outputs is right, in the worst output."""
         if len(got) < len(sample.near):
             return 0.0
@@ -259,5 +259,5 @@ def _traced(trace: Any) -> Iterator[None]:
         sys.settrace(before)
 
 
-def _size(sample: Sample) -> int:
+def _size(sample: JudgedSample) -> int:
     return sum(int(np.size(a)) for a in sample.inputs.values())

@@ -344,7 +344,7 @@ class InAttention(Search[Mistake]):
         return Cause(tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self), first
 
 
-def _replaced(words: str, new: recording.Replacement, names: Sequence[str]) -> Mistake:
+def _replaced(words: str, new: recording.OtherOperation, names: Sequence[str]) -> Mistake:
     """Return the mistake of one replaced operation, in attention with the named inputs."""
 
     def output(spec: Attention, values: Mapping[str, Any]) -> Any:

@@ -18,11 +18,11 @@ from symattn.verification.rules.recording import (
     MOVING,
     Function,
     OperationCall,
+    OtherOperation,
     Outputs,
     RecordedArray,
     RecordedOperation,
     Recording,
-    Replacement,
     Replay,
     is_result,
     operation_of,
@@ -252,7 +252,7 @@ def _in_order(path: Sequence[int], last: bool, operation: RecordedOperation, run
 
 def replacements(
     way: Function, inputs: Mapping[str, Any], accepted: Callable[[Outputs], bool]
-) -> list[tuple[str, Replacement]]:
+) -> list[tuple[str, OtherOperation]]:
     """Return the replacements, in words, whose outputs on these inputs are ``accepted``; those in fewest words first.
 
     A definition that asks which kind of array it has cannot be recorded, and has none.
@@ -267,7 +267,7 @@ def replacements(
     return []
 
 
-def _plainest_first(pair: tuple[str, Replacement]) -> tuple[bool, bool, int]:
+def _plainest_first(pair: tuple[str, OtherOperation]) -> tuple[bool, bool, int]:
     """Put what takes no further array first, then what is replaced everywhere alike, then what takes fewer words."""
     words, new = pair
     return getattr(new.run, "func", None) in (_combine, _exchange), new.line, len(words)
@@ -288,7 +288,7 @@ def _sites(recording: Recording) -> Iterator[tuple[list[RecordedArray], dict[str
 
 def _likely(
     replay: Replay, site: tuple[list[RecordedArray], dict[str, Any]], accepted: Callable[[Outputs], bool]
-) -> Iterator[Replacement]:
+) -> Iterator[OtherOperation]:
     """Yield the replacements at a site whose outputs are accepted."""
     (nodes, where), recording = site, replay.recording
     shown = nodes[min(1, len(nodes) - 1)]  # in a loop, the second round: the first one has none before
@@ -297,7 +297,7 @@ def _likely(
     rounds = [replay.at(x, {}) for x in [*nodes[:_COMPARED], *nodes[_COMPARED:][-1:]]]
     known: dict[Any, bool] = {}
     for words, run in _others(recording, shown, bool(where.get("line"))):
-        new = Replacement(
+        new = OtherOperation(
             shown.site, operation.step, run, partial(_describe, words, right, bool(where.get("line"))), **where
         )
         try:

@@ -87,7 +87,7 @@ class OperationCall(NamedTuple):
         return _function(self.xp, name)(*map(self.value, own if operands is None else operands), **options)
 
 
-class Replacement(NamedTuple):
+class OtherOperation(NamedTuple):
     """Another operation at a site, in words; in one ``round`` of its calls, or wherever its ``line`` runs."""
 
     site: Site
@@ -106,7 +106,7 @@ class Replacement(NamedTuple):
 class Recording:
     """One run of a definition, as the namespace of its arrays: record each operation, or replace one of them."""
 
-    def __init__(self, inputs: Mapping[str, Any], replacement: Replacement | None = None) -> None:
+    def __init__(self, inputs: Mapping[str, Any], replacement: OtherOperation | None = None) -> None:
         self.replacement, self.top = replacement, sys._getframe(1)
         self.under = namespace_of(*inputs.values())
         self.kind: Any = type("Recorded", (RecordedArray,), {"xp": self})
@@ -289,7 +289,7 @@ class Replay:
 
         return OperationCall(self.recording.under, value, operation_of(node), latest, stale)
 
-    def run(self, new: Replacement, first: int) -> Outputs:
+    def run(self, new: OtherOperation, first: int) -> Outputs:
         """Return the outputs; ``first`` is the number of the first node that is replaced."""
         values: dict[int, Any] = {}
         for node, reads in zip(self.recording.nodes[first:], self.reads[first:], strict=True):
@@ -320,6 +320,6 @@ def outputs_of(way: Function, recording: Recording) -> Any:
     return (values["output"], values["lse"]) if getattr(way, "lse", False) else values["output"]
 
 
-def run_replaced(way: Function, replacement: Replacement, /, **inputs: Any) -> Any:
+def run_replaced(way: Function, replacement: OtherOperation, /, **inputs: Any) -> Any:
     """Compute the outputs of a definition with one operation replaced."""
     return _value(outputs_of(way, Recording(inputs, replacement)))
