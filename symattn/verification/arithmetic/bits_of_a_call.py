@@ -110,7 +110,7 @@ def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) ->
         return None
     # thousands of mistakes take many times as long as a verdict, and residues have excluded those of the code
     suspecting = not (session.verdict_alone and session.settled)
-    result = arithmetic(sample, more, suspecting)
+    result = arithmetic(sample, more, suspecting, session.verdict_alone)
     if result.wrong is None and result.best.fits:
         return _longer(session, rng, more, Trial(sample, result, False))
     return Trial(sample, result, _again(session, rng, taken, result))
@@ -127,7 +127,7 @@ def _longer(session: Session, rng: np.random.Generator, more: Sequence[Suspect],
     sample, fewer = called(session, rng, sizes=LONGER), _keys(trial.sample)
     if sample is None or _keys(sample) <= fewer or pair(sample, trial.ranking.best.contract).fits:
         return trial
-    result, most = arithmetic(sample, more), _keys(sample)
+    result, most = arithmetic(sample, more, any_mistake=session.verdict_alone), _keys(sample)
     if _again(session, rng, False, result, LONGER):
         return Trial(sample, result, True, f", where n_k = {most} and not where n_k = {fewer}")
     words = result.best.contract.stored if result.best.fits else "none that is known"

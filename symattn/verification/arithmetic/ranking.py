@@ -8,9 +8,8 @@ row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
 
@@ -68,21 +67,32 @@ class Ranking:
         return self.right[1]
 
 
-def arithmetic(sample: BitSample, more: Iterable[Suspect] = (), suspecting: bool = True) -> Ranking:
+def arithmetic(
+    sample: BitSample, more: Iterable[Suspect] = (), suspecting: bool = True, any_mistake: bool = False
+) -> Ranking:
     """Return the contracts by the bits that their replays give, and a mistake if only that explains the bits.
 
     The mistakes tried are those that reduce the distance from the definition, and ``more``; none unless ``suspecting``.
+    If ``any_mistake`` will do, the few with a number come first, and end the search if one explains the bits.
     """
     result = Ranking(tuple(_ranked(sample)))
     if result.best.fits or not suspecting:
         return result
-    tried = (_finest(sample, suspect) for suspect in chain(suspects(sample), more))
+    tried = (_finest(sample, suspect) for suspect in _suspected(sample, more, any_mistake))
     wrong = next((pair for pair in tried if pair.fits), None)  # with some contract
     if wrong is None:
         return result
     right = sorted((*result.right, *_with_near(sample, wrong.contract)), key=_by_score)
     result = Ranking(tuple(right))
     return replace(result, wrong=wrong) if wrong.score >= result.best.score + APART else result
+
+
+def _suspected(sample: BitSample, more: Iterable[Suspect], any_mistake: bool) -> Iterator[Suspect]:
+    """Yield the mistakes to try; thousands are compared only once the first ones explain nothing."""
+    if any_mistake:
+        yield from suspects(sample, numbered_alone=True)
+    yield from suspects(sample)
+    yield from more
 
 
 def confirmed(ranking: Ranking, sample: BitSample) -> bool:

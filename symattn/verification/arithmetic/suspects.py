@@ -63,13 +63,17 @@ class Suspect:
     number: float = 0.0
 
 
-def suspects(sample: BitSample, most: int = _MOST) -> list[Suspect]:
-    """Return the mistakes that reduce the distance most, the best first."""
+def suspects(sample: BitSample, most: int = _MOST, numbered_alone: bool = False) -> list[Suspect]:
+    """Return the mistakes that reduce the distance most, the best first.
+
+    Those with a number, such as another scale, are few; with ``numbered_alone`` no others are tried.
+    """
+    kinds = _numbered if numbered_alone else _all
     with np.errstate(all="ignore"):
         size = np.abs(sample.got[np.isfinite(sample.got)])
         unit = np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size  # of roundings
         distance = _Distance(sample, unit)
-        result = [(distance.taken(suspect.mistake.variant), suspect) for suspect in _all(sample, distance)]
+        result = [(distance.taken(suspect.mistake.variant), suspect) for suspect in kinds(sample, distance)]
     result = sorted(
         (x for x in result if x[0] >= _WORTH), key=lambda x: (-round(x[0], _PLACES), x[1].family is not None)
     )
@@ -79,11 +83,16 @@ def suspects(sample: BitSample, most: int = _MOST) -> list[Suspect]:
 def _all(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
     """Yield mistakes with a fitted number, and mistakes by rule except those that only store a number."""
     spec, names = sample.spec, frozenset(sample.inputs)
-    for family in families(spec):
-        number = _fitted(family, distance)
-        yield Suspect(family.mistake(number, f"{number:.6g}"), family, number)
+    yield from _numbered(sample, distance)
     stored = {m.cause for m in storing.singles(spec, names)}
     yield from (Suspect(m) for m in chain(known(spec, names), of_entries(spec, names)) if m.cause not in stored)
+
+
+def _numbered(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
+    """Yield mistakes with a number, fitted."""
+    for family in families(sample.spec):
+        number = _fitted(family, distance)
+        yield Suspect(family.mistake(number, f"{number:.6g}"), family, number)
 
 
 def _fitted(family: MistakeFamily, distance: _Distance) -> float:

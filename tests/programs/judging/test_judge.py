@@ -148,3 +148,19 @@ def test_the_command_prints_one_judgement_and_nothing_else(
     assert main(["judge", "kernel.py:causal", "--no-why", "-q"]) == 1
     assert capsys.readouterr().out == "FAIL\n"
     assert main(["judge", "kernel.py:missing"]) == 2
+
+
+@pytest.mark.deep
+def test_a_scale_in_half_precision_fails_without_a_search_among_all_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from symattn.verification.arithmetic import suspects
+
+    def stored(q, k, v):
+        return one_percent_off(*(np.asarray(a, np.float32) for a in (q, k, v))).astype(np.float16)
+
+    def search(*_: object) -> None:
+        raise AssertionError("thousands of mistakes were compared")
+
+    monkeypatch.setattr(suspects, "known", search)
+    judgement = judge(stored, dtype="float16", seed=3)
+    assert judgement.status is Status.FAIL
+    assert "scores are scaled by 1.01/√d_k" in judgement.reason
