@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from symattn.proof import certificate, inequality, rules, same_bits, theorem, together
+from symattn.proof import certificate, inequality, joint_statements, rules, same_bits, theorem
 from symattn.theorems import TOPICS, of_topic
 
-USERS = (theorem, inequality, together, rules, same_bits)
+USERS = (theorem, inequality, joint_statements, rules, same_bits)
 
 
 class Clock:

@@ -134,7 +134,7 @@ def judge_output(
     the specification needs balls.
     """
     if factors is not None:
-        from symattn.bounds.sharp.backward import outputs as dropped  # most outputs do not need it
+        from symattn.bounds.sharp.backward_bounds import outputs as dropped  # most outputs do not need it
 
         assert how is not None
         return _judge_measured(Measured.of(dropped(spec, inputs, how, factors), got), rows)

@@ -11,7 +11,7 @@ from symattn.document.model import Block, Step, Text
 from symattn.document.notation import Node
 from symattn.document.text import plain_text
 from symattn.proof.theorem import Theorem, TheoremOutcome, decide
-from symattn.proof.words import statement
+from symattn.proof.typeset_words import statement
 from symattn.theorems.as_printed import read
 from symattn.theorems.findings import finding
 from symattn.theorems.reading import Reading, boxed, of_print, read_apart

@@ -42,7 +42,7 @@ from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.reduce import Axes, reduce
-from symattn.verification.rules import constants, known, of_entries
+from symattn.verification.rules import constant_outputs, known, of_entries
 from symattn.verification.rules.families import families
 
 Arrays = dict[str, np.ndarray]
@@ -152,7 +152,7 @@ def _of_attention(spec: Attention, given: frozenset[str], layout: Layout = "nd")
     arguments = tuple(Argument(name, name, required=True, form=forms.get(name, "")) for name in ordered)
     convention = Convention(arguments, dtype="float64", layout=layout)
     usual, empty = (Maker(spec, convention, _PRECISION, domain) for domain in (_DOMAIN, _WITH_EMPTY_ROWS))
-    mistakes = chain(known(spec, given), of_entries(spec, given), constants.mistakes(spec, given))
+    mistakes = chain(known(spec, given), of_entries(spec, given), constant_outputs.mistakes(spec, given))
     for mistake in chain(mistakes, (f.mistake(_NUMBER, _WRITTEN) for f in families(spec))):
         maker = empty if "row without any key" in mistake.cause else usual
         yield _Candidate(

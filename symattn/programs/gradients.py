@@ -9,7 +9,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.backward import NAMES, SharpGradient, gradients, sampled
+from symattn.bounds.sharp.backward_bounds import NAMES, SharpGradient, gradients, sampled
 from symattn.bounds.sharp.limits import STORED, Stores
 from symattn.bounds.sharp.sample import chosen
 from symattn.bounds.sharp.ways import bounded, largest_scale, scalings

@@ -89,7 +89,7 @@ class Theorem(Shown):
 
     def document(self) -> Document:
         """Return the statement for a reader, without its proof; ``symattn.prove`` adds the result."""
-        from symattn.proof.words import stated
+        from symattn.proof.typeset_words import stated
 
         return stated(self)
 

@@ -12,6 +12,7 @@ from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Text
 from symattn.document.text import plain_text
 from symattn.proof.hypotheses import declared_hypotheses
+from symattn.proof.joint_statements import Together
 from symattn.proof.prover import Proof
 from symattn.proof.relations.comparing import FalseStep, NotDecided
 from symattn.proof.relations.compiling import Compiled, links
@@ -20,7 +21,6 @@ from symattn.proof.relations.judging import ShownRelations, showing
 from symattn.proof.relations.sentences import PrintedClaim, claims
 from symattn.proof.statement import Sides
 from symattn.proof.theorem import Decision, Identity, Method, Refutation, Theorem
-from symattn.proof.together import Together
 from symattn.theorems.reading import Reading, ReadRelation, Statement
 
 _UNDECLARED = "what its letters stand for is not declared"

@@ -14,9 +14,9 @@ from symattn.proof.coq import theory
 from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, settled
 from symattn.proof.coq.writing import HEAD, Lemma
 from symattn.proof.inequality import Certificate
+from symattn.proof.joint_statements import Fails, Together
 from symattn.proof.rules import Rule
 from symattn.proof.theorem import Identity, Method
-from symattn.proof.together import Fails, Together
 from symattn.theorems.as_printed import AsPrinted
 from symattn.theorems.documents import Decided
 

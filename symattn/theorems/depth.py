@@ -9,12 +9,12 @@ from symattn.arrays.array import Array
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import name
+from symattn.proof.joint_statements import Together, bound, identity
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Unread, Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.together import Together, bound, identity
 from symattn.theorems.letters import add_up, eye, greatest, rows, weights
 from symattn.theorems.texts import of_file
 

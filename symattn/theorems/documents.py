@@ -15,7 +15,7 @@ from symattn.document.notation import Node
 from symattn.document.tex import tex
 from symattn.document.text import plain_text, text
 from symattn.proof.theorem import Theorem
-from symattn.proof.words import labelled, opened, several, unread, with_formulas
+from symattn.proof.typeset_words import labelled, opened, several, unread, with_formulas
 from symattn.theorems import TOPICS
 from symattn.theorems.findings import TheoremFinding
 from symattn.theorems.reading import Reading, ReadRelation, boxed, read_apart, with_unread_as_text

@@ -15,10 +15,10 @@ from symattn.document.notation import Node, Relation, commas, relation
 from symattn.proof.certificate import by_definition
 from symattn.proof.hypotheses import demanded
 from symattn.proof.inequality import Certificate
+from symattn.proof.joint_statements import DIFFER
 from symattn.proof.prover import ElementEquation, Proof
 from symattn.proof.relations.judging import relations
 from symattn.proof.theorem import Decision, Identity, Method, Theorem, TheoremOutcome
-from symattn.proof.together import DIFFER
 from symattn.theorems.reading import Reading
 
 DEFECT = "a defect of symattn; please report it"

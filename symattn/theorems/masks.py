@@ -10,10 +10,10 @@ from symattn.attention.masks import forbid, window
 from symattn.attention.norms import layer_norm
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
+from symattn.proof.joint_statements import Together, above_zero, identity
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.together import Together, above_zero, identity
 from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, of_tokens, rows, scaled_scores, side_by_side
 from symattn.theorems.texts import of_file
 

@@ -12,10 +12,10 @@ from symattn.attention.norms import layer_norm, rms_norm
 from symattn.document.formulas import ARRAY_ROLES, formula
 from symattn.document.notation import name
 from symattn.proof.gradients import gradient
+from symattn.proof.joint_statements import identity
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.statement import Pair
-from symattn.proof.together import identity
 from symattn.theorems.letters import add_up, eye, squares, total
 from symattn.theorems.texts import of_file
 

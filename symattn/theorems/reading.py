@@ -15,6 +15,7 @@ from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Node, Relation
 from symattn.document.text import text
 from symattn.proof.hypotheses import signs
+from symattn.proof.joint_statements import Fails
 from symattn.proof.relations.comparing import FalseStep, NotDecided, NotRead
 from symattn.proof.relations.compiling import Compiled, links, pruned
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
@@ -33,8 +34,7 @@ from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.section import limit
 from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
 from symattn.proof.statement import Letters, run
-from symattn.proof.together import Fails
-from symattn.proof.words import INFORMAL, labelled, statement
+from symattn.proof.typeset_words import INFORMAL, labelled, statement
 
 
 @dataclass(frozen=True)

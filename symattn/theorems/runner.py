@@ -27,7 +27,7 @@ from symattn.proof.certificate import by_definition
 from symattn.proof.code import raised_in_symattn
 from symattn.proof.prover import ElementEquation
 from symattn.proof.theorem import Theorem, TheoremOutcome, decide
-from symattn.proof.words import listed
+from symattn.proof.typeset_words import listed
 from symattn.theorems.as_printed import read
 from symattn.theorems.documents import Decided
 from symattn.theorems.findings import BAD_STATEMENT, DEFECT, TheoremFinding, crashed, finding, sizes_written, unstated

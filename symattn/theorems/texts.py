@@ -35,9 +35,9 @@ from symattn.document.errors import InputError
 from symattn.document.formulas import ARRAY_ROLES, formula, running_text
 from symattn.document.model import Text
 from symattn.proof.expectation import EntryLaw, law_with
+from symattn.proof.joint_statements import Together
 from symattn.proof.relations.glossary import Gap, Glossary, LetterDefinition
 from symattn.proof.theorem import Method, Theorem
-from symattn.proof.together import Together
 from symattn.theorems.as_printed import AsPrinted, Following
 
 APART = re.compile(r"; (?![^\[]*\])")  # not between the rows of a matrix

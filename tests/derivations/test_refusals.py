@@ -32,11 +32,11 @@ from symattn.document.errors import Undecided
 from symattn.document.evidence import Grade
 from symattn.document.notation import equals
 from symattn.proof import gaussian
+from symattn.proof.joint_statements import Together
 from symattn.proof.relations import functions
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
 from symattn.proof.rules import Fold
-from symattn.proof.together import Together
 from symattn.theorems import theorem_of
 from symattn.theorems.as_printed import AsPrinted
 from tests.letters import MU, SIGMA, letters_of, mean, q, s, var

@@ -25,9 +25,9 @@ from symattn.proof.coq.printing import identifier, reserved
 from symattn.proof.coq.steps import CoqStep, steps
 from symattn.proof.coq.terms import Term, _letter, joined, number
 from symattn.proof.coq.writing import Lemma
+from symattn.proof.joint_statements import Together
 from symattn.proof.statement import Declared, Letters, Numbers, pairs
 from symattn.proof.theorem import Identity
-from symattn.proof.together import Together
 from symattn.theorems import catalogue
 from symattn.theorems.as_printed import AsPrinted, Following
 from tests.proof.coq_values import FUNCTIONS, World, parsed

@@ -25,11 +25,11 @@ from symattn.proof.certificate import certificates
 from symattn.proof.checker import FORMATS, check
 from symattn.proof.checker_balls import _RISING
 from symattn.proof.inequality import Certificate
+from symattn.proof.joint_statements import above_zero, bound
 from symattn.proof.same_bits import Operations, RoundedTerm, SameBits
 from symattn.proof.signs import never_negative
 from symattn.proof.statement import Declared, Numbers
 from symattn.proof.theorem import Theorem, decide
-from symattn.proof.together import above_zero, bound
 from symattn.theorems.rounding import merge_commutes
 
 

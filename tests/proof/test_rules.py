@@ -10,11 +10,11 @@ import pytest
 from symattn.document.evidence import Grade
 from symattn.proof.certificate import _WRITERS, Concluded, Premise, certificates, premise
 from symattn.proof.checker import _KINDS, check
+from symattn.proof.joint_statements import bound
 from symattn.proof.prover import prove
 from symattn.proof.rules import Fold, OfTheLargest, Repeat, Substitution, written
 from symattn.proof.statement import Declared, Letters
 from symattn.proof.theorem import Method
-from symattn.proof.together import bound
 from symattn.theorems.letters import add_up, exp, greatest, weights
 
 ROW = {"s": "n m"}

@@ -12,7 +12,7 @@ import pytest
 
 from symattn import Attention, InputError
 from symattn.arrays.formats import Format
-from symattn.bounds.sharp import backward
+from symattn.bounds.sharp import backward_bounds
 from symattn.bounds.sharp.limits import Stores
 from symattn.programs.gradients import gradients_close_to_exact
 from symattn.programs.question import Question
@@ -207,7 +207,7 @@ def _by_definition(c: Case) -> dict[str, Array]:
 def test_what_is_exact_is_the_derivative_of_the_definition(name: str) -> None:
     c, every = case(name, BF16), np.arange(N)
     for key, right in _by_definition(c).items():
-        found = backward.gradients(c.spec, c.inputs, c.do, Stores(BF16, 0), every, every)[key]
+        found = backward_bounds.gradients(c.spec, c.inputs, c.do, Stores(BF16, 0), every, every)[key]
         np.testing.assert_allclose(found.exact, right, rtol=1e-9, atol=1e-12)
 
 
@@ -281,8 +281,8 @@ def test_changed_gradients_are_refused(f: Format, wrong: str) -> None:
 
 @BOTH
 def test_a_twentieth_of_the_bound_is_too_little(f: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    c, whole = case("plain", f), backward.SharpGradient.ratios
-    monkeypatch.setattr(backward.SharpGradient, "ratios", lambda found, got: 20 * whole(found, got))
+    c, whole = case("plain", f), backward_bounds.SharpGradient.ratios
+    monkeypatch.setattr(backward_bounds.SharpGradient, "ratios", lambda found, got: 20 * whole(found, got))
     assert "of dq" in judge(c, fused(c), "fused")
 
 
@@ -292,9 +292,9 @@ def test_rows_and_heads_that_share_keys_give_what_all_rows_do() -> None:
     spec = Attention(causal=True, window=(40, 0), heads=4, kv_heads=2)
     q, k, v, do = (BF16.rounded(rng.standard_normal((3, h, 300, 16))) for h in (4, 2, 2, 4))
     inputs, how, every = {"q": q, "k": k, "v": v}, Stores(BF16, 2), np.arange(300)
-    found = backward.gradients(spec, inputs, do, how, every, every)
+    found = backward_bounds.gradients(spec, inputs, do, how, every, every)
     exact = _by_sequence(spec, q, k, v, do)
-    some = backward.gradients(spec, inputs, do, how, np.array([0, 7, 299]), np.array([255, 256]))
+    some = backward_bounds.gradients(spec, inputs, do, how, np.array([0, 7, 299]), np.array([255, 256]))
     for name, right in exact.items():
         np.testing.assert_allclose(found[name].exact, right, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(some[name].exact, right[..., some[name].rows, :], rtol=1e-9, atol=1e-12)

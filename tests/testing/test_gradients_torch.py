@@ -9,7 +9,7 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.formats import Format
-from symattn.bounds.sharp.backward import NAMES, gradients
+from symattn.bounds.sharp.backward_bounds import NAMES, gradients
 from symattn.bounds.sharp.limits import Stores
 from tests.testing.half_kernels import INPUTS, Array, made, normal
 

@@ -21,9 +21,9 @@ from symattn.attention.streaming import states
 from symattn.document.evidence import Grade
 from symattn.document.text import plain_text
 from symattn.proof.checker import check
+from symattn.proof.joint_statements import Together
 from symattn.proof.statement import Declared, Numbers
 from symattn.proof.theorem import Method, Theorem, decide
-from symattn.proof.together import Together
 from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.as_printed import AsPrinted, Following
 from symattn.theorems.runner import certificates

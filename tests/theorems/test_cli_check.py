@@ -16,9 +16,9 @@ from symattn.document.model import Document
 from symattn.document.render import render
 from symattn.proof.certificate import accepted, certificates, verdicts
 from symattn.proof.checker import check_file
+from symattn.proof.joint_statements import Fails, above_zero, bound
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
-from symattn.proof.together import Fails, above_zero, bound
 from symattn.theorems import catalogue, of_topic, theorem_of
 from symattn.theorems.documents import book, table, title
 from symattn.theorems.runner import run as decide_all

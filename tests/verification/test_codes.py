@@ -29,7 +29,7 @@ from symattn.verification.codes import ANY_STEP, code_of, codes, lines_of, read_
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.report import STEPS
-from symattn.verification.rules import constants, known, of_entries
+from symattn.verification.rules import constant_outputs, known, of_entries
 from symattn.verification.rules.families import families
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "codes.tsv"
@@ -71,7 +71,7 @@ def _of_attention(spec: Attention) -> Iterator[tuple[str, str]]:
     inputs = own - set("qkv") | (frozenset({"x", "w_in", "b_in", "w_o"}) if spec.packed else _WEIGHTS)
     more = own | {"bias", "doc_q", "doc_k", "g_q", "g_k", "beta_q", "beta_k"}
     for given in (own, frozenset(more), inputs):
-        for rule in (known, of_entries, constants.mistakes):
+        for rule in (known, of_entries, constant_outputs.mistakes):
             yield from ((m.step, m.cause) for m in rule(spec, frozenset(given)))
     yield from ((family.step, family.words.format(_NUMBER)) for family in families(spec))
 

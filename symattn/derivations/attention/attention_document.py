@@ -39,7 +39,7 @@ from symattn.proof.relations.judging import DecidedRelation, record, relations
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.section import Section
-from symattn.proof.words import listed
+from symattn.proof.typeset_words import listed
 
 _BESIDE = 80  # the most characters of a reason at the side of a formula
 _SAID = ("q", "k", "v", "k_shared", "v_shared")  # for which formulas suffice: sums, and repeated heads

@@ -285,7 +285,7 @@ def audit(
     rows      how many queries of each head are judged, always including those at the edges of windows and tiles;
               None for all
     gradients also judge backward passes: dQ of these queries, dK and dV of as many keys, in every head of small calls
-              and in some heads of large ones, against the exact derivative (``symattn.bounds.sharp.backward``)
+              and in some heads of large ones, against the exact derivative (``symattn.bounds.sharp.backward_bounds``)
     layers    also judge whole layers of decoders: norms, projections, rotations, the feed-forward layer and residuals
               of each, for some tokens, against ``block`` (``models.configurations``) of the model's configuration
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from symattn.bounds.sharp.backward import NAMES
+from symattn.bounds.sharp.backward_bounds import NAMES
 from symattn.models.auditing.begun import Draws, defect, factors
 from symattn.models.auditing.call_gradients import SYMBOLS, Backward, Passed, judge_gradients
 from symattn.models.auditing.patches import in_backward, reading

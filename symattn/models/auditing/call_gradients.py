@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT
-from symattn.bounds.sharp.backward import NAMES, SharpGradient, of_sums, sampled
+from symattn.bounds.sharp.backward_bounds import NAMES, SharpGradient, of_sums, sampled
 from symattn.bounds.sharp.limits import Stores, W, half_ulp
 from symattn.bounds.sharp.sample import chosen
 from symattn.bounds.sharp.ways import bounded as within

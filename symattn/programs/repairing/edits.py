@@ -235,7 +235,7 @@ def enumerate_edits(
     sources: Sources, observed: Observed, numbers: tuple[float, ...] = (), tiers: Sequence[int] = TIERS
 ) -> list[Edit]:
     """Return all edits of the functions, in the order of their text, each text once."""
-    from symattn.programs.repairing.blocks import BLOCK_RULES
+    from symattn.programs.repairing.block_rules import BLOCK_RULES
 
     result: list[Edit] = []
     everywhere = EVERYWHERE_TIER in tiers  # it is made of the edits of tier 1

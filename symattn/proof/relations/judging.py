@@ -36,7 +36,7 @@ from symattn.proof.relations.comparing import (
 )
 from symattn.proof.relations.compiling import Compiled, Link, links
 from symattn.proof.relations.concluding import SMALLER, ProvedRelation, is_zero, shown
-from symattn.proof.relations.examples import decide
+from symattn.proof.relations.exact_relations import decide
 from symattn.proof.relations.glossary import Gap, Glossary
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.random_arrays import averages, mentions

@@ -34,7 +34,7 @@ from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, w
 from symattn.verification.diagnosis.confirming import lengths_near_numbers
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, ComputedValues, best, is_finite, left
 from symattn.verification.probing.probes import FAMILIES
-from symattn.verification.rules import combined, constants, operations, recording, softmaxes, tiling
+from symattn.verification.rules import combined, constant_outputs, operations, recording, softmaxes, tiling
 from symattn.verification.rules.families import families
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class InAttention(Search[Mistake]):
 
     def constants(self) -> list[Mistake]:
         """See ``Search``."""
-        return [*constants.mistakes(self.session.spec, self.names)]
+        return [*constant_outputs.mistakes(self.session.spec, self.names)]
 
     @property
     def described(self) -> Attention:

@@ -9,7 +9,7 @@ import pytest
 
 from symattn.programs.loading import load
 from symattn.programs.repairing import moves
-from symattn.programs.repairing.blocks import BLOCK_RULES
+from symattn.programs.repairing.block_rules import BLOCK_RULES
 from symattn.programs.repairing.edits import EVERYWHERE, EVERYWHERE_TIER, Edit, enumerate_edits, expression_rules
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources

@@ -11,10 +11,10 @@ from symattn.document.text import plain_text
 from symattn.proof.expectation import NORMAL, law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.inequality import Certificate
+from symattn.proof.joint_statements import Fails, Together, above_zero, bound, identity
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity, decide, theorem
-from symattn.proof.together import Fails, Together, above_zero, bound, identity
 from symattn.theorems.findings import finding
 from tests.proof.identities import averaged
 
