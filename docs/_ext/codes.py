@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from symattn.document.render.common import plain_text
-from symattn.faults.catalogue import CodePage, heading, mended, page_of, shown_input
+from symattn.faults.catalogue import CodePage, heading, mended, page_of, reason_without_input, shown_input
 from symattn.verification.codes import codes, lines_of
 
 
@@ -45,6 +45,8 @@ def _entry(page: CodePage) -> Iterator[nodes.Node]:
         spec = nodes.literal(text=page.example.specification)
         yield nodes.paragraph("", "", nodes.Text("Smallest input found, for "), spec, nodes.Text(":"))
         yield nodes.literal_block(text=shown_input(page.example), language="text")
+    else:
+        yield nodes.paragraph(text=f"No input is shown: {reason_without_input(page.code)}.")
     for words in mended(page):
         yield nodes.paragraph(text=f"It should be: {plain_text(words)}.")
     for report in page.reports:
