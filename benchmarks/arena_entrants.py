@@ -23,6 +23,7 @@ from tests.faults.collection.every import chosen, right_ones
 from tests.programs.judging.hostile import FAILING, RIGHT, TAMPERING
 
 Array = Any
+Given = Callable[[dict[str, Array]], dict[str, Array]]
 FORMATS = ("float32", "float16", "bfloat16")
 #: The forms of the inputs of KernelBench: ``torch.rand`` and ``torch.randn``.
 FORMS = ("uniform", "normal")
@@ -66,16 +67,26 @@ class Entrant:
         drawn = self.more(form, self.sizes, np.random.default_rng(seed))
         if drawn:
             return {name: trial.rounded(a, self.precision) for name, a in drawn.items()}
-        at = replace(self.sizes, batch=self.entry.at.batch)
-        if form == "uniform":
-            at = replace(at, given=lambda made: _uniform(made, seed))
+        promised = self.entry.at.given
+        at = replace(self.sizes, batch=self.entry.at.batch, given=lambda made: _given(promised, form, seed, made))
         return trial.inputs(self.entry, at, seed)
 
 
-def _uniform(made: dict[str, Array], seed: int) -> dict[str, Array]:
-    """Return the tokens, queries, keys and values from the uniform law on [0, 1) in place of the normal one."""
+_DRAWN = ("q", "k", "v", "x", "y")
+
+
+def _given(promised: Given, form: str, seed: int, made: dict[str, Array]) -> dict[str, Array]:
+    """Return the inputs in place of those made: masks and lengths that the program promises, and uniform entries."""
     rng = np.random.default_rng(seed)
-    return {name: rng.random(made[name].shape) for name in ("q", "k", "v", "x", "y") if name in made}
+    try:
+        own = promised(dict(made))
+    except (ValueError, IndexError):  # arrays of the entry's own sizes alone
+        own = {}
+    fitting = {name: a for name, a in own.items() if name in made and np.shape(a) == made[name].shape}
+    result = {name: a for name, a in fitting.items() if name not in _DRAWN}
+    if form == "uniform":
+        result |= {name: rng.random(made[name].shape) for name in _DRAWN if name in made}
+    return result
 
 
 # -- Mistakes that public graders were seen to accept ------------------------------------------------------------------

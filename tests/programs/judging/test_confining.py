@@ -103,3 +103,15 @@ def test_processes_in_other_sessions_end_with_the_first_one() -> None:
         while descendants_of(first.pid) & found:
             time.sleep(0.01)
         first.kill()
+
+
+def test_what_the_system_does_not_let_be_limited_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from symattn.programs import child
+
+    path = tmp_path / "kernel.py"
+    path.write_text(f"{RIGHT}\ndef f(q, k, v):\n    return zeros(q, k, v)\n")
+    open_there = "import symattn.programs.confining as c; c.left_open = ('the network was not closed',)\n"
+    monkeypatch.setattr(child, "_CONFINED_PROGRAM", open_there + child._PROGRAM)
+    judgement = judge(f"{path}:f", examples=0)
+    assert judgement.status is Status.FAIL
+    assert "the network was not closed" in judgement.notes
