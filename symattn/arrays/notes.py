@@ -1,4 +1,4 @@
-"""What a function of arrays does while it runs: notes for a report, and the constants that it uses.
+"""Notes for a report on what a function of arrays does while it runs, and the constants that it uses.
 
 Notes are, for example, of a float made from a shape, or a cast that was not made. Constants are the numbers that it
 lifts, and those that it compares positions with.

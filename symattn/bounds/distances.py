@@ -97,7 +97,7 @@ class ValueColumns:
 
     @cached_property
     def _lost(self) -> np.ndarray:
-        """What underflows in sums of products, (…, 1, 1)."""
+        """The part of sums of products that may underflow, (…, 1, 1)."""
         least = 2.0**26 * float(np.finfo(self.kind).tiny) * self.n
         return np.asarray(least * self.largest.max(axis=-1, keepdims=True)).astype(self.kind)
 

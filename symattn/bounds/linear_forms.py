@@ -46,8 +46,11 @@ _TIES = 2.0  # factor on the largest entry of |L̂||Û|, which other pivots of e
 
 @dataclass(frozen=True)
 class LinearTerms:
-    """What a form reads, in float64: features q, k (…, n, f), v (…, n, d_v), β (…, n, 1) or None, sums of gates G
-    (…, n, f), (…, n, 1) or None. ``more`` is added to the features' absolute values, if they are sums that cancel."""
+    """The arrays that a form reads, in float64.
+
+    These are features q, k (…, n, f), v (…, n, d_v), β (…, n, 1) or None, and sums of gates G (…, n, f), (…, n, 1) or
+    None. ``more`` is added to the features' absolute values, if they are sums that cancel.
+    """
 
     q: Array
     k: Array

@@ -35,7 +35,7 @@ from symattn.document.notation import Node
 
 @dataclass(frozen=True)
 class InputLimits:
-    """What is known about inputs beforehand.
+    """The limits that inputs are known to keep.
 
     n           number of keys
     d_k         width of queries and keys

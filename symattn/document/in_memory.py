@@ -28,7 +28,7 @@ _GENERATED = "<string>"  # the file of functions that dataclasses and named tupl
 
 @dataclass
 class Bindings:
-    """What the names of a module or a class stand for, by its byte code.
+    """The objects that the names of a module or a class stand for, by its byte code.
 
     ``functions`` holds the code of functions and classes, ``decorated`` the names of those that a decorator replaced;
     ``constants`` plain values; ``imported`` (module, name). A name that is bound more than once is in ``several``.

@@ -209,7 +209,7 @@ class OnnxAttention:
 
     @cached_property
     def outputs(self) -> dict[str, Value]:
-        """Those of Y, present_key, present_value and qk_matmul_output that the node has, by the graph's names."""
+        """The outputs of the node among Y, present_key, present_value and qk_matmul_output, by the graph's names."""
         steps = self.spec.trace(**self.inputs)
         shown = _MODES[self.node.attributes.get("qk_matmul_output_mode", 0)]
         result = {

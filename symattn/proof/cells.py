@@ -179,7 +179,7 @@ class _Letters(Numbers):
 
 
 class _Chosen(Numbers):
-    """The same world with letters replaced by numbers."""
+    """A world with letters replaced by numbers."""
 
     def __init__(self, letters: _Letters, values: Mapping[Any, Fraction]) -> None:
         super().__init__(letters.sizes, letters.seed)

@@ -80,7 +80,7 @@ class CounterexampleSearch:
 
     @property
     def tried(self) -> str:
-        """What was tried, in words: "60 draws of exact numbers at sizes up to n = 5, 700 in floats up to size 91"."""
+        """Describe what was tried: "60 draws of exact numbers at sizes up to n = 5, 700 in floats up to size 91"."""
         sizes = f" at sizes up to {equal_sizes(self.largest)}" if self.largest else ""
         exactly = f"{self.agreed} draws of exact numbers{sizes}"
         reached = f" up to size {self.furthest}" if self.furthest else ""

@@ -1,4 +1,4 @@
-"""What a model's configuration promises for a call of attention, given the model's arguments, padding and cache.
+"""The promises of a model's configuration for a call of attention, given the model's arguments, padding and cache.
 
 The bias by position that it promises, ALiBi's or that of T5's buckets, is compared with the one that a call received.
 """
@@ -146,7 +146,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Intent:
-    """What a call should compute: the whole setting, and the parts of its mask.
+    """The specification of a call: the whole setting, and the parts of its mask.
 
     ``scale_given`` says that the call's scale is accepted, since queries or keys may have been scaled already. ``bias``
     says how the bias by position differs from the promised one, or is None if it is accepted as received. ``compared``

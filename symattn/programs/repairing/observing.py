@@ -1,4 +1,4 @@
-"""What the expressions and statements of a function hold in one run: kinds, shapes, and the names in scope.
+"""The values of a function's expressions and statements in one run: kinds, shapes, and the names in scope.
 
 Edits are pruned by what was observed: a factor must broadcast, a name is replaced by one of the same kind.
 """

@@ -64,7 +64,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Opened:
-    """What there is to edit: the file, its digest, all edits, and the units that one trial costs on average."""
+    """The material of a search: the file, its digest, all edits, and the units that one trial costs on average."""
 
     file: str
     digest: str

@@ -117,7 +117,7 @@ class _Grouped(Ball):
 
 
 class _Namespace(Namespace):
-    """What can be done group by group."""
+    """The operations that can be done group by group."""
 
     kind: Any
 

@@ -37,7 +37,7 @@ def lengths_asked(compiled: Compiled, where: Sequence[Link]) -> list[dict[str, i
 
 @dataclass
 class Tried:
-    """What was tried against a relation: numbers beyond those printed, the largest size, and starts of an ascent."""
+    """The attempts against a relation: numbers beyond those printed, the largest size, and starts of an ascent."""
 
     numbers: int = 0
     largest: int = 0

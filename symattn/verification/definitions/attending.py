@@ -1,4 +1,4 @@
-"""What definitions made of an ``Attention`` share: its inputs q, k, v and masks, in some order of the axes."""
+"""The common part of definitions made of an ``Attention``: inputs q, k, v and masks, in some order of the axes."""
 
 from __future__ import annotations
 

@@ -83,8 +83,11 @@ class Input:
 
 
 class CountedKeys(NamedTuple):
-    """What keys add to an output: the ``parts`` of all, and which are ``open``; divided by their sum if ``normalised``.
-    ``run`` computes the output if each key counts as often as a table says; ``axis`` is that of tokens."""
+    """The contributions of keys to an output: the ``parts`` of all, and which are ``open``.
+
+    They are divided by their sum if ``normalised``. ``run`` computes the output if each key counts as often as a table
+    says; ``axis`` is that of tokens.
+    """
 
     parts: Compute
     open: Callable[[int, int], Array]
