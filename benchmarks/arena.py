@@ -35,7 +35,7 @@ from symattn.bounds.case_result import UNFIT, Case
 from symattn.bounds.judge import judge as judge_call
 from symattn.document.errors import SymattnError
 from symattn.programs.child import TargetOptions
-from symattn.programs.judging.judging import Judge
+from symattn.programs.judging.judging import CandidateJudge
 from symattn.programs.verifying import Options
 from tests.faults.table import written
 
@@ -130,18 +130,18 @@ def _by_the_judge(entrant: Entrant) -> Record:
 
 
 @contextmanager
-def _judge_of(entrant: Entrant, seen: Accepted) -> Iterator[Judge]:
+def _judge_of(entrant: Entrant, seen: Accepted) -> Iterator[CandidateJudge]:
     """Yield the judge of an entrant, who is watched by the rules; a hostile one is judged as a file."""
     contract, domain = entrant.contract, entrant.entry.domain
     told: Record = {"dtype": entrant.precision, "contract": contract, "domain": domain, "verdict_alone": True}
     if not entrant.text:
-        yield Judge(entrant.entry.program, entrant.spec, _watched(Options, entrant, seen)(**told), SEED)
+        yield CandidateJudge(entrant.entry.program, entrant.spec, _watched(Options, entrant, seen)(**told), SEED)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.py"
         path.write_text(entrant.text, encoding="utf-8")
         how = _watched(TargetOptions, entrant, seen)(secret=(), **told)
-        yield Judge(f"{path}:f", entrant.spec, how, SEED)
+        yield CandidateJudge(f"{path}:f", entrant.spec, how, SEED)
 
 
 def _watched(options: type[Options], entrant: Entrant, seen: Accepted) -> Callable[..., Options]:

@@ -47,7 +47,7 @@ def command(candidate: str, output: Output, reference: str | None, why: bool | N
     The status is PASS, PASS_WITH_LIMITS (exit code 0), FAIL, TAMPERED (1), INVALID_REFERENCE (2) or UNDECIDED (3).
     """
     from symattn.programs.child import TargetOptions
-    from symattn.programs.judging.judging import Judge
+    from symattn.programs.judging.judging import CandidateJudge
 
     settings = given(wishes)
     seed = settings.pop("seed", None)
@@ -60,7 +60,7 @@ def command(candidate: str, output: Output, reference: str | None, why: bool | N
     with progress("judging") as show:
         how = TargetOptions(domain=domain, origin=origin, progress=show, verdict_alone=True, secret=secret, **settings)
         if reference is None:
-            judgement = Judge(candidate, spec, how, seed, (cut,) if cut else (), why=sought).judgement()
+            judgement = CandidateJudge(candidate, spec, how, seed, (cut,) if cut else (), why=sought).judgement()
         else:
             from symattn.programs.judging.references import ByReference, path_of
 

@@ -98,7 +98,7 @@ class OwnInputs:
 
 
 @dataclass(frozen=True)
-class Identity:
+class TextHashes:
     """Which texts were used: the SHA-256 of the candidate's file ("" if it has none), and of symattn's own code."""
 
     candidate: str
@@ -135,7 +135,7 @@ class Judgement(Printable):
     definition: str
     precision: str
     seeds: Mapping[str, int]
-    identity: Identity
+    identity: TextHashes
     seconds: Seconds
     definition_from: str = "given"
     domain: str = ""

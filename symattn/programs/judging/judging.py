@@ -22,11 +22,11 @@ from symattn.programs.guard import Tampered
 from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.hashes import file_of_target, hash_of_symattn, hash_of_target
 from symattn.programs.judging.judgement import (
-    Identity,
     Judgement,
     Location,
     PowerOfStep,
     Status,
+    TextHashes,
     WrongEntry,
 )
 from symattn.programs.judging.scan import notes_of_source
@@ -99,7 +99,7 @@ def judge(
     )  # fmt: skip
     spec = meant(definition, config, layer, kind)
     if reference is None:
-        return Judge(candidate, spec, how, seed, why=why).judgement()
+        return CandidateJudge(candidate, spec, how, seed, why=why).judgement()
     from symattn.programs.judging import references  # most candidates have none
 
     if not isinstance(how, TargetOptions) or not isinstance(candidate, str):
@@ -120,7 +120,7 @@ def _options_for(
 
 
 @dataclass(frozen=True)
-class Judge:
+class CandidateJudge:
     """A candidate, the definition, and how it is called; ``seed`` is drawn after the candidate was loaded if None.
 
     ``notes`` are limits that are known before: heads of a model that were cut, a definition that was found.
@@ -238,9 +238,9 @@ def words_of(spec: Specification) -> str:
     return f"{written(spec)}{of}"
 
 
-def identity_of(candidate: Function | str, known: str | None = None) -> Identity:
+def identity_of(candidate: Function | str, known: str | None = None) -> TextHashes:
     """Return the hashes of a candidate, unless that is ``known``, and of symattn."""
-    return Identity(hash_of_target(candidate) if known is None else known, hash_of_symattn(), __version__)
+    return TextHashes(hash_of_target(candidate) if known is None else known, hash_of_symattn(), __version__)
 
 
 def _fields_of(attention: Any) -> str:

@@ -26,7 +26,7 @@ from symattn.programs.judging.judgement import (
     PowerOfStep,
     Status,
 )
-from symattn.programs.judging.judging import Judge, identity_of, shown_fault, words_of
+from symattn.programs.judging.judging import CandidateJudge, identity_of, shown_fault, words_of
 from symattn.programs.judging.workloads import Workloads, find_workloads, read_workloads, with_workloads
 from symattn.verification import engine, power
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
@@ -105,7 +105,7 @@ class ByReference:
         return replace(self.how, domain=domain, dtype=self.chosen_dtype or dtype)
 
     def _judged(self, target: str, spec: Specification, how: TargetOptions) -> Judgement:
-        result = Judge(target, spec, how, self.seed, (), self._model, self.why).judgement()
+        result = CandidateJudge(target, spec, how, self.seed, (), self._model, self.why).judgement()
         return replace(result, command=self._command(result.seeds))
 
     @property

@@ -7,7 +7,7 @@ import pytest
 from symattn import Attention, judge
 from symattn.programs.child import TargetOptions
 from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.judging import Judge
+from symattn.programs.judging.judging import CandidateJudge
 from tests.programs.judging.hostile import FAILING, RIGHT, TAMPERING
 
 
@@ -59,7 +59,7 @@ def test_the_reference_is_none_of_its_business(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
     path.write_text(RIGHT + text)
     how = TargetOptions(secret=(str(secret),), verdict_alone=True)
-    judgement = Judge(f"{path}:f", Attention(), how).judgement()
+    judgement = CandidateJudge(f"{path}:f", Attention(), how).judgement()
     assert judgement.status is Status.TAMPERED
     assert "reads the reference" in judgement.reason
 
