@@ -130,9 +130,16 @@ class Screened(Expected):
 
 
 def screening_error(near: np.ndarray, precision: Precision) -> np.ndarray:
-    """Return an error for each entry that most implementations stay below, and that the bound of large sums allows."""
-    units = _UNITS_OF_HALF if precision.input.name in HALF else _UNITS
-    return np.full(near.shape, units * float(precision.input.u) * largest(near))
+    """Return an error for each entry that most implementations stay below, and that the bound of large sums allows.
+
+    In half precision it is relative to the largest entry of the row, not of all rows: under a causal mask late rows are
+    means over many keys, so small that a few roundings of the first row would hide them.
+    """
+    unit = float(precision.input.u)
+    if precision.input.name not in HALF or near.ndim == 0:
+        return np.full(near.shape, _UNITS * unit * largest(near))
+    sizes = np.abs(np.where(np.isfinite(near), near, 0.0)).max(axis=-1, keepdims=True, initial=0.0)
+    return np.broadcast_to(_UNITS_OF_HALF * unit * sizes, near.shape).copy()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from symattn.attention.positions.checks import least_width
 from symattn.attention.positions.rotary import rotate
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling
 from symattn.bounds.called_target import Outcome
-from symattn.bounds.case_result import Case
+from symattn.bounds.case_result import Case, screening_error
 from symattn.bounds.judge import judge
 from symattn.document.evidence import Verdict
 from symattn.programs import definitions
@@ -669,6 +669,14 @@ def first_keys(keys):
 def test_layers_are_tried_with_more_tokens_than_common_tiles_have(keys, verdict) -> None:
     plain = Block(attention=Attention(), norm=None, activation=None)
     assert verify(first_keys(keys), plain, framework="numpy").verdict.value == verdict
+
+
+def test_no_row_is_screened_by_the_size_of_a_larger_one_in_half_precision() -> None:
+    near = np.array([[3.0, 1.0], [0.02, 0.01]])
+    for dtype in ("bfloat16", "float16"):
+        error = screening_error(near, Precision.of(dtype))
+        assert (error[1] < 0.02).all(), "a row of zeros is not within it"
+        assert error[0, 0] > error[1, 0]
 
 
 @pytest.mark.deep
