@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import combinations, islice
 from math import inf, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -426,14 +426,18 @@ def finds_fault(session: Session) -> bool:
     return bool(session.known or session.beyond or (session.trial and session.trial.fault))
 
 
+def _beside_weights(case: Case) -> list[Any]:
+    """Return all inputs but weights, whose sizes a layer may fix."""
+    return [a for name, a in case.inputs.items() if not name.rpartition(".")[2].startswith("w_")]
+
+
 def _entries_beside_weights(case: Case) -> int:
-    """Return the number of entries of all inputs but weights, whose sizes a layer may fix."""
-    return sum(np.size(a) for name, a in case.inputs.items() if not name.rpartition(".")[2].startswith("w_"))
+    return sum(map(np.size, _beside_weights(case)))
 
 
 def _longest(case: Case) -> int:
     """Return the largest number of tokens in an input."""
-    return max((np.shape(a)[-2] for a in case.inputs.values() if np.ndim(a) > 1), default=0)
+    return max((np.shape(a)[-2] for a in _beside_weights(case) if np.ndim(a) > 1), default=0)
 
 
 def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
