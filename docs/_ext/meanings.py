@@ -79,6 +79,7 @@ UNITS = {
     "block": "keys",
     "budget": "s of processor time",
     "time_limit": "s",
+    "memory_limit": "GiB",
     "cotangent": "that of the output",
     "d_k": "columns",
     "digits": "significant digits",

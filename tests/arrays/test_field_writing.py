@@ -107,7 +107,7 @@ def test_values(text: str, value: object) -> None:
     ("text", "complaint"),
     [
         ("", "expected a number, exp(…), sqrt(…) or a bracket, at its end"),
-        ("1 2", "expected an operator, at position 3"),
+        ("1 2", "it is several numbers"),
         ("2^3", "a power is written **, at position 2"),
         ("(1", "expected ), at its end"),
         ("*1", "at position 1"),
