@@ -99,6 +99,7 @@ def test_what_a_derivation_does_not_have_is_refused(scaling: Document, wanted: d
         chosen(scaling, **wanted)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("options", [(), ("--all",), ("--step", "12"), ("--part", "typical row")])
 def test_a_file_is_compared_with_what_its_options_print(options: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "scaling.tex"

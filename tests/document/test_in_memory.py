@@ -93,6 +93,7 @@ def test_modules_that_work_are_as_in_their_files(tmp_path: Path) -> None:
     assert printed(work + "print(is_as_in_files())", tmp_path) == ["True"]
 
 
+@pytest.mark.deep
 def test_nothing_is_kept_of_a_changed_program(tmp_path: Path) -> None:
     assert printed(KEPT, tmp_path) == ["0 1"]
 

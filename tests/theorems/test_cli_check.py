@@ -70,6 +70,7 @@ def test_a_false_title_of_a_true_equation_is_not_printed_as_proved(run):
     assert "Informal statement (not checked): 2x = 3x for every n" in found
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("name", "part"),
     [
@@ -261,6 +262,7 @@ def test_a_table_counts_the_grades():
     assert "Of 7 false variants, 7 are refuted and 0 accepted." in shown
 
 
+@pytest.mark.deep
 def test_all_is_the_whole_catalogue(run):
     assert [name for name in catalogue() if name not in run("prove", "--all", "--list").stdout] == []
 

@@ -75,6 +75,7 @@ def test_all_details_or_the_verdict_alone(verify) -> None:  # type: ignore[no-un
         assert (status, stdout, stderr.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.deep
 @pytest.mark.smoke
 def test_a_wrong_scale_as_json(verify) -> None:  # type: ignore[no-untyped-def]
     status, stdout, _ = verify(WRONG_SCALE, "-f", "json")

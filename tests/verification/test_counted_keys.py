@@ -115,6 +115,7 @@ PROGRAMS: list[tuple[Any, Any, str, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "spec", "step", "words"), PROGRAMS)
 def test_what_weights_and_numbers_show_is_named(program: Any, spec: Any, step: str, words: str) -> None:
     fault = verify(program, spec).faults[0]

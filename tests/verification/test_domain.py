@@ -373,7 +373,8 @@ def _by_constants(width: int, scale: float) -> Any:
         pytest.param(_by_constants(16, 16**-0.5), "--min-width 16 --max-width 16", True, marks=pytest.mark.deep),
         pytest.param(_by_constants(20, 20**-0.5), "--min-width 20 --max-width 20", True, marks=pytest.mark.deep),
         pytest.param(_by_constants(16, 32**-0.5), "--min-width 16 --max-width 16", False, marks=pytest.mark.deep),
-        pytest.param(_cut, "--square-weights", True, marks=pytest.mark.deep), (_sliced, "--same-width", True),
+        pytest.param(_cut, "--square-weights", True, marks=pytest.mark.deep),
+        pytest.param(_sliced, "--same-width", True, marks=pytest.mark.deep),
         (_uncut, "--square-weights", False), (_first_head_twice, "", False),
     ],
 )  # fmt: skip

@@ -770,6 +770,7 @@ def _of_tokens(
     return program
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("program", "cause"),
     [

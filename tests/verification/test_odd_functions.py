@@ -129,6 +129,7 @@ RETURNED = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", RETURNED)
 @pytest.mark.parametrize("of_two_axes", [False, True])
 def test_what_comes_back_is_named_before_an_error_in_other_axes(name: str, of_two_axes: bool) -> None:

@@ -36,6 +36,7 @@ def _judged(entrant: Entrant) -> dict[str, Any]:
     return record
 
 
+@pytest.mark.deep
 def test_symattn_judges_a_small_part_rightly() -> None:
     wrongly = {name: record for name in FEW if arena.is_wrongly_judged(record := _judged(EVERY[name]))}
     assert wrongly == {}

@@ -48,6 +48,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.deep
 @linux
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_on_the_machine_gives_one_reason(name: str, tmp_path: Path) -> None:
@@ -59,6 +60,7 @@ def test_an_attack_on_the_machine_gives_one_reason(name: str, tmp_path: Path) ->
     assert words in judgement.reason
 
 
+@pytest.mark.deep
 @linux
 def test_large_inputs_that_need_too_much_memory_are_named_as_not_tried(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"

@@ -132,6 +132,7 @@ def causal(q, k, v):
 """
 
 
+@pytest.mark.deep
 def test_the_command_prints_one_judgement_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

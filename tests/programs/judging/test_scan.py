@@ -47,6 +47,7 @@ def test_what_kernels_usually_say_is_not_noted(tmp_path: Path, text: str) -> Non
     assert notes_of_source(path) == ()
 
 
+@pytest.mark.deep
 def test_notes_decide_no_status(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
     path.write_text(

@@ -47,6 +47,7 @@ def test_a_report_says_line_edit_and_grade_and_writes_nothing(tmp_path: Path) ->
     assert path.read_text() == before
 
 
+@pytest.mark.deep
 def test_a_right_function_and_a_function_without_source_have_none(tmp_path: Path) -> None:
     assert verify(loaded(tmp_path, PLAIN), examples=4, repair=True).repairs == ()
     made: dict[str, Any] = {}
