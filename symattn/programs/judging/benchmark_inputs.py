@@ -1,4 +1,4 @@
-"""A benchmark's arrays by the names that a definition has for them."""
+"""A candidate called with arrays of a benchmark: their names in the definition, and the judgement of the call."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from symattn.bounds.called_target import Runner
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.judge import judge
 from symattn.document.errors import InputError
 from symattn.programs.layouts import of_layout
+from symattn.verification.engine import Session
 
 
 def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -19,3 +22,16 @@ def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.
     if len(names) != len(arrays):
         raise InputError(f"they are {len(arrays)} arrays, and the candidate takes {', '.join(how.inputs)}")
     return {name: of_layout(name, a, how.layout) for name, a in zip(names, arrays, strict=True)}
+
+
+def judge_case(session: Session, case: Case) -> CaseResult:
+    """Call the candidate, and judge its output by all ways of the definition."""
+    return judge(session.legal(case.inputs), session.precision, case, session.call(case), whole=True)
+
+
+def reason_unjudged(judged: CaseResult) -> str:
+    """Return why no output of a call was judged, such as a time limit; "" if one was."""
+    if not judged.undecided:
+        return ""
+    error = judged.outcome.error
+    return "the definition compares numbers that may be equal" if error is None else str(error)

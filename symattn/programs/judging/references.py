@@ -13,11 +13,10 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Failure, Inputs
 from symattn.bounds.case_result import UNFIT, Case
 from symattn.bounds.domain import Domain
-from symattn.bounds.judge import judge as judge_call
 from symattn.document.errors import CannotRun, InputError
 from symattn.programs.child import Child, Process, ProcessLimits, TargetOptions, ask_first
 from symattn.programs.judging.benchmark import CANDIDATE, MODEL, Benchmark
-from symattn.programs.judging.benchmark_inputs import by_definition
+from symattn.programs.judging.benchmark_inputs import by_definition, judge_case, reason_unjudged
 from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.definition_file import RUN, KernelDefinition, read_definition
 from symattn.programs.judging.judgement import (
@@ -201,13 +200,15 @@ def _with_own_inputs(
         session = how.session(child, spec)
         try:
             inputs = by_definition(child, benchmark.arrays)
-            judged = judge_call(session.legal(inputs), how.precision, _case(inputs), session.call(_case(inputs)), True)
+            judged = judge_case(session, Case("benchmark", "the benchmark's own inputs", inputs))
         except UNFIT as error:
             return judgement.limited(f"the benchmark's own inputs were not tried: {error}")
     judgement = replace(judgement, calls=judgement.calls + 1)
     if judged.finding is not None:
         fault = engine.first_fault(session, judged)
         return replace(judgement, status=Status.FAIL, reason=fault.message, limits=(), **shown_fault(fault))
+    if reason := reason_unjudged(judged):
+        return judgement.limited(f"the benchmark's own inputs were not judged: {reason}")
     tried = [(inputs, [part.expected for part in judged.parts])]
     seen = power.smallest_seen(spec, inputs, [inputs], tried)
     rows = [PowerOfStep(one.step, _TWICE, one.size) for one in seen]
@@ -217,10 +218,6 @@ def _with_own_inputs(
     shapes = tuple(a.shape for a in benchmark.arrays)
     own = OwnInputs(benchmark.shapes, shapes, tuple(rows))
     return replace(judgement, own_inputs=own)
-
-
-def _case(inputs: Inputs) -> Case:
-    return Case("benchmark", "the benchmark's own inputs", inputs)
 
 
 def _blind(spec: Attention) -> Iterator[power.Mutation]:

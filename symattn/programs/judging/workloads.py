@@ -16,10 +16,10 @@ import numpy as np
 
 from symattn.attention.codec import json_text
 from symattn.bounds.case_result import UNFIT, Case
-from symattn.bounds.judge import judge as judge_call
 from symattn.document.errors import InputError
+from symattn.document.text import equal_sizes
 from symattn.programs.child import TargetOptions
-from symattn.programs.judging.benchmark_inputs import by_definition
+from symattn.programs.judging.benchmark_inputs import by_definition, judge_case, reason_unjudged
 from symattn.programs.judging.definition_file import KernelDefinition
 from symattn.programs.judging.judgement import Judgement, Status
 from symattn.programs.judging.judging import shown_fault
@@ -96,16 +96,15 @@ def with_workloads(
 ) -> Judgement:
     """Return the judgement with calls at the sizes of workloads; the first wrong output fails the candidate."""
     fitting = [sizes for sizes in sorted(given.sizes, key=lambda s: _entries(kernel, s)) if _fits(kernel, sizes)]
-    tried, problem = fitting[:MAX_SIZES], ""
+    tried, problem, unjudged = fitting[:MAX_SIZES], "", list[str]()
     rng = np.random.default_rng(judgement.seeds.get("inputs"))
     with how.opened(target, spec) as child:
         session = how.session(child, spec)
         for sizes in tried:
             arrays = [session.precision.input.rounded(rng.standard_normal(shape)) for shape in _shapes(kernel, sizes)]
             try:
-                inputs = by_definition(child, arrays)
-                case = Case("workloads", ", ".join(f"{name} = {size}" for name, size in sizes.items()), inputs)
-                judged = judge_call(session.legal(inputs), how.precision, case, session.call(case), True)
+                case = Case("workloads", equal_sizes(sizes), by_definition(child, arrays))
+                judged = judge_case(session, case)
             except UNFIT as error:
                 problem = str(error)
                 break
@@ -114,8 +113,12 @@ def with_workloads(
                 fault = engine.first_fault(session, judged)
                 failed = replace(judgement, status=Status.FAIL, reason=fault.message, limits=())
                 return replace(failed, **shown_fault(fault))
+            if reason := reason_unjudged(judged):
+                unjudged.append(f"at {case.name} of {given.path} no output was judged: {reason}")
     if problem:
         return judgement.limited(f"the workloads of {given.path} were not tried: {problem}")
+    for words in unjudged:
+        judgement = judgement.limited(words)
     words = f"of the {len(given.sizes)} sizes of {given.path}, {len(tried)} were tried, with random inputs"
     whole = len(tried) == len(given.sizes)
     if whole:

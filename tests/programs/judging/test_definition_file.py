@@ -112,6 +112,20 @@ def test_the_candidate_is_called_at_the_sizes_of_workloads(tmp_path: Path) -> No
     assert 1777 in wrong.location.sizes.values()
 
 
+@pytest.mark.torch
+@pytest.mark.deep
+def test_a_size_of_workloads_without_an_answer_is_a_limit(tmp_path: Path) -> None:
+    slow_there = (
+        KERNEL + "\ndef slow(hidden_states, weight):\n    while hidden_states.shape[0] == 1777:\n        pass\n"
+    )
+    tmp_path.joinpath("kernel.py").write_text(slow_there + "    return run(hidden_states, weight)\n")
+    tmp_path.joinpath("workload.jsonl").write_text("\n".join(map(json.dumps, WORKLOADS)))
+    kernel = f"{tmp_path / 'kernel.py'}:slow"
+    slow = judge(kernel, reference=written(tmp_path, NORM), examples=5, time_limit=1)
+    assert slow.status is Status.PASS_WITH_LIMITS
+    assert any("rows = 1777" in limit and "no output was judged" in limit for limit in slow.limits)
+
+
 def test_workloads_are_found_and_read(tmp_path: Path) -> None:
     folder = tmp_path / "definitions" / "rmsnorm"
     folder.mkdir(parents=True)
