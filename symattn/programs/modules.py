@@ -113,7 +113,7 @@ def heads_of(module: object) -> int | None:
     return next((n for name in _HEADS if isinstance(n := getattr(module, name, None), int)), None)
 
 
-class HostedModule(Wrapper):
+class ModuleAsFunction(Wrapper):
     """A module of a ``_host`` as a function of its tokens and weights."""
 
     _host: Host
@@ -130,7 +130,7 @@ class HostedModule(Wrapper):
         return result
 
 
-class HeldAttention(HostedModule):
+class HeldAttention(ModuleAsFunction):
     """A module as a function of ``x``, of its other arguments, and of ``w_q, w_k, w_v, w_o, b_q, …`` by name."""
 
     reading: ModuleReading
@@ -202,7 +202,7 @@ def _keyword(name: str) -> Parameter:
 _GAINS, _SHIFTS = ("weight", "gamma", "scale", "gain", "g"), ("bias", "beta", "shift")
 
 
-class HeldModule(HostedModule):
+class HeldModule(ModuleAsFunction):
     """A module as a function of ``x`` and of weights by name, for its own sizes only."""
 
     def __init__(

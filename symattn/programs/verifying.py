@@ -97,7 +97,7 @@ class Options(Answering):
         return Session(runner, subject_of(runner, spec), self.precision, domain, self.seed, examples, budget)
 
 
-_TRIED = ("seed", "examples", "budget", "progress", "power", "verdict_alone")
+_TRIED = ("seed", "examples", "budget", "progress", "power")
 
 
 def verified(function: Function | str, spec: object, how: Options) -> Report:
@@ -107,13 +107,13 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     _check_power(spec, how.power)
     tried = {name: getattr(how, name) for name in _TRIED}
 
-    def one(spec: Specification, promised: Domain | None = how.domain, **instead: Any) -> Report:
+    def one(spec: Specification, promised: Domain | None = how.domain, alone: bool = how.verdict_alone) -> Report:
         with replace(how, domain=promised).opened(function, spec) as runner:
             subject, domain = subject_of(runner, spec), narrowed(runner, promised)
             drawn = {} if how.fresh is None else {"seed": how.fresh(runner)}
-            mend = _find_repairs if how.repair and not instead else None
+            settings = {**tried, **drawn, "verdict_alone": alone, "mend": _find_repairs if how.repair else None}
             try:
-                return engine.verify(runner, subject, how.precision, domain, mend=mend, **tried | drawn | instead)
+                return engine.verify(runner, subject, how.precision, domain, **settings)
             except Unusable as nothing:
                 raise CannotRun(str(nothing)) from None
 
@@ -123,7 +123,7 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     if first.verdict is Verdict.FAULT and how.verdict_alone:
         return first
     if first.verdict is Verdict.FAULT:
-        judge = partial(one, verdict_alone=True)  # a cause by another alignment would be asked of nobody
+        judge = partial(one, alone=True)  # a cause by another alignment would be asked of nobody
         return replace(first, otherwise=_right_otherwise(first, spec, how.domain or Domain(), judge))
     if is_plain(spec):
         return first

@@ -183,7 +183,7 @@ class Session:
     def run_case(self, case: Case) -> CaseResult:
         """Call the function, and judge its output."""
         legal, outcome = self.legal(case.inputs), self.call(case)
-        if _entries_beside_weights(case) > _LARGE_CASE or _longest(case) > _MANY_TOKENS:
+        if _count_entries(case) > _LARGE_CASE or _count_tokens(case) > _MANY_TOKENS:
             screened = self._screened(case, outcome, legal)
             if screened is not None and screened.finding is None:
                 return screened
@@ -426,18 +426,19 @@ def finds_fault(session: Session) -> bool:
     return bool(session.known or session.beyond or (session.trial and session.trial.fault))
 
 
-def _beside_weights(case: Case) -> list[Any]:
+def _inputs_but_weights(case: Case) -> list[Any]:
     """Return all inputs but weights, whose sizes a layer may fix."""
     return [a for name, a in case.inputs.items() if not name.rpartition(".")[2].startswith("w_")]
 
 
-def _entries_beside_weights(case: Case) -> int:
-    return sum(map(np.size, _beside_weights(case)))
+def _count_entries(case: Case) -> int:
+    """Return the number of entries of all inputs but weights."""
+    return sum(map(np.size, _inputs_but_weights(case)))
 
 
-def _longest(case: Case) -> int:
+def _count_tokens(case: Case) -> int:
     """Return the largest number of tokens in an input."""
-    return max((np.shape(a)[-2] for a in _beside_weights(case) if np.ndim(a) > 1), default=0)
+    return max((np.shape(a)[-2] for a in _inputs_but_weights(case) if np.ndim(a) > 1), default=0)
 
 
 def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
@@ -446,7 +447,7 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
     The diagnosis computes each known mistake on the wrong cases, which takes long on large ones.
     """
     wrong = sorted((r for r in session.records if r.finding is not None), key=lambda r: r.case.size)
-    if _entries_beside_weights(wrong[0].case) <= _LARGE_CASE or wrong[0].finding == "raises":
+    if _count_entries(wrong[0].case) <= _LARGE_CASE or wrong[0].finding == "raises":
         return
     sizes, before = session.subject.sizes(wrong[0]), len(session.records)
     axes = [name for name in ("n_q", "n_k", "d_k", "d_v") if sizes.get(name, 0) > _FEW_OF_AXIS]
