@@ -54,6 +54,7 @@ from symattn.arrays.reductions import _axes
 from symattn.arrays.rounding.array import SPECIAL, ComputedNumber, LinearErrors, sharply
 from symattn.arrays.rounding.bounds import SLACK, common_ids, growth, holds, rounding, table, up
 from symattn.arrays.rounding.elementwise import RoundedElementwise
+from symattn.arrays.rounding.enclosed import InEnclosures
 from symattn.arrays.special import Forbidden
 from symattn.document.errors import InputError
 from symattn.document.model import Text
@@ -66,7 +67,7 @@ class RoundedSums(ComputedNumber):
     @sharply
     def _sum(cls, a: Self, axis: int) -> Self:
         """Sum along ``axis``; each of n nonzero numbers passes at most n − 1 roundings."""
-        value, a, n = Ball._sum(a.value, axis), a.name_errors(), a.plain_shape[axis]
+        value, a, n = cls.values._sum(a.value, axis), a.name_errors(), a.plain_shape[axis]
         ids, reach = common_ids([a.rows], a.size), a.reach
         (part, left), count = table(a.rows, ids), (reach > 0).sum(axis=axis)
         rest = a.rows.own + SLACK * n * a.rows.radius + left
@@ -99,13 +100,10 @@ class RoundedSums(ComputedNumber):
         a, b = a.name_errors(), b.name_errors()
         shape = (*np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2]), a.plain_shape[-2], b.plain_shape[-1])
         largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if z.rows.radius.any()), 0)
-        ids, value = common_ids([a.rows, b.rows], largest), np.empty(shape, dtype=object)
-        x, y = (np.broadcast_to(z.planes[0], (*shape[:-2], *z.plain_shape[-2:])) for z in (a, b))
-        for i in np.ndindex(*shape[:-2]):
-            value[i] = Ball._matmul(Ball(x[i]), Ball(y[i])).entries
+        ids, value = common_ids([a.rows, b.rows], largest), cls.products(a, b, shape)
         shared, rest, size, count = cls._product(a, b, ids, (*shape, ids.size))
         return cls.made(
-            Ball(value),
+            value,
             LinearErrors(shared, ids, rest, np.zeros(shape)),
             more=cls._summed(size, count, count),
             relative=cls.rounded_once(),
@@ -182,6 +180,13 @@ class Rounded(RoundedElementwise, RoundedSums):
     """Arrays of numbers and bounds, for one precision: ``rounded("float32")``."""
 
     @property
+    def balls(self) -> np.ndarray:
+        """The exact values as balls, and what is no number."""
+        value = self.value
+        entries: np.ndarray = value.entries if isinstance(value, Ball) else value.balls().entries
+        return entries
+
+    @property
     def bound(self) -> np.ndarray:
         """The largest legal |x̂ − x|, with x̂ in the input's format, as float64 rounded up; +∞ if there is no bound."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -194,7 +199,7 @@ class Rounded(RoundedElementwise, RoundedSums):
     def printer(self) -> Callable[[tuple[int, ...]], Text]:
         from symattn.arrays.shown import element
 
-        value, bound = self.planes[0], self.bound
+        value, bound = self.balls, self.bound
 
         def printed(at: tuple[int, ...]) -> Text:
             x = value[at]
@@ -207,7 +212,7 @@ class Rounded(RoundedElementwise, RoundedSums):
 
         NaN is allowed if the exact value is undefined, −∞ if that is −∞, and any float if there is no bound.
         """
-        legal = np.frompyfunc(_legal, 3, 1)(self.planes[0], self.bound, np.asarray(got, dtype=np.float64))
+        legal = np.frompyfunc(_legal, 3, 1)(self.balls, self.bound, np.asarray(got, dtype=np.float64))
         return np.asarray(legal, dtype=bool)
 
     def __repr__(self) -> str:
@@ -222,26 +227,33 @@ def _legal(x: object, bound: float, got: float) -> bool:
     return not abs(flint.arb(float(got)) - x) > bound
 
 
+class EnclosedRounded(InEnclosures, Rounded):
+    """The same with the exact numbers in enclosures: ``rounded("float32", enclosed=True)``."""
+
+
 def rounded(
-    precision: str | Precision, contract: Contract | None = None, accumulate: str | None = None
+    precision: str | Precision, contract: Contract | None = None, accumulate: str | None = None, enclosed: bool = False
 ) -> type[Rounded]:
     """Return the kind for a precision: ``rounded("float32")``, ``rounded("bfloat16", "fused")``, or any ``Precision``.
+
+    With ``enclosed``, exact numbers are enclosures in float64 in place of balls: wider, and fast for large arrays.
+    Raises ``InputError`` for a precision whose scores are narrower than its inputs.
 
     >>> kind = rounded("float16")
     >>> mean = kind.xp.mean(kind.lift([1.0, 2.0, 4.0]))
     >>> mean.within(2.334).item(), mean.within(2.35).item()
     (True, False)
     """
-    return _kind(Precision.of(precision, contract, accumulate))
+    return _kind(Precision.of(precision, contract, accumulate), EnclosedRounded if enclosed else Rounded)
 
 
 @cache
-def _kind(p: Precision) -> type[Rounded]:
+def _kind(p: Precision, base: type[Rounded]) -> type[Rounded]:
     if p.score.digits < p.input.digits:
         raise InputError(
             f"rounded {p.name}: scores in {p.score.name} cannot hold the inputs; hint: choose a wider score"
         )
     bits = 2 * max(f.digits for f in (p.input, p.score, p.accumulate, p.stored)) + 32
-    result: type[Rounded] = type("Rounded", (Rounded,), {"name": f"rounded {p.name}", "precision": p, "bits": bits})
+    result: type[Rounded] = type("Rounded", (base,), {"name": f"rounded {p.name}", "precision": p, "bits": bits})
     result.xp = RoundedNamespace(result)
     return result

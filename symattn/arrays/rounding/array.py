@@ -11,10 +11,12 @@ import numpy as np
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.formats import Format
+from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounding import bounds
 from symattn.arrays.special import Forbidden, Undefined
+from symattn.document.errors import Undecided
 
 F = TypeVar("F", bound=Callable[..., Any])
 SPECIAL = (Forbidden, Undefined)
@@ -43,6 +45,10 @@ class LinearErrors(NamedTuple):
     last: np.ndarray
 
 
+class MovedByRounding(Undecided):
+    """Raised if roundings can change the order of two numbers, however sharply these are known."""
+
+
 def _plane(k: int) -> Any:
     return property(lambda self: self.planes[k])
 
@@ -53,11 +59,72 @@ class ComputedNumber(Planes):
     Planes: x, in balls; ``rows``, four planes: x̃ − x = Σ c_s ε_s + r with |r| ≤ own; ``last``, |x̂ − x̃| ≤ last, the
     rounding that each reader may see or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else 0; ``count``, the
     number of these; and ``near``, two planes: x in float64, which every operation reads several times.
+
+    ``values`` is the kind that holds x. The methods that read or write it are those of ``-- the exact numbers`` alone.
     """
 
     holds = "exact numbers, each with how far correct code may be from it"
+    values: ClassVar[type[Any]] = Ball
     precision: ClassVar[Precision]
     bits: ClassVar[int]
+
+    # -- the exact numbers --------------------------------------------------------------------------------------------
+    @property
+    def value(self) -> Any:
+        """The exact values, in balls."""
+        return Ball(self.planes[0])
+
+    @classmethod
+    def plane(cls, value: Any) -> np.ndarray:
+        """Return the plane in which exact values stand."""
+        entries: np.ndarray = value.entries
+        return entries
+
+    @classmethod
+    def floats(cls, value: Any, data: object = None) -> bounds.Floats:
+        """Return exact values, which were made from ``data``, as float64."""
+        return bounds.floats(value.entries, data)
+
+    @classmethod
+    def special(cls, plane: np.ndarray) -> np.ndarray:
+        """Return where −∞ and undefined elements are."""
+        types = list(map(type, plane.ravel().tolist()))
+        if types.count(flint.arb) == len(types):
+            return np.zeros(plane.shape, dtype=bool)
+        return np.array([issubclass(t, SPECIAL) for t in types]).reshape(plane.shape)
+
+    @classmethod
+    def inverse(cls, b: Self, undefined: np.ndarray) -> Any:
+        """Return 1/y, and any number where the quotient is undefined."""
+        return 1 / Ball(np.where(undefined, flint.arb(1), b.planes[0]))
+
+    @classmethod
+    def slopes(cls, name: str, x: Self, y: Any) -> bounds.Floats:
+        """Return f'(x) for y = f(x) as float64, 0 where x is no number."""
+        of_balls = np.frompyfunc(
+            lambda s, t: flint.arb(0) if isinstance(s, SPECIAL) else _slope_of_ball(name, s, t), 2, 1
+        )
+        return bounds.floats(of_balls(x.planes[0], y.entries))
+
+    @classmethod
+    def products(cls, a: Self, b: Self, shape: tuple[int, ...]) -> Any:
+        """Return the product of matrices, of this shape."""
+        value = np.empty(shape, dtype=object)
+        x, y = (np.broadcast_to(z.planes[0], (*shape[:-2], *z.plain_shape[-2:])) for z in (a, b))
+        for i in np.ndindex(*shape[:-2]):
+            value[i] = Ball._matmul(Ball(x[i]), Ball(y[i])).entries
+        return Ball(value)
+
+    @classmethod
+    def decide(cls, words: str, a: Self, b: Self) -> None:
+        """Raise ``MovedByRounding`` if roundings can change whether a is less than, or equal to, b."""
+
+        def check(x: Any, y: Any, e: float) -> None:
+            if e > 0 and not isinstance(x, SPECIAL) and not isinstance(y, SPECIAL) and not abs(x - y) > e:
+                numbers = f"{x.str(6)} {words} {y.str(6)}"
+                raise MovedByRounding(f"{cls.name}: is {numbers}, when rounding moves them by {e:.2g}?")
+
+        np.frompyfunc(check, 3, 1)(a.planes[0], b.planes[0], bounds.up(a.error + b.error))
 
     # -- lifting and reading ------------------------------------------------------------------------------------------
     @classmethod
@@ -67,24 +134,19 @@ class ComputedNumber(Planes):
 
         Single numbers and integers are constants of the program, in the format ``score``.
         """
-        value, whole = Ball.lift(data), isinstance(data, np.ndarray) and data.dtype.kind in "biu"
+        value, whole = cls.values.lift(data), isinstance(data, np.ndarray) and data.dtype.kind in "biu"
         return cls._read(value, cls.precision.score if whole or not value.ndim else cls.precision.input, data)
 
     @classmethod
     @sharply
     def literal(cls, value: object) -> Self:
-        return cls._read(Ball.literal(value), cls.precision.score)
+        return cls._read(cls.values.literal(value), cls.precision.score)
 
     @classmethod
-    def _read(cls, value: Ball, f: Format, data: object = None) -> Self:
-        x = bounds.floats(value.entries, data)
+    def _read(cls, value: Any, f: Format, data: object = None) -> Self:
+        x = cls.floats(value, data)
         read = np.where(bounds.holds(f, x), 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f))
-        return cls(value.entries, *bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x)
-
-    @property
-    def value(self) -> Ball:
-        """The exact values, in balls."""
-        return Ball(self.planes[0])
+        return cls(cls.plane(value), *bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x)
 
     @property
     def rows(self) -> bounds.Errors:
@@ -143,7 +205,7 @@ class ComputedNumber(Planes):
     @classmethod
     def made(
         cls,
-        value: Ball,
+        value: Any,
         errors: LinearErrors,
         *,
         times: Any = 0.0,
@@ -168,18 +230,19 @@ class ComputedNumber(Planes):
         if np.any(times):
             rest = rest + times * (radius + rest + last)
         rest = bounds.up(rest + more + (np.where(same, 0, last) if unchanged else last))
-        x = bounds.floats(value.entries) if near is None else near
+        x = cls.floats(value) if near is None else near
         last = np.where(same, last, 0.0) if unchanged else np.zeros(())
         e = bounds.up(radius + rest + last)
         fresh = bounds.rounding(bounds.up(x.size + e), x.low - e, relative, cls.precision.score, small)
         last = last + np.where(same, 0.0, fresh) if unchanged else fresh
-        odd = special(value.entries)
+        plane = cls.plane(value)
+        odd = cls.special(plane)
         gone = ~np.isfinite(radius + rest + last) | odd
         if gone.any():
             shared, radius = np.where(gone[..., None], 0, shared), np.where(gone, 0, radius)
             rest = np.where(odd, 0, np.where(gone, np.inf, rest))
         rows = bounds.errors_of(shared, ids, rest, radius)
-        return cls(value.entries, *rows, *[np.where(gone, 0.0, p) for p in (last, terms, count)], *x)
+        return cls(plane, *rows, *[np.where(gone, 0.0, p) for p in (last, terms, count)], *x)
 
     @classmethod
     def rounded_once(cls) -> np.ndarray:
@@ -188,16 +251,26 @@ class ComputedNumber(Planes):
 
     @classmethod
     def _forbidden(cls, a: Self) -> np.ndarray:
-        return Ball._forbidden(a.value)
+        forbidden: np.ndarray = cls.values._forbidden(a.value)
+        return forbidden
 
     @classmethod
     def _undefined(cls, a: Self) -> np.ndarray:
-        return Ball._undefined(a.value)
+        undefined: np.ndarray = cls.values._undefined(a.value)
+        return undefined
 
 
-def special(values: np.ndarray) -> np.ndarray:
-    """Return where −∞ and undefined elements are."""
-    types = list(map(type, values.ravel().tolist()))
-    if types.count(flint.arb) == len(types):
-        return np.zeros(values.shape, dtype=bool)
-    return np.array([issubclass(t, SPECIAL) for t in types]).reshape(values.shape)
+class _OfBalls:
+    """Functions of single balls, not arrays, for slopes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda x: getattr(x, name)()
+
+    class kind:
+        name = "ball"
+        lift = staticmethod(lambda x: x)
+
+
+def _slope_of_ball(name: str, x: object, y: object) -> Any:
+    """f'(x) from balls x and y = f(x)."""
+    return FUNCTIONS[name].slope(_OfBalls(), x, y)

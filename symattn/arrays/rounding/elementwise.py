@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import neg
 from typing import Any, Self
 
-import flint
 import numpy as np
 
-from symattn.arrays.ball import Ball
 from symattn.arrays.functions import FUNCTIONS
-from symattn.arrays.rounding.array import SPECIAL, ComputedNumber, sharply, special
+from symattn.arrays.rounding.array import ComputedNumber, sharply
 from symattn.arrays.rounding.bounds import (
     ONE,
     SLACK,
     Floats,
     bounded,
-    floats,
     growth,
     holds,
     negated,
@@ -26,7 +22,6 @@ from symattn.arrays.rounding.bounds import (
     times,
     up,
 )
-from symattn.document.errors import Undecided
 
 
 def _exp_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
@@ -62,22 +57,6 @@ def beyond_tangent(name: str, x: Floats, y: Floats, e: np.ndarray) -> np.ndarray
 def steepest(name: str, x: Floats, e: np.ndarray) -> np.ndarray:
     """Return an upper bound of |f'| between x and x̂, as |x̂| ≥ |x| − e."""
     return FUNCTIONS[name].steepest(np.asarray(np.maximum(x.low - e, 0)))
-
-
-class _Balls:
-    """Functions of single balls, not arrays, for slopes."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda x: getattr(x, name)()
-
-    class kind:
-        name = "ball"
-        lift = staticmethod(lambda x: x)
-
-
-def slope(name: str, x: object, y: object) -> Any:
-    """f'(x) from balls x and y = f(x)."""
-    return FUNCTIONS[name].slope(_Balls(), x, y)
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
@@ -119,9 +98,7 @@ class RoundedElementwise(ComputedNumber):
     def _negative(cls, a: Self) -> Self:
         """−x, with the errors of x negated."""
         *bounds, near, off = a.planes[5:]
-        return cls(
-            Ball.each(neg, a.value), *negated(a.rows), *(p.copy() for p in bounds), np.asarray(-near), off.copy()
-        )
+        return cls(cls.plane(-a.value), *negated(a.rows), *(p.copy() for p in bounds), np.asarray(-near), off.copy())
 
     def as_input(self) -> Self:
         """Return these numbers stored in the input's format: rounded once more if the arithmetic is wider."""
@@ -172,12 +149,12 @@ class RoundedElementwise(ComputedNumber):
         The reciprocal underflows, by η, only where |ŷ| exceeds the reciprocal of the smallest normal number.
         """
         value, e, y, f = a.value / b.value, b.error, b.near, cls.precision.score
-        inverse = 1 / Ball(np.where(special(value.entries), flint.arb(1), b.planes[0]))
+        inverse = cls.inverse(b, cls.special(cls.plane(value)))
         one, power = _is_one(y, e), _is_power(y, e)
         share = np.where(e == 0, 0.0, up(e / y.low))
         terms = _scaled(a, b, lambda: up(1 / np.maximum(y.low - e, 0)))
         lost = np.where(b.reach * float(f.smallest_normal) > 1, a.reach * float(f.eta), 0)
-        of_a, near = floats(inverse.entries), floats(value.entries)
+        of_a, near = cls.floats(inverse), cls.floats(value)
         by_b = times(near, of_a)
         slopes = [(of_a, a), (Floats(-by_b.near, by_b.off), b)]
         return cls.made(
@@ -197,10 +174,9 @@ class RoundedElementwise(ComputedNumber):
     @sharply
     def _unary(cls, name: str, a: Self) -> Self:
         """f(x), within ε of f(x̂)."""
-        value = Ball._unary(name, a.value)
-        x, y, e = a.near, floats(value.entries), a.error
-        of_balls = np.frompyfunc(lambda s, t: flint.arb(0) if isinstance(s, SPECIAL) else slope(name, s, t), 2, 1)
-        tangent = floats(of_balls(a.planes[0], value.entries))
+        value = cls.values._unary(name, a.value)
+        x, y, e = a.near, cls.floats(value), a.error
+        tangent = cls.slopes(name, a, value)
         rest, flat = up(beyond_tangent(name, x, y, e)), up(steepest(name, x, e) * e)
         bounded = flat < up(tangent.size * e + rest)
         tangent = Floats(np.where(bounded, 0, tangent.near), np.where(bounded, 0, tangent.off))
@@ -217,17 +193,17 @@ class RoundedElementwise(ComputedNumber):
     @sharply
     def _maximum(cls, a: Self, b: Self) -> Self:
         """Return the larger one if that is decided; else |max(x̂, ŷ) − max(x, y)| ≤ max(e_x, e_y)."""
-        value = Ball._maximum(a.value, b.value)
+        value = cls.values._maximum(a.value, b.value)
         x, y, e = a.near, b.near, (a.error, b.error)
         gap, unsure = x.near - y.near, up(x.off + y.off + e[0] + e[1])
         unsure = unsure + np.where(unsure > 0, SLACK * (np.abs(x.near) + np.abs(y.near)), 0)
-        none, other = special(a.planes[0]), special(b.planes[0])
+        none, other = cls.special(a.planes[0]), cls.special(b.planes[0])
         first = np.where(none | other, other, gap >= unsure)
         second = np.where(none | other, none, -gap >= unsure)
         either: list[Any] = [*bounded(np.maximum(*e)), 0.0, 0.0, 0.0]
         planes = zip(a.planes[1:8], b.planes[1:8], either, strict=True)
         result = [np.where(first, p, np.where(second, q, r)) for p, q, r in planes]
-        return cls(value.entries, *result, *floats(value.entries))
+        return cls(cls.plane(value), *result, *cls.floats(value))
 
     @classmethod
     @sharply
@@ -242,22 +218,17 @@ class RoundedElementwise(ComputedNumber):
     @classmethod
     @sharply
     def _less(cls, a: Self, b: Self) -> Any:
-        return cls._compared(Ball._less, "less than", a, b)
+        return cls._compared(cls.values._less, "less than", a, b)
 
     @classmethod
     @sharply
     def _equal(cls, a: Self, b: Self) -> Any:
-        return cls._compared(Ball._equal, "equal to", a, b)
+        return cls._compared(cls.values._equal, "equal to", a, b)
 
     @classmethod
-    def _compared(cls, of: Callable[[Ball, Ball], object], words: str, a: Self, b: Self) -> Any:
+    def _compared(cls, of: Callable[[Any, Any], object], words: str, a: Self, b: Self) -> Any:
         """Return the order or equality of the exact numbers. Raises Undecided if roundings can change it."""
-
-        def check(x: Any, y: Any, e: float) -> None:
-            if e > 0 and not isinstance(x, SPECIAL) and not isinstance(y, SPECIAL) and not abs(x - y) > e:
-                raise Undecided(f"{cls.name}: is {x.str(6)} {words} {y.str(6)}, when rounding moves them by {e:.2g}?")
-
-        np.frompyfunc(check, 3, 1)(a.planes[0], b.planes[0], up(a.error + b.error))
+        cls.decide(words, a, b)
         return of(a.value, b.value)
 
 
