@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -103,6 +103,31 @@ class ExactOutput(Expected):
     def entries(self) -> np.ndarray:
         """See ``Expected.entries``."""
         return self.exact
+
+
+@dataclass(frozen=True)
+class EnclosedInFloats(Expected):
+    """An output enclosed in float64; ``make`` returns its exact entries, for what the enclosures leave open."""
+
+    middle: np.ndarray
+    radius: np.ndarray
+    allowed: np.ndarray
+    make: Callable[[], np.ndarray]
+
+    def enclosures(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """See ``Expected.enclosures``; a comparison with −∞ is left to the exact entries."""
+        if not np.isneginf(self.middle).any():
+            yield self.middle, self.radius
+
+    @cached_property
+    def near(self) -> np.ndarray:
+        """See ``Expected.near``."""
+        return np.where(np.isfinite(self.middle), self.middle, np.nan)
+
+    @property
+    def entries(self) -> np.ndarray:
+        """See ``Expected.entries``."""
+        return self.make()
 
 
 @dataclass(frozen=True)
@@ -280,7 +305,8 @@ def matches(part: Part, wrong: Expected, judged: np.ndarray, exact: bool = True)
     off = (part.ratios > 1) & judged
     if not exact:
         return True if off.any() else None
-    apart = np.frompyfunc(distance, 2, 1)(part.expected.entries, wrong.entries).astype(np.float64)
+    apart = np.abs(part.expected.near - wrong.near)
+    apart = np.where(np.isnan(apart), np.inf, apart)  # one of them is no number
     return True if (off & (apart > wrong.allowed)).any() else None
 
 
@@ -339,9 +365,3 @@ def ratio(got: float, exact: object, limit: float) -> float:
         return min(float(off.upper()) / limit, 1.0) if limit else 0.0
     # At the limit precision a ball that touches the bound counts as legal: only certainty accuses.
     return max(float(off.lower()) / limit if limit else np.inf, 1.0 + 2.0**-40) if off > limit else 1.0
-
-
-def distance(x: Any, y: Any) -> float:
-    """|x − y| of two exact entries; +∞ where one is no number."""
-    special = isinstance(x, Undefined | Forbidden) or isinstance(y, Undefined | Forbidden)
-    return float("inf") if special else abs(float(x.mid()) - float(y.mid()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import UserList
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import combinations, permutations
 from operator import neg
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,15 +18,16 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import rounded
+from symattn.arrays.rounding.array import MovedByRounding
 from symattn.arrays.special import Undefined
 from symattn.attention.constants import number
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.case_result import CaseResult, ExactOutput, Expected, Part, matches
+from symattn.bounds.case_result import CaseResult, EnclosedInFloats, ExactOutput, Expected, Part, matches
 from symattn.bounds.judge import Legal, explained, union
 from symattn.bounds.mistake import Where
 from symattn.bounds.reference import float64_outputs, lifted
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, Refused, Undecided
 from symattn.verification.rules.operators import operators
 
 if TYPE_CHECKING:
@@ -303,9 +304,32 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
 
 def expected(subject: Definition, inputs: Inputs, precision: Precision, ways: Sequence[Compute]) -> list[Expected]:
     """Return the outputs by these ways, and the largest of their bounds."""
-    kind = rounded(precision)
-    runs = [subject.run(way, {n: lifted(np.asarray(a), kind) for n, a in inputs.items()}) for way in ways]
-    return union([[ExactOutput(y.value.entries, y.bound) for y in run] for run in runs])
+    return union([_outputs_of_way(subject, inputs, precision, way) for way in ways])
+
+
+def _outputs_of_way(subject: Definition, inputs: Inputs, precision: Precision, way: Compute) -> list[Expected]:
+    """Return the outputs by one way with its bound: in enclosures, or in balls where these do not suffice.
+
+    The radius of enclosures is near the roundoff of float64, so that this precision needs balls.
+    """
+
+    def run(enclosed: bool) -> tuple[Any, ...]:
+        kind = rounded(precision, enclosed=enclosed)
+        return subject.run(way, {n: lifted(np.asarray(a), kind) for n, a in inputs.items()})
+
+    in_balls = cache(lambda: [ExactOutput(y.value.entries, y.bound) for y in run(enclosed=False)])
+    if precision.score.name == "float64":
+        return [*in_balls()]
+    try:
+        outputs = run(enclosed=True)
+    except MovedByRounding:
+        raise
+    except (Undecided, Refused):
+        return [*in_balls()]
+    return [
+        EnclosedInFloats(y.value.mid, y.value.rad, y.bound, lambda k=k: in_balls()[k].entries)  # type: ignore[misc]
+        for k, y in enumerate(outputs)
+    ]
 
 
 def explains(
