@@ -36,6 +36,7 @@ from symattn.verification.definitions.registry import Specification, attention_o
 from symattn.verification.report import Report
 
 if TYPE_CHECKING:
+    from symattn.programs.judging.kernel_form import KernelForm
     from symattn.programs.repairing.apart import TrialsInChild
     from symattn.programs.repairing.trials import Samples
     from symattn.verification.semantics import IdentityResult
@@ -396,7 +397,7 @@ class TargetOptions(Options):
     ``origin`` is the preset or configuration that the command of the report names, and ``notes`` are further notes for
     the report that limit its verdict, such as on heads that were cut. If there is a tuple of ``secret`` files, what the
     target does against its judge is noticed, these files are none that it may read, and its memory is limited to
-    ``memory_limit`` GiB.
+    ``memory_limit`` GiB. ``form`` is how the kernel of a benchmark takes its inputs.
     """
 
     origin: RequestOrigin | None = None
@@ -404,11 +405,16 @@ class TargetOptions(Options):
     time_limit: float | None = None
     memory_limit: float | None = None
     secret: tuple[str, ...] | None = None
+    form: KernelForm | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be used."""
         Options.__post_init__(self)
         check_numbers(time_limit=self.time_limit, memory_limit=self.memory_limit)
+
+    def request(self, spec: Specification) -> Request:
+        """Return the request of these options, in the form in which the kernel of a benchmark takes its inputs."""
+        return replace(Options.request(self, spec), form=self.form)
 
     def opened(self, function: str, spec: Specification) -> Child:
         """Open the target in a process of its own, with time limits."""

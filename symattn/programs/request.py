@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from symattn.attention.inputs import OPTIONAL, required
 from symattn.attention.spec import Attention
@@ -14,6 +14,9 @@ from symattn.bounds.called_target import Alignment, Framework, Layout
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.programs.names import MASKS, SETTINGS
+
+if TYPE_CHECKING:
+    from symattn.programs.judging.kernel_form import KernelForm
 
 _USUAL, _PROMISED = Attention(), Domain()
 _OWN = ("causal", "scale", "heads")  # settings with their own field
@@ -28,6 +31,7 @@ class Request:
     that differ from the defaults. ``call`` holds keywords to pass as they are, ``mask_arg`` the parameter that takes
     the mask (``~name``: it takes the mask's negation), ``mask_axes`` the form of the mask. The layout
     ``auto`` is found by trial, within the domain.
+    ``form`` is how a benchmark's kernel takes its inputs, if other than as arrays of one batch.
     ``likely`` is the framework that the function's code names, if the user sets none.
     """
 
@@ -46,6 +50,7 @@ class Request:
     call: tuple[tuple[str, object], ...] = ()
     mask_arg: str | None = None
     mask_axes: str = ""
+    form: KernelForm | None = None
     domain: Domain = field(default=_PROMISED, compare=False)
     spec: Attention = field(default=_USUAL, compare=False)
 

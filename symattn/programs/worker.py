@@ -23,6 +23,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, SymattnError
 from symattn.programs import confining, guard
 from symattn.programs.loading import load
+from symattn.programs.names import Function
 from symattn.programs.process import receive
 from symattn.programs.refusing import where
 from symattn.programs.request import Request
@@ -81,7 +82,7 @@ class _Server:
         """Import the target; return its name with its parameters, and the request with the framework, if clear."""
         with captured():
             self._found = load(name)
-            return self._found.display, prepared(self._found.function, request)
+            return self._found.display, prepared(self._taken(request), request)
 
     def benchmark(self, path: str, model: str) -> Benchmark:
         """Return what the file of a benchmark says of its model and of the model's inputs."""
@@ -93,8 +94,13 @@ class _Server:
     def prepare(self, request: Request, agreed: Convention | None = None) -> Convention:
         """Return the convention of the call, found by small calls if needed, or as ``agreed`` after a crash."""
         with captured(), announced(self._begun):  # many calls, each within the limit of one
-            self._target = target(self._found.function, request, self._found.name, agreed)
+            self._target = target(self._taken(request), request, self._found.name, agreed)
             return self._target.convention
+
+    def _taken(self, request: Request) -> Function:
+        """Return the function that was found, with the inputs of the definition if it takes them in another form."""
+        function, form = self._found.function, request.form
+        return function if form is None else form.around(function, self._found.name)
 
     def semantics(self, spec: Attention, seconds: float, domain: Domain | None) -> IdentityResult:
         """Return the identity test, run in a copy of this process."""

@@ -2,11 +2,15 @@
 
 https://github.com/flashinfer-ai/flashinfer-bench, docs/flashinfer_trace/definition.md: an axis is constant, with a
 value, or variable; the shape of an input is a list of axes, or null for a number.
+https://github.com/NVIDIA/SOL-ExecBench, docs/definition.md, has axes that are computed from others (``expr``) as well,
+and may name a function that draws the inputs (``custom_inputs_entrypoint``), which is not run here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,8 @@ from symattn.attention.codec import json_text
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
-from symattn.programs.names import meaning
+from symattn.programs.judging.axes import compute_axis
+from symattn.programs.judging.kernel_form import KernelForm, RequestBatch, batch_of, role_of
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.registry import Specification
 
@@ -26,39 +31,66 @@ _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
 
 @dataclass(frozen=True)
 class KernelDefinition:
-    """What the file says: the values of constant axes, the axes of each array, and the text of the reference."""
+    """What the file says: the values of constant axes, the axes of each array, and the text of the reference.
+
+    ``computed`` has the expressions of axes that depend on variable ones. ``outputs`` have their axes and format, and
+    ``inputs`` that are plain numbers have no axes. ``drawn_by`` names the reference's function that draws inputs.
+    """
 
     constants: dict[str, int]
     inputs: dict[str, tuple[str, ...]]
-    outputs: int
+    outputs: dict[str, tuple[tuple[str, ...], str]]
     dtype: str
     reference: str
+    computed: dict[str, str] = field(default_factory=dict)
+    drawn_by: str = ""
+
+    def batch(self) -> RequestBatch | None:
+        """Return how the kernel takes several requests in one call, if so. Raises ``InputError`` if that is unread."""
+        return batch_of(self.inputs, self.constants)
+
+    def forms(self) -> tuple[KernelForm, ...]:
+        """Return the ways to take the inputs and to return logarithms that the file leaves open."""
+        plain = KernelForm(self.inputs, self.outputs, self.constants, self.batch())
+        attends = {"q", "k", "v"} <= {role_of(name) for name in self.inputs}
+        return (plain, replace(plain, base_two=True)) if attends and len(self.outputs) > 1 else (plain,)
 
     def domain(self) -> Domain:
-        """Return what constant axes promise of widths."""
+        """Return what constant axes promise of widths, and requests of one query of the numbers of queries."""
         arrays = [axes for axes in self.inputs.values() if axes]
         width = self.constants.get(arrays[0][-1]) if arrays else None
-        usual = Domain()
-        return usual if width is None else Domain(min_width=width, max_width=width, max_tokens=usual.max_tokens)
+        batch = self.batch()
+        usual = Domain(decoding=batch is not None and batch.decodes)
+        return usual if width is None else replace(usual, min_width=width, max_width=width)
 
-    def plausible(self) -> tuple[Specification, ...]:
-        """Return the definitions that the reference may compute, by the names and axes of its inputs."""
-        by_role = {meaning(name): axes for name, axes in self.inputs.items()}
+    def sizes(self, given: Mapping[str, int], where: str) -> dict[str, int]:
+        """Return the sizes of all axes, given those of the variable ones. Raises ``InputError`` if one is unknown."""
+        known = self.constants | dict(given)
+        _add_computed(known, self.computed, where)
+        return known
+
+    def plausible(self, numbers: Mapping[str, float] | None = None) -> tuple[Specification, ...]:
+        """Return the definitions that the reference may compute, by the names and axes of its inputs.
+
+        ``numbers`` are the values of inputs that are plain numbers, where workloads say them.
+        """
+        by_role = {role_of(name): axes for name, axes in self.inputs.items()}
+        said = {role_of(name): value for name, value in (numbers or {}).items()}
         if {"q", "k", "v"} <= by_role.keys():
             heads, kv_heads = (self._heads(by_role[name]) for name in "qk")
-            plain = Attention(heads=heads, kv_heads=kv_heads if kv_heads != heads else None, lse=self.outputs > 1)
-            return tuple(
-                Attention(heads=plain.heads, kv_heads=plain.kv_heads, lse=plain.lse, **more)
-                for more in ({}, {"causal": True}, {"causal": True, "alignment": "top-left"})
-            )
+            plain = Attention(heads=heads, kv_heads=kv_heads if kv_heads != heads else None, lse=len(self.outputs) > 1)
+            plain = replace(plain, scale=_own_scale(said.get("scale"), self.constants.get(by_role["q"][-1])))
+            masked = replace(plain, causal=True)
+            return plain, masked, replace(masked, alignment="top-left")
         vectors = [axes for axes in self.inputs.values() if len(axes) == 1]
         if len(vectors) <= 2 and any(len(axes) > 1 for axes in self.inputs.values()):
-            return (*(RMSNorm(eps=eps) for eps in _EPSILONS), *(LayerNorm(eps=eps) for eps in _EPSILONS))
+            known = [said["eps"]] if "eps" in said else _EPSILONS
+            return (*(RMSNorm(eps=eps) for eps in known), *(LayerNorm(eps=eps) for eps in known))
         return ()
 
     def _heads(self, axes: tuple[str, ...]) -> int:
-        """Return the number of heads: the constant axis before the last one, in any place."""
-        return next((self.constants[axis] for axis in axes[:-1] if axis in self.constants), 1)
+        """Return the number of heads: the last constant axis before the width (a cache also has the size of a page)."""
+        return next((self.constants[axis] for axis in axes[-2::-1] if axis in self.constants), 1)
 
 
 def read_definition(path: str) -> KernelDefinition:
@@ -71,12 +103,36 @@ def read_definition(path: str) -> KernelDefinition:
     if not named or not isinstance(content["reference"], str):
         raise InputError(f"{path}: axes, inputs and outputs must be objects, and reference a text")
     constants = {name: _value(path, name, axis) for name, axis in axes.items() if _field(axis, "type") == "const"}
+    computed = {name: _expression(path, name, axis) for name, axis in axes.items() if _field(axis, "type") == "expr"}
+    _add_computed(constants, computed, path)
     shapes = {name: _axes(path, name, array, axes) for name, array in inputs.items()}
     dtypes = [str(_field(array, "dtype")) for array in inputs.values() if _field(array, "shape")]
     floats = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))]
     if not floats:
         raise InputError(f"{path}: no input is an array of floats")
-    return KernelDefinition(constants, shapes, len(content["outputs"]), floats[0], content["reference"])
+    outputs = {name: (_axes(path, name, a, axes), str(_field(a, "dtype"))) for name, a in content["outputs"].items()}
+    left = {name: text for name, text in computed.items() if name not in constants}
+    drawn_by = str(content.get("custom_inputs_entrypoint") or "")
+    return KernelDefinition(constants, shapes, outputs, floats[0], content["reference"], left, drawn_by)
+
+
+def _own_scale(said: float | None, width: int | None) -> float | None:
+    """Return the scale that workloads say, unless it is the usual 1/√d up to its last digits."""
+    if said is None or (width is not None and math.isclose(said, width**-0.5, rel_tol=1e-3)):
+        return None
+    return said
+
+
+def _add_computed(sizes: dict[str, int], computed: Mapping[str, str], where: str) -> None:
+    """Add the axes whose expressions have a value, until no other one has."""
+    left: Iterable[str] = list(computed)
+    while left:
+        values = {name: compute_axis(computed[name], sizes, f"{where}: the axis {name}") for name in left}
+        found = {name: value for name, value in values.items() if value is not None}
+        sizes.update(found)
+        if not found:
+            return
+        left = [name for name in left if name not in found]
 
 
 def _field(entry: object, name: str) -> Any:
@@ -88,6 +144,13 @@ def _value(path: str, name: str, axis: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{path}: the axis {name} is constant, and its value {value!r} is no size")
     return value
+
+
+def _expression(path: str, name: str, axis: object) -> str:
+    text = _field(axis, "expression")
+    if not isinstance(text, str):
+        raise InputError(f"{path}: the axis {name} is computed, and its expression {text!r} is no text")
+    return text
 
 
 def _axes(path: str, name: str, array: object, axes: dict[str, Any]) -> tuple[str, ...]:

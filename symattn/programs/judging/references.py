@@ -73,11 +73,23 @@ class ByReference:
         clock, kernel = Clock(), read_definition(self.reference)
         path = find_workloads(self.reference)
         workloads = None if path is None else read_workloads(path, kernel)
-        how = self._options(kernel.domain(), kernel.dtype)
+        try:
+            forms = kernel.forms()
+        except InputError as error:
+            return self._invalid(f"{self._model} is not read: {error}", clock)
+        how = replace(self._options(kernel.domain(), kernel.dtype), framework="torch")
+        if forms[0].batch is not None:
+            how = replace(how, layout="bnhd")
+        known = kernel.plausible({} if workloads is None else workloads.numbers)
         with TemporaryDirectory() as folder:
             text = Path(folder) / "reference.py"
             text.write_text(kernel.reference, encoding="utf-8")
-            found, reason = self._found(f"{text}:{RUN}", kernel.plausible(), how, None)
+            found, reason = None, ""
+            for form in forms:
+                how = replace(how, form=form)
+                found, reason = self._found(f"{text}:{RUN}", known, how, None)
+                if found is not None:
+                    break
         if found is None:
             return self._invalid(reason.replace(str(text), self.reference), clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
@@ -94,6 +106,11 @@ class ByReference:
         given: Workloads | None,
     ) -> Judgement:
         """Return the judgement with calls at the sizes of the workloads, if there are any."""
+        if kernel.drawn_by:
+            words = f"the benchmark's inputs are drawn by {kernel.drawn_by} of its reference, which was not run"
+            result = result.limited(words)
+        if how.form is not None and how.form.batch is not None:
+            return result.limited("the sizes of workloads were not tried: they are those of several requests together")
         if given is None:
             return result.limited("no workloads of the benchmark were found beside its definition")
         return with_workloads(result, target, spec, how, kernel, given)

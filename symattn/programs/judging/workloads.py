@@ -1,13 +1,14 @@
 """The workloads of a benchmark's ``definition.json``: sizes at which the candidate is called, with random inputs.
 
 https://github.com/flashinfer-ai/flashinfer-bench, docs/flashinfer_trace/workload.md: a file of JSON lines, each with
-the values of the variable axes. Stored inputs are not read; their sizes are.
+the values of the variable axes and of inputs that are plain numbers. Stored inputs, and those that a benchmark's own
+function draws, are not read; their sizes are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,15 @@ _NAMES = ("workload.jsonl", "workloads.jsonl")  # beside the definition
 
 @dataclass(frozen=True)
 class Workloads:
-    """The different sizes that a file of workloads names, and in how many of its lines."""
+    """The different sizes that a file of workloads names, and in how many of its lines.
+
+    ``numbers`` are the values of inputs that are plain numbers, where all lines agree.
+    """
 
     path: str
     sizes: tuple[Mapping[str, int], ...]
     lines: int
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 def find_workloads(definition: str) -> Path | None:
@@ -62,24 +67,43 @@ def read_workloads(path: Path, kernel: KernelDefinition) -> Workloads:
     text = json_text.content(str(path), _MOST_BYTES, "; hint: keep fewer workloads")
     wanted = {axis for axes in kernel.inputs.values() for axis in axes} - kernel.constants.keys()
     found: dict[tuple[int, ...], Mapping[str, int]] = {}
+    numbers: dict[str, set[float]] = {}
     lines = [line for line in text.splitlines() if line.strip()]
     for number, line in enumerate(lines, 1):
         where = f"{path}, line {number}"
-        axes = _axes_of(json_text.decoded(line, where, exact=False), where)
+        workload = _workload_of(json_text.decoded(line, where, exact=False), where)
+        axes = kernel.sizes(_axes_of(workload, where), where)
+        for name, value in _numbers_of(workload):
+            numbers.setdefault(name, set()).add(value)
         lacking = sorted(wanted - axes.keys())
         if lacking:
             raise InputError(f"{where} gives no value of the axis {lacking[0]}")
         sizes = {axis: axes[axis] for axis in sorted(wanted)}
         found.setdefault(tuple(sizes.values()), kernel.constants | sizes)
-    return Workloads(str(path), tuple(found.values()), len(lines))
+    agreed = {name: min(values) for name, values in numbers.items() if len(values) == 1}
+    return Workloads(str(path), tuple(found.values()), len(lines), agreed)
 
 
-def _axes_of(line: Any, where: str) -> dict[str, int]:
-    """Return the values of the axes of a workload, which may stand within a trace."""
+def _workload_of(line: Any, where: str) -> dict[str, Any]:
+    """Return a workload, which may stand within a trace."""
     workload = line.get("workload", line) if isinstance(line, dict) else None
-    axes = workload.get("axes") if isinstance(workload, dict) else None
-    if not isinstance(axes, dict):
+    if not isinstance(workload, dict) or not isinstance(workload.get("axes"), dict):
         raise InputError(f"{where} is no workload; hint: an object with axes")
+    return workload
+
+
+def _numbers_of(workload: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the inputs of a workload that are plain numbers, with their values."""
+    inputs = workload.get("inputs")
+    for name, source in inputs.items() if isinstance(inputs, dict) else ():
+        value = source.get("value") if isinstance(source, dict) else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield name, float(value)
+
+
+def _axes_of(workload: Mapping[str, Any], where: str) -> dict[str, int]:
+    """Return the values of the axes of a workload."""
+    axes: dict[str, Any] = workload["axes"]
     for name, value in axes.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise InputError(f"{where}: the axis {name} has the value {value!r}, which is no size")

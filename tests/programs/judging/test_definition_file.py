@@ -50,7 +50,7 @@ def written(folder: Path, content: object) -> str:
 
 def test_axes_and_names_say_what_is_plausible(tmp_path: Path) -> None:
     kernel = read_definition(written(tmp_path, NORM))
-    assert (kernel.constants, kernel.outputs, kernel.dtype) == ({"width": 16}, 1, "float32")
+    assert (kernel.constants, [*kernel.outputs], kernel.dtype) == ({"width": 16}, ["output"], "float32")
     assert (kernel.domain().min_width, kernel.domain().max_width) == (16, 16)
     assert RMSNorm(eps=1e-6) in kernel.plausible()
     axes = {name: {"type": "const", "value": size} for name, size in (("H", 8), ("G", 2), ("D", 64))}

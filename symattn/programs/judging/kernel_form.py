@@ -1,0 +1,312 @@
+"""How the kernel of a benchmark takes its inputs: outputs allocated by the caller, several requests in one call.
+
+A definition of attention has q, k, v of one batch. A kernel may take the tokens of several requests one after the
+other, with offsets (``indptr``), or keys and values in pages of a cache, with a table of pages. Each call of the
+definition is then one call of such a kernel: the items of the batch are its requests, put between requests of other
+lengths whose outputs nobody asks for, with the pages in mixed order; the outputs are gathered again.
+
+Names of inputs: https://github.com/flashinfer-ai/flashinfer-bench, docs/op_type_schema/gqa_ragged.md, gqa_paged.md.
+Outputs as last arguments (destination passing): https://github.com/NVIDIA/SOL-ExecBench, docs/solution.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import Parameter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from symattn.document.errors import InputError
+from symattn.document.keywords import plain
+from symattn.programs.frameworks import Tensor, import_torch
+from symattn.programs.names import Function, meaning, parameters
+from symattn.programs.packed import Wrapper
+
+Q_OFFSETS, K_OFFSETS, PAGES, LAST, TABLE, LENGTHS = "q offsets", "k offsets", "pages", "last page", "table", "lengths"
+_ROLES = {
+    Q_OFFSETS: "qo_indptr q_indptr cu_seqlens_q cu_seq_lens_q",
+    K_OFFSETS: "kv_indptr k_indptr cu_seqlens_k cu_seqlens_kv cu_seq_lens_k cu_seq_lens_kv",
+    PAGES: "kv_indices kv_page_indices page_indices",
+    LAST: "kv_last_page_len last_page_len",
+    TABLE: "page_table block_table block_tables page_tables",
+    LENGTHS: "seq_lens cache_seqlens kv_len_arr kv_lens kv_seq_lens context_lens",
+    "k": "k_cache key_cache paged_k_cache",
+    "v": "v_cache value_cache paged_v_cache",
+}
+_ROLE_OF = {plain(name): role for role, names in _ROLES.items() for name in names.split()}
+#: What tells the requests of a call apart, beside q, k, v and a scale.
+_KNOWN_SETS = (
+    {Q_OFFSETS, K_OFFSETS},
+    {K_OFFSETS, PAGES},
+    {K_OFFSETS, PAGES, LAST},
+    {K_OFFSETS, PAGES, LENGTHS},
+    {TABLE, LENGTHS},
+)
+_SPARE_PAGES = 2  # of a cache, that belong to no request
+_LONGER = 3  # keys by which another request is longer than those that are judged
+
+
+def role_of(name: str) -> str | None:
+    """Return what an input is to a kernel of several requests; None if that is unknown."""
+    return _ROLE_OF.get(plain(name)) or meaning(name)
+
+
+@dataclass(frozen=True)
+class RequestBatch:
+    """The inputs of a kernel of several requests, in their order, with their roles; and the size of a page."""
+
+    roles: tuple[tuple[str, str], ...]
+    page_size: int | None = None
+
+    @property
+    def decodes(self) -> bool:
+        """Whether each request has one query."""
+        return Q_OFFSETS not in dict(self.roles).values()
+
+
+@dataclass(frozen=True)
+class KernelForm:
+    """The axes of a kernel's inputs, the axes and formats of its outputs, and how it takes several requests, if so.
+
+    ``base_two`` says that the logarithms of the sums are those to the base 2.
+    """
+
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    outputs: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    constants: Mapping[str, int] = field(default_factory=dict)
+    batch: RequestBatch | None = None
+    base_two: bool = False
+
+    def around(self, function: Function, name: str) -> Function:
+        """Return the kernel as a function of the definition's inputs that returns its outputs."""
+        given = [p.name for p in parameters(function) or ()]
+        result = function
+        if self.outputs and set(self.outputs) <= set(given):
+            result = Returning(result, self, name)
+        if self.batch is not None:
+            result = Batched(result, self.batch, name)
+        if self.base_two:
+            result = NaturalLogarithms(result, name)
+        return result
+
+
+def batch_of(inputs: Mapping[str, tuple[str, ...]], constants: Mapping[str, int]) -> RequestBatch | None:
+    """Return how a kernel with these inputs takes several requests; None if it takes one batch of arrays.
+
+    Raises ``InputError`` for inputs of several requests that are not read, with their names.
+    """
+    roles = {name: role_of(name) for name in inputs}
+    several = {role for role in roles.values() if role in _ROLES} - {"k", "v"}
+    if not several:
+        return None
+    unread = [name for name, role in roles.items() if role not in ("q", "k", "v", "scale", *several)]
+    if unread:
+        raise InputError(f"its inputs {', '.join(unread)} are not read beside requests of several lengths")
+    lacking = [role for role in "qkv" if role not in roles.values()]
+    if lacking:
+        raise InputError(f"it has requests of several lengths, and no input is {', '.join(lacking)} by its name")
+    if not any(several in (known, known | {Q_OFFSETS}) for known in _KNOWN_SETS):
+        named = ", ".join(name for name, role in roles.items() if role in several)
+        raise InputError(f"{named} alone do not tell its requests apart")
+    paged = PAGES in several or TABLE in several
+    size = _page_size(inputs, roles, constants) if paged else None
+    if size is not None and size > 1 and not {LAST, LENGTHS} & several:
+        raise InputError(f"no input gives the number of keys in the last page of {size}")
+    return RequestBatch(tuple((name, str(role)) for name, role in roles.items()), size)
+
+
+def _page_size(
+    inputs: Mapping[str, tuple[str, ...]], roles: Mapping[str, str | None], constants: Mapping[str, int]
+) -> int:
+    """Return the constant second axis of the cache: (pages, page size, heads, width)."""
+    name = next(name for name, role in roles.items() if role == "k")
+    axes = inputs[name]
+    if len(axes) != 4 or axes[1] not in constants:
+        raise InputError(f"{name} has no axes (pages, constant page size, heads, width)")
+    return constants[axes[1]]
+
+
+class Returning(Wrapper):
+    """A kernel that writes into outputs which it is given, as a function that returns them."""
+
+    def __init__(self, function: Function, form: KernelForm, name: str) -> None:
+        own = [p for p in parameters(function) or () if p.name not in form.outputs]
+        super().__init__(function, own, "outputs are given", name)
+        self._function, self._form = function, form
+        self.note = f"It is given {', '.join(form.outputs)}, filled with NaN, and writes into them"
+
+    def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
+        torch, form = import_torch(), self._form
+        given = self.__signature__.bind(*places, **keywords).arguments
+        arrays = {name: array for name, array in given.items() if name in form.inputs and hasattr(array, "shape")}
+        sizes = dict(form.constants)
+        for name, array in arrays.items():
+            sizes |= zip(form.inputs[name], array.shape, strict=False)
+        first = next(iter(arrays.values()))
+        made = {}
+        for name, (axes, dtype) in form.outputs.items():
+            shape = [sizes[axis] for axis in axes]
+            made[name] = torch.full(shape, math.nan, dtype=_dtype_of(torch, dtype, first), device=first.device)
+        self._function(**given, **made)
+        results = tuple(made.values())
+        return results if len(results) > 1 else results[0]
+
+
+def _dtype_of(torch: Any, named: str, first: Tensor) -> Any:
+    """Return the format of an output: the one that is judged, or float32 where the definition says float32."""
+    return torch.float32 if named == "float32" else first.dtype
+
+
+class NaturalLogarithms(Wrapper):
+    """A kernel that returns an output and logarithms to the base 2, which are made natural ones."""
+
+    def __init__(self, function: Function, name: str) -> None:
+        super().__init__(function, parameters(function) or (), "base 2", name)
+        self._function = function
+        self.note = "The logarithms of its sums are those to the base 2"
+
+    def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
+        results = self._function(*places, **keywords)
+        if not isinstance(results, tuple | list) or len(results) < 2:
+            return results
+        output, logarithms, *others = results
+        return (output, logarithms * math.log(2.0), *others)
+
+
+class Batched(Wrapper):
+    """A kernel of several requests as a function of q, k, v with the axes (b, n, h, d): see this module's docstring."""
+
+    def __init__(self, function: Function, batch: RequestBatch, name: str) -> None:
+        own = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in "qkv"]
+        super().__init__(function, own, "several requests", name)
+        self._function, self._batch = function, batch
+        pages = "" if batch.page_size is None else f" in pages of {batch.page_size}, in mixed order"
+        self.note = f"Each call has requests of other lengths before and after those that are judged{pages}"
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        torch = import_torch()
+        requests = _with_neighbours(torch, q, k, v)
+        judged = slice(1, 1 + len(q))
+        queries = _Joined(torch, [request[0] for request in requests])
+        lengths = [len(request[1]) for request in requests]
+        slots, total = _slots_of(lengths, self._batch.page_size)
+        keys, values = (_scattered(torch, [r[i] for r in requests], slots, total) for i in (1, 2))
+        told = {
+            "q": queries.whole,
+            "k": _in_pages(keys, self._batch.page_size),
+            "v": _in_pages(values, self._batch.page_size),
+            "scale": 1 / math.sqrt(q.shape[-1]),
+            **_tables(torch, queries.lengths, lengths, slots, self._batch.page_size, q.device),
+        }
+        results = self._function(**{name: told[role] for name, role in self._batch.roles})
+        rows = queries.rows(judged)
+        at = torch.as_tensor(np.concatenate(slots[judged]), device=q.device)
+        for given, now in ((q, queries.whole[rows]), (k, keys[at]), (v, values[at])):
+            back = now.reshape(given.shape)
+            if not torch.equal(back, given):  # the kernel has changed its inputs, which the caller is to see
+                given.copy_(back)
+        outputs = results if isinstance(results, tuple | list) else (results,)
+        gathered = [_gathered(output, rows, q.shape, queries.whole) for output in outputs]
+        return tuple(gathered) if len(gathered) > 1 else gathered[0]
+
+
+class _Joined:
+    """Arrays one after the other along their first axis."""
+
+    def __init__(self, torch: Any, parts: Sequence[Tensor]) -> None:
+        self.whole = torch.cat([*parts])
+        self.lengths = [len(part) for part in parts]
+
+    def rows(self, chosen: slice) -> slice:
+        """Return the rows of some of the parts, which follow each other."""
+        return slice(sum(self.lengths[: chosen.start]), sum(self.lengths[: chosen.stop]))
+
+
+def _with_neighbours(torch: Any, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[Tensor, ...]]:
+    """Return the requests of a batch between two others, one longer and one shorter.
+
+    These have the numbers of the first request in other places, and negated values: they are within all that is
+    promised of the inputs, and an output to which they contribute is wrong.
+    """
+    judged = list(zip(q, k, v, strict=True))
+    first_q, first_k, first_v = judged[0]
+    more = first_k[:1].expand(_LONGER, *first_k.shape[1:]), -first_v[:1].expand(_LONGER, *first_v.shape[1:])
+    before = first_q.flip(0), torch.cat([first_k.roll(1, 0), more[0]]), torch.cat([-first_v, more[1]])
+    after = first_q[:1], first_k[:1], -first_v[-1:]
+    return [before, *judged, after]
+
+
+def _slots_of(lengths: Sequence[int], page_size: int | None) -> tuple[list[np.ndarray], int]:
+    """Return where the keys of each request stand in the cache, and how many places it has.
+
+    Without pages they stand one after the other.
+    """
+    if page_size is None:
+        ends = np.cumsum([0, *lengths])
+        return [np.arange(a, b) for a, b in pairwise(ends)], int(ends[-1])
+    needed = [-(-n // page_size) for n in lengths]
+    count = sum(needed) + _SPARE_PAGES
+    pages = np.random.default_rng(count).permutation(count)
+    ends = np.cumsum([0, *needed])
+    result = []
+    for n, a, b in zip(lengths, ends, ends[1:], strict=False):
+        places = pages[a:b, None] * page_size + np.arange(page_size)
+        result.append(places.ravel()[:n])
+    return result, count * page_size
+
+
+def _scattered(torch: Any, parts: Sequence[Tensor], slots: Sequence[np.ndarray], total: int) -> Tensor:
+    """Return the keys or values of all requests in their places; other places repeat the first entry."""
+    first = parts[0]
+    result = first[:1].expand(total, *first.shape[1:]).clone()
+    for part, places in zip(parts, slots, strict=True):
+        result[torch.as_tensor(places, device=first.device)] = part
+    return result
+
+
+def _in_pages(flat: Tensor, page_size: int | None) -> Tensor:
+    """Return the same memory with an axis for pages, if there are pages."""
+    return flat if page_size is None else flat.reshape(-1, page_size, *flat.shape[1:])
+
+
+def _tables(
+    torch: Any,
+    queries: Sequence[int],
+    keys: Sequence[int],
+    slots: Sequence[np.ndarray],
+    page_size: int | None,
+    device: Any,
+) -> dict[str, Tensor]:
+    """Return the tables that tell requests apart, by their roles, as 32-bit integers."""
+
+    def table(values: Any) -> Tensor:
+        return torch.as_tensor(np.asarray(values, dtype=np.int32), device=device)
+
+    size = page_size or 1
+    pages = [places[::size] // size for places in slots]
+    counts = keys if page_size is None else [len(of) for of in pages]
+    widest = max(map(len, pages))
+    return {
+        Q_OFFSETS: table(np.cumsum([0, *queries])),
+        K_OFFSETS: table(np.cumsum([0, *counts])),
+        PAGES: table(np.concatenate(pages)),
+        LAST: table([(n - 1) % size + 1 for n in keys]),
+        TABLE: table([np.pad(of, (0, widest - len(of))) for of in pages]),
+        LENGTHS: table(keys),
+    }
+
+
+def _gathered(output: Tensor, rows: slice, shape: Sequence[int], queries: Tensor) -> Tensor:
+    """Return the rows of the judged requests: (b, n, h, d), or (b, h, n) for logarithms of sums.
+
+    An output of another length is returned as it is: its shape is wrong.
+    """
+    if getattr(output, "ndim", 0) < 2 or len(output) != len(queries):
+        return output
+    batch, tokens = shape[:2]
+    chosen = output[rows].reshape(batch, tokens, *output.shape[1:])
+    return chosen.swapaxes(1, 2) if chosen.ndim == 3 else chosen

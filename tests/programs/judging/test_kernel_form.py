@@ -1,0 +1,210 @@
+"""Kernels that take several requests in one call, write into outputs they are given, or have computed axes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from symattn import Attention, InputError, judge
+from symattn.programs.judging.axes import compute_axis
+from symattn.programs.judging.definition_file import read_definition
+from symattn.programs.judging.judgement import Status
+from symattn.programs.judging.kernel_form import K_OFFSETS, Q_OFFSETS, batch_of
+from symattn.programs.judging.workloads import read_workloads
+
+HEADS, KV_HEADS, WIDTH = 4, 2, 8
+#: One request, as the references below compute it: the output, and logarithms to the base 2.
+ONE = """
+import math, torch
+
+def one(q, k, v, scale, causal):
+    k, v = (a.float().repeat_interleave(q.shape[1] // a.shape[1], 1) for a in (k, v))
+    s = torch.einsum("qhd,khd->hqk", q.float(), k) * scale
+    if causal:
+        allowed = torch.arange(len(k)) <= torch.arange(len(q))[:, None] + len(k) - len(q)
+        s = s.masked_fill(~allowed, -math.inf)
+    out = torch.einsum("hqk,khd->qhd", torch.softmax(s, -1), v)
+    return out.to(q.dtype), torch.logsumexp(s, -1).T / math.log(2)
+"""
+RAGGED = """
+def run(q, k, v, qo_indptr, kv_indptr, sm_scale):
+    ends = zip(qo_indptr[:-1], qo_indptr[1:], kv_indptr[:-1], kv_indptr[1:])
+    parts = [one(q[a:b], k[c:d], v[c:d], sm_scale, True) for a, b, c, d in ends]
+    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+"""
+PAGED = """
+def run(q, k_cache, v_cache, kv_indptr, kv_indices, kv_last_page_len, sm_scale):
+    parts = []
+    for i in range(len(q)):
+        pages = kv_indices[kv_indptr[i] : kv_indptr[i + 1]].long()
+        n = (len(pages) - 1) * k_cache.shape[1] + int(kv_last_page_len[i])
+        k, v = (cache[pages].flatten(0, 1)[:n] for cache in (k_cache, v_cache))
+        parts.append(one(q[i : i + 1], k, v, sm_scale, False))
+    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+"""
+TABLE = """
+def run(q, k_cache, v_cache, block_table, seq_lens, sm_scale):
+    parts = []
+    for i, n in enumerate(seq_lens.tolist()):
+        k, v = (cache[block_table[i].long()].flatten(0, 1)[:n] for cache in (k_cache, v_cache))
+        parts.append(one(q[i : i + 1], k, v, sm_scale, False))
+    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+"""
+#: For each reference its inputs, and mistakes as replacements in its text.
+KERNELS = {
+    "ragged": (
+        RAGGED,
+        {"q": "tH", "k": "sG", "v": "sG", "qo_indptr": "r", "kv_indptr": "r", "sm_scale": ""},
+        (
+            ("kv_indptr[:-1], kv_indptr[1:]", "kv_indptr[:-1] * 0, kv_indptr[1:]"),
+            ("c:d], v[c:d]", "c:d], v[c:d].flip(0)"),
+        ),
+    ),
+    "paged": (
+        PAGED,
+        {"q": "tH", "k_cache": "spG", "v_cache": "spG", "kv_indptr": "r", "kv_indices": "i", "kv_last_page_len": "t",
+         "sm_scale": ""},
+        (
+            ("int(kv_last_page_len[i])", "k_cache.shape[1]"),
+            ("kv_indices[kv_indptr[i] : kv_indptr[i + 1]]", "torch.arange(kv_indptr[i], kv_indptr[i + 1])"),
+        ),
+    ),
+    "table": (
+        TABLE,
+        {"q": "tH", "k_cache": "spG", "v_cache": "spG", "block_table": "tw", "seq_lens": "t", "sm_scale": ""},
+        (("enumerate(seq_lens.tolist())", "enumerate([int(seq_lens.max())] * len(q))"),),
+    ),
+}  # fmt: skip
+AXES = {
+    **{name: {"type": "var"} for name in "tsriw"},
+    "H": {"type": "const", "value": HEADS},
+    "G": {"type": "const", "value": KV_HEADS},
+    "all": {"type": "const", "value": HEADS * WIDTH},
+    "d": {"type": "expr", "expression": "all // H"},
+    "p": {"type": "const", "value": 4},
+}
+
+
+def definition(text: str, inputs: dict[str, str], **more: object) -> dict[str, object]:
+    def array(axes: str) -> dict[str, object]:
+        shape = [*axes, "d"] if axes[-1:] in ("H", "G") else list(axes) or None
+        return {"shape": shape, "dtype": "float32" if axes[-1:] in ("H", "G", "") else "int32"}
+
+    outputs = {
+        "output": {"shape": ["t", "H", "d"], "dtype": "float32"},
+        "lse": {"shape": ["t", "H"], "dtype": "float32"},
+    }
+    given = {name: array(axes) for name, axes in inputs.items()}
+    return {
+        "name": "x",
+        "op_type": None,
+        "axes": AXES,
+        "inputs": given,
+        "outputs": outputs,
+        "reference": ONE + text,
+    } | more
+
+
+def written(folder: Path, content: object) -> str:
+    path = folder / "definition.json"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+@pytest.mark.parametrize("name", KERNELS)
+def test_each_request_of_a_call_is_judged(name: str, tmp_path: Path) -> None:
+    text, inputs, mistakes = KERNELS[name]
+    reference, kernel = written(tmp_path, definition(text, inputs)), tmp_path / "kernel.py"
+    kernel.write_text(ONE + text)
+    right = judge(str(kernel), reference=reference, examples=3)
+    assert right.passed, right
+    assert f"heads={HEADS}, kv_heads={KV_HEADS}" in right.definition, right.definition
+    assert ("causal=True" in right.definition) is (name == "ragged")
+    for good, bad in mistakes:
+        assert good in text
+        kernel.write_text(ONE + text.replace(good, bad))
+        wrong = judge(str(kernel), reference=reference, examples=3)
+        assert wrong.status is Status.FAIL, wrong
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_outputs_may_be_given_to_be_written(tmp_path: Path) -> None:
+    text, inputs, _ = KERNELS["ragged"]
+    reference, kernel = written(tmp_path, definition(text, inputs)), tmp_path / "kernel.py"
+    into = ONE + text.replace("def run(", "def returned(")
+    into += "\ndef run(q, k, v, qo_indptr, kv_indptr, sm_scale, output, lse):\n"
+    into += "    out, logs = returned(q, k, v, qo_indptr, kv_indptr, sm_scale)\n    lse.copy_(logs)\n"
+    kernel.write_text(f"{into}    output.copy_(out)\n")
+    assert judge(str(kernel), reference=reference, examples=3).passed
+    kernel.write_text(f"{into}    output[1:] = out[1:]\n    output[0] = 0\n    output[-4:-1] = 0\n")
+    assert judge(str(kernel), reference=reference, examples=3).status is Status.FAIL
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (
+            {"q_nope": "tH", "q_pe": "tH", "ckv_cache": "sp", "kv_indptr": "r", "kv_indices": "i"},
+            "q_nope, q_pe, ckv_cache",
+        ),
+        ({"q": "tH", "k": "sG", "v": "sG", "kv_indptr": "r", "mask": "t"}, "inputs mask are not read"),
+        ({"q": "tH", "k": "sG", "v": "sG", "qo_indptr": "r"}, "qo_indptr alone"),
+        ({"q": "tH", "k_cache": "spG", "v_cache": "spG", "kv_indptr": "r", "kv_indices": "i"}, "last page of 4"),
+        ({"q": "tH", "k_cache": "sG", "v_cache": "sG", "kv_indptr": "r", "kv_indices": "i"}, "k_cache has no axes"),
+        ({"q": "tH", "k": "sG", "kv_indptr": "r", "qo_indptr": "r"}, "no input is v"),
+    ],
+)
+def test_requests_that_are_not_read_are_refused_by_name(tmp_path: Path, inputs: dict[str, str], words: str) -> None:
+    reference = written(tmp_path, definition("", inputs))
+    judgement = judge(str(tmp_path / "kernel.py"), reference=reference)
+    assert judgement.status is Status.INVALID_REFERENCE
+    assert words in judgement.reason
+
+
+def test_arrays_of_one_batch_are_no_requests() -> None:
+    assert batch_of({"q": ("b", "n", "d"), "k": ("b", "m", "d"), "v": ("b", "m", "d")}, {}) is None
+    ragged = {
+        "q": ("t", "H", "d"),
+        "k": ("s", "H", "d"),
+        "v": ("s", "H", "d"),
+        "cu_seqlens_q": ("r",),
+        "cu_seqlens_k": ("r",),
+    }
+    found = batch_of(ragged, {})
+    assert found is not None
+    assert [role for _, role in found.roles] == ["q", "k", "v", Q_OFFSETS, K_OFFSETS]
+    assert not found.decodes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("a // b", 3), ("(a + 2) * -b + 40", 4), ("2 ** 3 % 5", 3), ("a / 5", 2), ("a * unknown", None)],
+)
+def test_an_axis_is_computed(text: str, size: int | None) -> None:
+    assert compute_axis(text, {"a": 10, "b": 3}, "an axis") == size
+
+
+@pytest.mark.parametrize("text", ["a / b", "a // 0", "-a", "a **  99", "f(a)", "a.b", "1.5 * a", "a <", "[a]", "a @ b"])
+def test_an_expression_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="an axis"):
+        compute_axis(text, {"a": 10, "b": 3}, "an axis")
+
+
+def test_workloads_say_scales_and_sizes_of_computed_axes(tmp_path: Path) -> None:
+    axes = AXES | {"twice": {"type": "expr", "expression": "2 * s"}}
+    inputs = {"q": "tH", "k": "sG", "v": "sG", "sm_scale": ""}
+    content = definition("", inputs, axes=axes, custom_inputs_entrypoint="draw")
+    content["inputs"] |= {"more": {"shape": ["twice"], "dtype": "float32"}}  # type: ignore[operator]
+    kernel = read_definition(written(tmp_path, content))
+    assert (kernel.constants["d"], kernel.computed, kernel.drawn_by) == (WIDTH, {"twice": "2 * s"}, "draw")
+    lines = [{"axes": {"t": 2, "s": n}, "inputs": {"sm_scale": {"type": "scalar", "value": 0.5}}} for n in (3, 4)]
+    path = tmp_path / "workload.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    workloads = read_workloads(path, kernel)
+    assert [sizes["twice"] for sizes in workloads.sizes] == [6, 8]
+    assert kernel.plausible(workloads.numbers)[0] == Attention(heads=HEADS, kv_heads=KV_HEADS, lse=True, scale=0.5)
+    usual = kernel.plausible({"sm_scale": 0.35355})
+    assert usual[0].scale == Attention().scale  # 1/√8, as workloads round it
