@@ -183,7 +183,8 @@ class Session:
     def run_case(self, case: Case) -> CaseResult:
         """Call the function, and judge its output."""
         legal, outcome = self.legal(case.inputs), self.call(case)
-        if _count_entries(case) > _LARGE_CASE or _count_tokens(case) > _MANY_TOKENS:
+        large = _count_entries(case) > _LARGE_CASE or _count_tokens(case) > _MANY_TOKENS
+        if large or case.group in self.subject.screened_groups:
             screened = self._screened(case, outcome, legal)
             if screened is not None and screened.finding is None:
                 return screened

@@ -46,6 +46,7 @@ class Subject(ABC):
     climbed   largest number of input entries from which larger errors are sought
     meant     groups that test what is computed rather than its arithmetic
     costs     number of runs that one run counts for
+    screened_groups  groups whose calls are compared with float64 first, however small they are
     """
 
     outputs: tuple[str, ...]
@@ -57,6 +58,7 @@ class Subject(ABC):
     climbed: int = 600
     meant: frozenset[str] = frozenset()
     costs: int = 1
+    screened_groups: frozenset[str] = frozenset()
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     @abstractmethod

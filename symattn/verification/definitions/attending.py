@@ -17,6 +17,7 @@ from symattn.document.errors import InputError
 from symattn.verification import rules
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered
 from symattn.verification.definitions.definition_subject import Definition, Family, Input, Numbers
+from symattn.verification.definitions.inner_attention import InnerAttention, in_letters
 from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 
@@ -71,9 +72,20 @@ def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
         # queries are the last of the keys' tokens
         "admits": lambda inputs, sizes: spec.position is None or sizes["n_q"] <= sizes["n_k"],
         "open": partial(open_rows, spec),
-        "closing": closing, "whole": ("q", "k"), "distant": partial(distant, spec),
+        "closing": closing, "whole": ("q", "k"), "distant": partial(distant, spec), "inner": inner(spec, layout),
     }  # fmt: skip
     return Definition(**usual | more)
+
+
+def inner(spec: Attention, layout: Layout) -> InnerAttention:
+    """Return the attention of a definition that takes its arrays in a layout, besides others."""
+    axes = {i.name: len(i.shape.split()) for i in inputs(spec, layout)}
+
+    def arrange(made: Mapping[str, Array]) -> dict[str, Array]:
+        arrays = {name: in_letters(axes[name], made[name]) for name in axes if name in made}
+        return {n: ordered(layout, a, back=True) if n in ("q", "k", "v") else a for n, a in arrays.items()}
+
+    return InnerAttention(spec, tuple(axes), arrange)
 
 
 def by_rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
+from symattn.verification.definitions.inner_attention import InnerAttention, in_letters
 from symattn.verification.rules.rotating import tables_of
 from symattn.verification.subject import Array
 
@@ -112,7 +113,33 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         admits=lambda inputs, result: not static or result["m"] >= result["n"],
         means={"m": ("n_k", 1)},
         whole=("q", "k k_cache"),
+        inner=_inner(a, layout, static),
     )
+
+
+def _inner(attention: Attention, layout: Layout, static: bool) -> InnerAttention:
+    """Return the attention whose first keys are in the cache, and whose last ones are those of the new tokens."""
+    axes = len(attending.axes(attention, layout, "h", "n", "d_k").split())
+
+    def arrange(made: Mapping[str, Array]) -> dict[str, Array] | None:
+        queries, keys = (int(made[n].shape[-2]) for n in "qk")
+        new = queries if queries < keys else queries // 2  # the last queries alone, if all keys are theirs
+        past = keys - new
+        if not 0 < new < keys:
+            return None
+        arrays = {"q": made["q"][..., queries - new :, :]}
+        for name in ("k", "v"):
+            cache = made[name][..., :past, :]
+            empty = np.zeros((*cache.shape[:-2], _empty_slots(past, new) * static, cache.shape[-1]))
+            arrays |= {name: made[name][..., past:, :], f"{name}_cache": np.concatenate([cache, empty], axis=-2)}
+        return {n: attending.ordered(layout, in_letters(axes, a), back=True) for n, a in arrays.items()}
+
+    return InnerAttention(attention, ("q", "k", "v"), arrange)
+
+
+def _empty_slots(past: int, new: int) -> int:
+    """Return how many slots of a cache are empty, so that as few of its tokens as possible exceed its ``length``."""
+    return new + min(range(3), key=lambda more: abs((past + 2 * new + more) % 3 - more))
 
 
 def _length(layout: Layout, inputs: Inputs) -> Array:

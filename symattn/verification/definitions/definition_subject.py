@@ -26,8 +26,10 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.reference import float64_outputs
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
+from symattn.verification.attention import LAST, LATER
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Numbered
+from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing import hints, probes
 from symattn.verification.probing.together import lengths_of_several
@@ -57,6 +59,9 @@ Numbers = Callable[[str, tuple[int, ...]], Array]  # from an input's name and sh
 Family = Callable[[Random], Numbers]  # a way of drawing the numbers of one case
 FAMILIES: dict[str, Family] = {name: probes.FAMILIES[name] for name in ("integer", "normal", "sparse", "large")}
 
+
+#: Groups of probes of an attention, besides the definition's own sizes and numbers.
+PROBES = {name: probes.GROUPS[name] for name in ("scale", "softmax", "structure", "mask")}
 
 #: The meaning of letters in a domain, unless a subject says otherwise.
 _MEANS = {"n": ("n_q", 1), "d": ("d_k", 1)}
@@ -143,6 +148,7 @@ class Definition(Subject):
     costs     how many runs of attention one call counts as, such as several for a forward and a backward pass
     by_column whether a way of computing holds the products of all queries and keys for each column at once
     in_wide_rows  a change of inputs with wide rows and many tokens, after which outputs are of ordinary size
+    inner     the attention that it contains, whose probes are tried; None if it contains none
     """
 
     title: str
@@ -177,9 +183,11 @@ class Definition(Subject):
     costs: int = 1
     by_column: bool = False
     in_wide_rows: Callable[[dict[str, Array]], dict[str, Array]] = lambda inputs: inputs
+    inner: InnerAttention | None = None
     enough = 12
     climbed = 200
-    meant = frozenset({"sizes"})
+    meant = frozenset({"sizes", "scale", "structure", "mask", "windows", "tiles", "long"})
+    screened_groups = frozenset({*LATER, *LAST} - {"distant keys"})
 
     # -- letters -------------------------------------------------------------------------------------------------------
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -261,14 +269,31 @@ class Definition(Subject):
         self, names: Sequence[str], sizes: Mapping[str, int], numbers: Numbers, precision: Precision, rng: Random
     ) -> dict[str, Array]:
         """Draw inputs of these sizes, rounded to the format, except whole numbers and booleans."""
+        result = self._entries(names, sizes, numbers, precision, rng)
+        result |= {i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None}
+        return self.filled(result, precision)
+
+    def _entries(
+        self, names: Sequence[str], sizes: Mapping[str, int], numbers: Numbers, precision: Precision, rng: Random
+    ) -> dict[str, Array]:
+        """Draw those of the inputs that are not made of others."""
         result: dict[str, Array] = {}
         for i in self.inputs:
             if i.name in names and i.made is None:
                 shape = self.shape(i.name, sizes)
                 a = np.asarray(i.entries(shape, rng) if i.entries else numbers(i.name, shape))
                 result[i.name] = a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
-        result |= {i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None}
-        return self.filled(result, precision)
+        return result
+
+    def with_drawn(self, session: Session, inputs: Mapping[str, Array], rng: Random) -> dict[str, Array]:
+        """Return the inputs, rounded to the format, with whole numbers for all others that the function takes."""
+        precision, taken = session.precision, session.runner.convention.inputs
+        held = precision.input.rounded
+        given = {n: np.asarray(held(a)) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+        names = tuple(n for n in taken if n not in given)
+        drawn = self._entries(names, self.sizes_of(given), FAMILIES["integer"](rng), precision, rng)
+        made = {i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None}
+        return self.filled({**given, **drawn, **made}, precision)
 
     def run(self, way: Compute, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs of a way, as a tuple."""
@@ -277,15 +302,25 @@ class Definition(Subject):
 
     # -- inputs, see ``Subject`` ---------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
-        """See ``Subject``: every size, and every kind of number."""
-        return {"sizes": self._of_sizes, "numbers": self._of_numbers}
+        """See ``Subject``: every size, every kind of number, and the probes of its attention."""
+        return {"sizes": self._of_sizes, "numbers": self._of_numbers, **self._probes(PROBES)}
+
+    def _probes(self, groups: Mapping[str, probes.Group]) -> Mapping[str, Cases]:
+        """Return groups of probes of the attention in the definition, if there is one."""
+        return {} if self.inner is None else self.inner.groups(self, groups)
 
     def later(self) -> Mapping[str, Cases]:
         """See ``Subject``: more tokens than common tiles have, and wider rows."""
         names = {"more tokens": _TOKENS, "wider rows": _WIDTHS}
         beyond: dict[str, Cases] = {group: partial(self._beyond_tiles, group, of) for group, of in names.items()}
-        beyond |= {"multiples": self._multiples, "together": self._together}
-        return beyond if self.distant is None else {**beyond, "distant keys": self._of_distant}
+        beyond["multiples"] = self._multiples
+        if self.distant is not None:
+            beyond["distant keys"] = self._of_distant
+        return beyond | {name: of for name, of in self._probes(LATER).items() if name not in beyond}
+
+    def last(self) -> Mapping[str, Cases]:
+        """See ``Subject``: long inputs of the attention, and inputs that are large in every size."""
+        return {**self._probes({"long": LAST["long"]}), "together": self._together}
 
     def _of_distant(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield inputs in which most exponentials are far below the largest ones, and matter only together."""

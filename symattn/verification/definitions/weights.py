@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import pairwise
@@ -26,8 +26,9 @@ from symattn.verification import rules
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Later
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Family, Input, Numbers
+from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.rules.softmaxes import along
-from symattn.verification.subject import Random
+from symattn.verification.subject import Array, Random
 
 _STEPS = frozenset({*SCORES, "weights"}) - {"positioned"}
 _LENGTHS = ((2, 3), (3, 5), (4, 4), (1, 1), (5, 2), (2, 8), (3, 17), (17, 16), (2, 33), (1, 64), (3, 65), (2, 130),
@@ -111,7 +112,19 @@ def subject(spec: Softmax) -> Definition:
         closing=attending.closing,
         numbered=tuple(attending.by_number(a, partial(partial, spec.run), _STEPS)),
         as_run=partial(_as_run, spec),
+        inner=_inner(a),
     )
+
+
+def _inner(attention: Attention) -> InnerAttention:
+    """Return the attention whose products of queries and keys are the scores."""
+    beside = tuple(i.name for i in attending.inputs(attention, "nd") if i.name not in "qkv")
+
+    def arrange(made: Mapping[str, Array]) -> dict[str, Array]:
+        keys = np.repeat(made["k"], attention.group, axis=-3) if attention.group > 1 else made["k"]
+        return {"scores": made["q"] @ np.swapaxes(keys, -1, -2), **{n: made[n] for n in beside if n in made}}
+
+    return InnerAttention(attention, ("q", "k", "v", *beside), arrange)
 
 
 def _distant(distance: float) -> Family:

@@ -227,7 +227,7 @@ def altered(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) ->
 
 def perturbed(inputs: Mapping[str, Array], names: Sequence[str], rng: np.random.Generator) -> dict[str, Array]:
     """Return one of the arrays scaled or with noise added, or with one row negated, replaced by another, or changed."""
-    names = [n for n in names if inputs[n].dtype.kind == "f" and inputs[n].ndim]
+    names = [n for n in names if inputs[n].dtype.kind == "f" and inputs[n].ndim and inputs[n].size]
     if not names:
         return {}
     name = names[rng.integers(len(names))]

@@ -1,0 +1,144 @@
+"""The probes that are made for an attention reach the definitions that contain one."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Cached, Gradient, Softmax, verify
+from symattn.arrays.precision import Precision
+from symattn.bounds.called_target import Argument, Convention
+from symattn.bounds.domain import Domain
+from symattn.document.evidence import Verdict
+from symattn.programs.verifying import Options, verified
+from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.registry import subjects_of
+from symattn.verification.probing import probes
+
+CAUSAL = Attention(causal=True)
+Program = Callable[..., Any]
+
+
+# -- the arrays of an attention become those of a definition --
+def _made(definition: Definition, name: str = "softmax") -> list[dict[str, Any]]:
+    """Return the inputs of a group of probes, with all that the definition draws itself."""
+    taken = tuple(Argument(i.name, i.name) for i in definition.inputs)
+    session: Any = SimpleNamespace(
+        precision=Precision.of("float64"),
+        domain=Domain(),
+        runner=SimpleNamespace(convention=Convention(taken)),
+    )
+    assert definition.inner is not None
+    cases = definition.inner.groups(definition, probes.GROUPS)[name](session, np.random.default_rng(0))
+    return [dict(case.inputs) for case in cases]
+
+
+def _run(definition: Definition, inputs: dict[str, Any]) -> Any:
+    return definition.run(definition.ways[0], inputs)[0]
+
+
+LAYOUTS = [("nd", (0, 1)), ("bhnd", (2, 3)), ("bnhd", (1, 3)), ("bnd", (1, 2))]
+
+
+@pytest.mark.parametrize(("layout", "axes"), LAYOUTS)
+def test_arrays_are_put_in_the_order_of_the_layout(layout: Any, axes: tuple[int, int]) -> None:
+    definition = next(subjects_of(Attention(lse=True), layout))
+    for inputs in _made(definition):
+        assert inputs["q"].ndim == len(layout)
+        q, k, v = (inputs[n].reshape([inputs[n].shape[axis] for axis in axes]) for n in "qkv")
+        assert np.allclose(_run(definition, inputs).reshape(len(q), -1), Attention()(q, k, v))
+
+
+@pytest.mark.parametrize("form", range(4))
+def test_a_cache_holds_the_first_keys(form: int) -> None:
+    definition = [*subjects_of(Cached(CAUSAL))][form]
+    every = _made(definition, "structure")
+    assert every
+    for inputs in every:
+        assert "length" not in inputs or inputs["length"] > 0
+        past = int(inputs.get("length", len(inputs["k_cache"])))
+        k, v = (np.concatenate([inputs[f"{n}_cache"][:past], inputs[n]]) for n in "kv")
+        assert np.allclose(_run(definition, inputs), CAUSAL(inputs["q"], k, v))
+
+
+def test_products_of_queries_and_keys_are_the_scores_of_a_softmax() -> None:
+    definition = next(subjects_of(Softmax()))
+    tops = [float(np.abs(inputs["scores"]).max()) for inputs in _made(definition)]
+    assert max(tops) > 500
+    assert min(tops) == 0
+
+
+def test_a_gradient_gets_its_upstream_drawn() -> None:
+    definition = next(subjects_of(Gradient(CAUSAL)))
+    for inputs in _made(definition, "structure"):
+        assert inputs["do"].shape == (inputs["q"].shape[0], inputs["v"].shape[1])
+        assert np.abs(inputs["do"]).max() > 0
+
+
+# -- what these probes find --
+def _attended(q: Any, k: Any, v: Any, hidden: float = -np.inf, whole_maximum: bool = False) -> tuple[Any, Any]:
+    """Return causal attention and its log-sums; with a finite number for −∞, or the maximum of the whole array."""
+    n, m = q.shape[-2], k.shape[-2]
+    s = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.dtype.type(q.shape[-1]))
+    s = np.where(np.arange(m)[None] <= np.arange(n)[:, None] + m - n, s, q.dtype.type(hidden))
+    top = s.max((-1, -2) if whole_maximum else -1, keepdims=True)
+    e = np.exp(s - top)
+    total = e.sum(-1, keepdims=True)
+    return e / total @ v, (top + np.log(total))[..., 0]
+
+
+def _of_cache(**how: Any) -> Program:
+    def decode(q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any) -> Any:
+        keys, values = (np.concatenate(pair, -2) for pair in ((k_cache, k), (v_cache, v)))
+        return _attended(q, keys, values, **how)[0]
+
+    return decode
+
+
+def _with_log_sums(**how: Any) -> Program:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return _attended(q, k, v, **how)
+
+    return attention
+
+
+def _of_gradient(**how: Any) -> Program:
+    def backward(q: Any, k: Any, v: Any, do: Any) -> Any:
+        weights = _attended(
+            q, k, np.broadcast_to(np.eye(k.shape[-2], dtype=q.dtype), (*k.shape[:-1], k.shape[-2])), **how
+        )[0]
+        dp = do @ np.swapaxes(v, -1, -2)
+        ds = weights * (dp - (dp * weights).sum(-1, keepdims=True)) / np.sqrt(q.dtype.type(q.shape[-1]))
+        return ds @ k, np.swapaxes(ds, -1, -2) @ q, np.swapaxes(weights, -1, -2) @ do
+
+    return backward
+
+
+DEFINITIONS: dict[str, tuple[Callable[..., Program], Any]] = {
+    "cache": (_of_cache, Cached(CAUSAL)),
+    "log-sums": (_with_log_sums, Attention(causal=True, lse=True)),
+    "gradient": (_of_gradient, Gradient(CAUSAL)),
+}
+WRONG: dict[str, dict[str, Any]] = {
+    "the maximum of the whole array": {"whole_maximum": True},
+    "a finite number for −∞": {"hidden": -500.0},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize(
+    "name", [next(iter(DEFINITIONS)), *(pytest.param(n, marks=pytest.mark.deep) for n in [*DEFINITIONS][1:])]
+)
+def test_scores_of_every_magnitude_reach_the_definition(name: str, wrong: str) -> None:
+    make, spec = DEFINITIONS[name]
+    assert verified(make(**WRONG[wrong]), spec, Options(verdict_alone=True)).verdict is Verdict.FAULT
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_the_right_function_passes(name: str, precision: str) -> None:
+    make, spec = DEFINITIONS[name]
+    assert verify(make(), spec, dtype=precision).verdict is Verdict.NO_FAULT
