@@ -421,15 +421,18 @@ class Maker:
         return inputs
 
     def _score(self, inputs: Mapping[str, Array]) -> float:
-        """Return the largest |s|, in float64."""
-        if self.largest_score == np.inf:
-            return 0.0
-        values: dict[str, Any] = dict(inputs)
-        last = ""
-        with np.errstate(all="ignore"):
-            for step in self.spec.pipeline(frozenset(values)):
-                if step.name in ("masked", "weights"):
-                    break
-                values[step.name] = step.run(*[values[n] for n in step.of])
-                last = step.name if step.name in SCORES else last
-        return float(np.abs(values[last]).max())
+        """Return the largest |s|, in float64; 0 where none is too large."""
+        return 0.0 if self.largest_score == np.inf else largest_score(self.spec, inputs)
+
+
+def largest_score(spec: Attention, inputs: Mapping[str, Array]) -> float:
+    """Return the largest |s| before masks, in float64."""
+    values: dict[str, Any] = dict(inputs)
+    last = ""
+    with np.errstate(all="ignore"):
+        for step in spec.pipeline(frozenset(values)):
+            if step.name in ("masked", "weights"):
+                break
+            values[step.name] = step.run(*[values[n] for n in step.of])
+            last = step.name if step.name in SCORES else last
+    return float(np.abs(values[last]).max())

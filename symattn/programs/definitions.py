@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 #: Promises about two lengths, which a definition must have.
 _OF_BOTH = {"square": {"n_q", "n_k"}, "same_width": {"d_k", "d_v"}, "square_weights": {"d_k", "d_model"}}
-_OF_ATTENTION = ("max_abs_score", "nonfinite_forbidden", "batch")
+_OF_PLAIN_ATTENTION = ("nonfinite_forbidden", "batch")
 
 
 def check_domain(spec: object, domain: Domain) -> None:
@@ -50,8 +50,10 @@ def check_domain(spec: object, domain: Domain) -> None:
     names = set(subject.named(subject.shapes[0]))
     for promise in domain.promises:
         result = f"--{promise.replace('_', '-')}"
-        if promise in _OF_ATTENTION:
+        if promise in _OF_PLAIN_ATTENTION:
             raise InputError(f"{result}: definitions other than plain attention do not know it; hint: leave it out")
+        if promise == "max_abs_score" and subject.inner is None:
+            raise InputError(f"{result}: {subject.title} has no scores; hint: leave it out")
         if not _OF_BOTH.get(promise, set()) <= names:
             raise InputError(f"{result}: {subject.title} has no such sizes; hint: leave it out")
         if promise == "fully_masked_rows" and subject.closing is None and subject.empties is None:

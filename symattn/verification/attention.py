@@ -16,7 +16,7 @@ from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult, Expected
-from symattn.bounds.inputs import Sizes, sizes_of
+from symattn.bounds.inputs import Maker, Sizes, sizes_of
 from symattn.bounds.judge import Legal, in_floats, of_attention, traced
 from symattn.bounds.reference import float64_outputs
 from symattn.document import codec, errors
@@ -77,6 +77,10 @@ class OfAttention(Subject):
             for case in hints.cases(session.identity, session.maker, rng):
                 session.take(case)
             _try_leading_axes(session, rng)
+
+    def maker(self, session: Session) -> Maker:
+        """Return the maker of inputs of the specification, as the function takes them."""
+        return Maker(self.spec, session.runner.convention, session.precision, session.domain)
 
     def required(self, session: Session) -> dict[str, int]:
         """Return the required cases of behaviour, and of random inputs."""

@@ -145,8 +145,9 @@ class Session:
 
     @property
     def maker(self) -> Maker:
-        """The maker of inputs for a function of attention."""
-        return Maker(self.spec, self.runner.convention, self.precision, self.domain)
+        """The maker of inputs of an attention: the one that is verified, or that the definition contains."""
+        maker: Maker = self.subject.maker(self)
+        return maker
 
     @property
     def over(self) -> bool:

@@ -23,6 +23,7 @@ from symattn.verification.report import Counterexample, Fault, SmallestSeen, Ste
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
+    from symattn.bounds.inputs import Maker
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.diagnosis.observe import ObservedScale
     from symattn.verification.engine import Session
@@ -76,6 +77,10 @@ class Subject(ABC):
     def last(self) -> Mapping[str, Cases]:
         """Return the groups that are tried after the random inputs."""
         return {}
+
+    @abstractmethod
+    def maker(self, session: Session) -> Maker:
+        """Return the maker of inputs of the attention that is verified. Raises ``InputError`` if there is none."""
 
     def required(self, session: Session) -> dict[str, int]:
         """Return how many cases of further groups a verdict requires."""

@@ -142,3 +142,40 @@ def test_scores_of_every_magnitude_reach_the_definition(name: str, wrong: str) -
 def test_the_right_function_passes(name: str, precision: str) -> None:
     make, spec = DEFINITIONS[name]
     assert verify(make(), spec, dtype=precision).verdict is Verdict.NO_FAULT
+
+
+# -- promises and causes --
+def _without_maximum(q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any) -> Any:
+    """Decode by bare exponentials, which overflow for scores above 88."""
+    keys, values = (np.concatenate(pair, -2) for pair in ((k_cache, k), (v_cache, v)))
+    n, m = q.shape[-2], keys.shape[-2]
+    s = q @ np.swapaxes(keys, -1, -2) / np.sqrt(q.dtype.type(q.shape[-1]))
+    e = np.where(np.arange(m)[None] <= np.arange(n)[:, None] + m - n, np.exp(s), 0)
+    return e / e.sum(-1, keepdims=True) @ values
+
+
+@pytest.mark.deep
+def test_bare_exponentials_are_right_for_promised_scores_and_named_for_others() -> None:
+    assert verify(_without_maximum, Cached(CAUSAL), domain=Domain(max_abs_score=20)).verdict is Verdict.NO_FAULT
+    (fault,) = verify(_without_maximum, Cached(CAUSAL)).faults
+    assert fault.step == "max"
+    assert "the largest score is not subtracted" in fault.message
+
+
+@pytest.mark.parametrize("spec", [Attention(lse=True), Gradient(CAUSAL), Cached(CAUSAL), Softmax()])
+def test_drawn_inputs_keep_the_promise_on_scores(spec: Any) -> None:
+    definition, domain = next(subjects_of(spec)), Domain(max_abs_score=1.0)
+    inner = definition.inner
+    assert inner is not None
+    rng = np.random.default_rng(1)
+    names = [i.name for i in definition.inputs]
+    numbers = definition.families["large"](rng)
+    inputs = definition.draw(names, definition.shapes[1], numbers, Precision.of("float64"), rng)
+    assert not inner.keeps(inputs, domain)
+    assert inner.keeps(inner.tamed(inputs, domain), domain)
+    assert not definition.admitted(inputs, domain)
+
+
+def test_an_empty_cache_is_left_as_it_is_by_a_climb() -> None:
+    empty = {"q": np.ones((2, 3)), "k_cache": np.zeros((0, 3))}
+    assert {*probes.perturbed(empty, ["q", "k_cache"], np.random.default_rng(0))} == {"q"}

@@ -9,11 +9,13 @@ from typing import Any, get_args
 
 import numpy as np
 
+from symattn.arrays.enclosure import Enclosure
 from symattn.attention.inputs import needed, required
 from symattn.attention.spec import Attention
 from symattn.bounds import extras, reference
+from symattn.bounds import inputs as score_inputs
 from symattn.bounds.called_target import Inputs, Layout
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, Refused, Undecided
 from symattn.verification import rules
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered
 from symattn.verification.definitions.definition_subject import Definition, Family, Input, Numbers
@@ -85,7 +87,27 @@ def inner(spec: Attention, layout: Layout) -> InnerAttention:
         arrays = {name: in_letters(axes[name], made[name]) for name in axes if name in made}
         return {n: ordered(layout, a, back=True) if n in ("q", "k", "v") else a for n, a in arrays.items()}
 
-    return InnerAttention(spec, tuple(axes), arrange)
+    def largest_score(inputs: Mapping[str, Array]) -> float:
+        arrays = {n: ordered(layout, inputs[n]) if n in ("q", "k", "v") else inputs[n] for n in axes if n in inputs}
+        return score_inputs.largest_score(spec, arrays)
+
+    return InnerAttention(spec, tuple(axes), arrange, largest_score)
+
+
+def run_of(spec: Attention, layout: Layout) -> Callable[[Inputs], reference.Run] | None:
+    """Return the runs of the attention itself; None if its output has another order of axes than the definition's."""
+    if tokens_axis(layout) != -2:
+        return None
+    names = {i.name for i in inputs(spec, layout)}
+    return lambda given: enclosed_run(spec, {n: a for n, a in given.items() if n in names})
+
+
+def enclosed_run(spec: Attention, arrays: Inputs) -> reference.Run:
+    """Return a run of an attention in enclosures; in balls where these do not suffice."""
+    try:
+        return reference.run(spec, arrays, kind=Enclosure)
+    except (Refused, Undecided):
+        return reference.run(spec, arrays)
 
 
 def by_rule(

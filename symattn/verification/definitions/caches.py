@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ from symattn.attention.positions import position_fields, rotary
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.bounds.called_target import Inputs, Layout
-from symattn.bounds.reference import RIGHT, Variant, variant_values
+from symattn.bounds.inputs import largest_score
+from symattn.bounds.reference import RIGHT, Run, Variant, variant_values
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
@@ -114,7 +117,22 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         means={"m": ("n_k", 1)},
         whole=("q", "k k_cache"),
         inner=_inner(a, layout, static),
+        as_run=_run_of(a, layout),
     )
+
+
+def _run_of(attention: Attention, layout: Layout) -> Callable[[Inputs], Run] | None:
+    """Return the runs of the attention to the cache and the new tokens; None if its output has another order of axes,
+    or if the keys of the cache are rotated."""
+    if attention.position is not None or attending.tokens_axis(layout) != -2:
+        return None
+
+    def run_of(inputs: Inputs) -> Run:
+        length = int(inputs["length"]) if "length" in inputs else inputs["k_cache"].shape[-2]
+        arrays = {n: np.concatenate([inputs[f"{n}_cache"][..., :length, :], inputs[n]], axis=-2) for n in ("k", "v")}
+        return attending.enclosed_run(attention, {"q": inputs["q"], **arrays})
+
+    return run_of
 
 
 def _inner(attention: Attention, layout: Layout, static: bool) -> InnerAttention:
@@ -134,7 +152,18 @@ def _inner(attention: Attention, layout: Layout, static: bool) -> InnerAttention
             arrays |= {name: made[name][..., past:, :], f"{name}_cache": np.concatenate([cache, empty], axis=-2)}
         return {n: attending.ordered(layout, in_letters(axes, a), back=True) for n, a in arrays.items()}
 
-    return InnerAttention(attention, ("q", "k", "v"), arrange)
+    return InnerAttention(attention, ("q", "k", "v"), arrange, partial(_largest_score, attention, layout))
+
+
+def _largest_score(attention: Attention, layout: Layout, inputs: Mapping[str, Array]) -> float:
+    """Return the largest |s|; with rotated keys in the cache the largest product of norms, which is not below it."""
+    arrays = {n: attending.ordered(layout, inputs[n]) for n in ("q", "k", "k_cache")}
+    keys = np.concatenate([arrays["k_cache"], arrays["k"]], axis=-2)
+    if attention.position is None:
+        return largest_score(replace(attention, causal=False), {"q": arrays["q"], "k": keys, "v": keys})
+    norms = (float(np.linalg.norm(a, axis=-1).max(initial=0.0)) for a in (arrays["q"], keys))
+    scale = attention.scale if isinstance(attention.scale, Real) else keys.shape[-1] ** -0.5
+    return prod(norms) * abs(float(scale))
 
 
 def _empty_slots(past: int, new: int) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from symattn.bounds import called_target, judge, reference
+from symattn.bounds import judge, reference
 from symattn.bounds.case_result import Case, CaseResult, Part, largest
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.definition_mistakes import DefinitionMistake, Numbered, explains
@@ -169,11 +169,16 @@ class InDefinition(Search[DefinitionMistake]):
             self._known_of[spec] = self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
         return self._known_of[spec]
 
+    def found(self) -> tuple[tuple[DefinitionMistake, ...], bool]:
+        """See ``Search``; nothing is found among the definition's mistakes if only the range of a format is left."""
+        if all(r.finding == "not finite" for r in self.wrong) and self._beyond_range:
+            return (), False
+        return super().found()
+
     def otherwise(self, found: tuple[DefinitionMistake, ...]) -> tuple[Cause[Any], ...]:
         """Return one cause for each wrong output, if that explains them all."""
-        run = self.subject.as_run
-        if run is not None and not found and (beyond := self._beyond_range(run)):
-            return (Cause(tuple(self.wrong), beyond, self),)
+        if not found and self._beyond_range:
+            return (Cause(tuple(self.wrong), self._beyond_range, self),)
         outputs = sorted(frozenset().union(*(r.wrong for r in self.wrong)))
         if self.among is not None or len(outputs) < 2 or any(r.ratios is None for r in self.wrong):
             return ()
@@ -187,19 +192,31 @@ class InDefinition(Search[DefinitionMistake]):
             causes.append(cause)
         return tuple(causes)
 
-    def _beyond_range(self, run: Callable[[called_target.Inputs], reference.Run]) -> tuple[Any, ...]:
-        """See ``out_of_range``; if several fit, the first."""
+    @cached_property
+    def _beyond_range(self) -> tuple[Any, ...]:
+        """The first mistake of a format's range that fits, if the definition has the output of an attention."""
+        run = self.subject.as_run
+        if run is None:
+            return ()
 
         def as_attention(judged: CaseResult) -> CaseResult:
             part = judged.parts[0]
             traced = judge.Traced(partial(run, judged.case.inputs), part.expected.allowed)
             return replace(judged, parts=(replace(part, expected=traced),))
 
+        def called(title: str, made: dict[str, np.ndarray]) -> CaseResult | None:
+            case = self.subject.case_of_attention(self.session, "range", title, made)
+            if case is None:
+                return None
+            session, legal = self.session, self.session.legal(case.inputs)
+            by_first_way = legal._replace(ways=legal.ways[:1])  # the others differ in how much they round
+            return as_attention(judge.judge(by_first_way, session.precision, case, session.call(case)))
+
         lost = [
             as_attention(r) for r in self.wrong if r.parts[0].got is not None and not np.isfinite(r.parts[0].got).all()
         ]
         seen = [as_attention(r) for r in self.session.records if r.ratios is not None]
-        return outofrange.out_of_range(self.session, lost, seen, apart=False)[:1] if lost else ()
+        return outofrange.out_of_range(self.session, lost, seen, judge=called)[:1] if lost else ()
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def slack(self, judged: CaseResult, mistake: DefinitionMistake, part: Part, wrong: np.ndarray) -> np.ndarray:

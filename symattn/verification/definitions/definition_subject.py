@@ -22,8 +22,9 @@ from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
-from symattn.bounds.inputs import Sizes
+from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.reference import float64_outputs
+from symattn.document.errors import InputError
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
 from symattn.verification.attention import LAST, LATER
@@ -230,6 +231,8 @@ class Definition(Subject):
         legal = "d_k" not in named or self.width(named["d_k"]) == named["d_k"]
         if not legal or not self.admits(inputs, sizes) or not domain.admits(named):
             return False
+        if self.inner is not None and not self.inner.keeps(inputs, domain):
+            return False
         return domain.fully_masked_rows or self.open(inputs, sizes)
 
     def filled(self, inputs: Inputs, precision: Precision) -> dict[str, Array]:
@@ -284,6 +287,22 @@ class Definition(Subject):
                 a = np.asarray(i.entries(shape, rng) if i.entries else numbers(i.name, shape))
                 result[i.name] = a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
         return result
+
+    def maker(self, session: Session) -> Maker:
+        """Return the maker of inputs of the attention in the definition. Raises ``InputError`` if there is none."""
+        if self.inner is None:
+            raise InputError(f"{self.title} contains no attention")
+        return self.inner.maker(session)
+
+    def case_of_attention(
+        self, session: Session, group: str, title: str, made: Mapping[str, Array], rng: Random | None = None
+    ) -> Case | None:
+        """Return a case whose attention has these inputs; None if the definition has none."""
+        arranged = None if self.inner is None else self.inner.arrange(made)
+        if arranged is None:
+            return None
+        rng = rng or np.random.default_rng((session.seed, len(title)))
+        return Case(group, title, self.with_drawn(session, arranged, rng))
 
     def with_drawn(self, session: Session, inputs: Mapping[str, Array], rng: Random) -> dict[str, Array]:
         """Return the inputs, rounded to the format, with whole numbers for all others that the function takes."""
@@ -498,7 +517,15 @@ class Definition(Subject):
     def _case(self, session: Session, group: str, family: str, sizes: Mapping[str, int], rng: Random) -> Case:
         names = tuple(i.name for i in self.inputs if i.name in session.runner.convention.inputs)
         inputs = self.draw(names, sizes, self.families[family](rng), session.precision, rng)
-        return Case(group, f"{family}, {equal_sizes(sizes)}", inputs)
+        return Case(group, f"{family}, {equal_sizes(sizes)}", self._as_promised(session, inputs))
+
+    def _as_promised(self, session: Session, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Return the inputs with scores as large as the domain promises, at most."""
+        if self.inner is None or self.inner.keeps(inputs, session.domain):
+            return inputs
+        held = session.precision.input.rounded
+        tamed = self.inner.tamed(inputs, session.domain)
+        return self.completed(session, {n: np.asarray(held(a)) if a.dtype.kind == "f" else a for n, a in tamed.items()})
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Return whether the definition has a result for the inputs, and the domain includes them."""

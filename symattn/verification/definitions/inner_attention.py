@@ -17,6 +17,7 @@ import numpy as np
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import Case
+from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker
 from symattn.verification.probing.probes import Group
 from symattn.verification.subject import Array, Cases, Random
@@ -28,22 +29,43 @@ if TYPE_CHECKING:
 #: The axes of arrays that all heads share.
 _FORMS = {"mask": "qk", "bias": "qk", "drop": "qk"}
 
+#: How often inputs are halved to keep a promise on their scores; beyond, scores do not follow them.
+MAX_HALVINGS = 40
+
 #: From the arrays of an attention in the layout (…, h, n, d) to those of a definition; None if they are none of these.
 Arrange: TypeAlias = "Callable[[Mapping[str, Array]], dict[str, Array] | None]"
 
 
 @dataclass(frozen=True)
 class InnerAttention:
-    """The attention of a definition, the names of its arrays, and how they become inputs of the definition."""
+    """The attention of a definition, the names of its arrays, and how they become inputs of the definition.
+
+    ``largest_score`` returns the largest |s| of inputs of the definition, before masks; scores are proportional to the
+    input ``scaling``.
+    """
 
     spec: Attention
     names: tuple[str, ...]
     arrange: Arrange
+    largest_score: Callable[[Mapping[str, Array]], float]
+    scaling: str = "q"
 
     def maker(self, session: Session) -> Maker:
         """Return the maker of inputs of the attention, within the domain of the verification."""
         arguments = tuple(Argument(name, name, form=_FORMS.get(name, "")) for name in self.names)
         return Maker(self.spec, Convention(arguments), session.precision, session.domain)
+
+    def keeps(self, inputs: Mapping[str, Array], domain: Domain) -> bool:
+        """Return whether inputs keep the promise on scores, if there is one."""
+        return domain.max_abs_score is None or self.largest_score(inputs) <= domain.max_abs_score
+
+    def tamed(self, inputs: dict[str, Array], domain: Domain) -> dict[str, Array]:
+        """Return the inputs, halved until they keep the promise on scores."""
+        for _ in range(MAX_HALVINGS):
+            if self.keeps(inputs, domain):
+                break
+            inputs = {**inputs, self.scaling: inputs[self.scaling] / 2}
+        return inputs
 
     def groups(self, definition: Definition, groups: Mapping[str, Group]) -> dict[str, Cases]:
         """Return groups of probes as groups of cases of the definition."""
@@ -51,10 +73,9 @@ class InnerAttention:
 
     def _cases(self, definition: Definition, name: str, group: Group, session: Session, rng: Random) -> Iterator[Case]:
         for title, made in group(self.maker(session), rng):
-            arranged = self.arrange(made) if made is not None else None
-            if arranged is None:
-                continue
-            yield Case(name, title, definition.with_drawn(session, arranged, rng))
+            case = None if made is None else definition.case_of_attention(session, name, title, made, rng)
+            if case is not None:
+                yield case
 
 
 def in_letters(axes: int, array: Array) -> Array:

@@ -45,6 +45,7 @@ def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
         ),
         settings={**attending.settings(spec), "return_lse": True},
         loose=frozenset(["lse"]),
+        as_run=attending.run_of(spec, layout),
     )
 
 

@@ -124,7 +124,10 @@ def _inner(attention: Attention) -> InnerAttention:
         keys = np.repeat(made["k"], attention.group, axis=-3) if attention.group > 1 else made["k"]
         return {"scores": made["q"] @ np.swapaxes(keys, -1, -2), **{n: made[n] for n in beside if n in made}}
 
-    return InnerAttention(attention, ("q", "k", "v", *beside), arrange)
+    def largest(inputs: Mapping[str, Array]) -> float:
+        return float(np.abs(np.asarray(inputs["scores"], dtype=np.float64)).max(initial=0.0))
+
+    return InnerAttention(attention, ("q", "k", "v", *beside), arrange, largest, scaling="scores")
 
 
 def _distant(distance: float) -> Family:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import traced
 from symattn.bounds.mistake import Mistake
@@ -33,6 +32,7 @@ _NAMED = 3  # mistakes that are named together at most
 _ABOVE = (1.5, 2.5, 3.5, 4.5, 5.5, 7, 9, 11.5, 13.5, 17, 22, 28, 36, 45, 55, 70, 90, 115)  # the edge of the range
 _CONSTANTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 30, 32, 40, 50, 60, 64, 80, 100, 128, 256, 1000)
 _FIRSTS = (2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 96, 128)
+Array = np.ndarray
 Reference = Callable[[CaseResult], np.ndarray]
 
 
@@ -51,13 +51,18 @@ Rows = Callable[[CaseResult], _Row]
 
 
 def out_of_range(
-    session: Session, lost: Sequence[CaseResult], cases: Sequence[CaseResult], beside: bool = False, apart: bool = True
+    session: Session,
+    lost: Sequence[CaseResult],
+    cases: Sequence[CaseResult],
+    beside: bool = False,
+    judge: Callable[[str, dict[str, Array]], CaseResult | None] | None = None,
 ) -> tuple[Mistake, ...]:
     """Return mistakes of one format that explain all ``lost`` cases, ``cases``, and further distinguishing inputs.
 
-    With ``beside``, another mistake explains the finite numbers, and these explain only non-finite ones. Without
-    ``apart``, no further inputs are made, as for subjects whose inputs are not those of attention.
+    With ``beside``, another mistake explains the finite numbers, and these explain only non-finite ones. ``judge``
+    calls the function with such inputs, which have a title; by default they are those of the function.
     """
+    call = judge or (lambda title, inputs: session.run_case(Case("range", title, inputs)))
     p, agrees = session.precision, _agrees_in_range if beside else _agrees
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
         f = Format(name)
@@ -66,8 +71,9 @@ def out_of_range(
         result = [m for m in result if all(agrees(r, m[2](r)) for r in cases)]
         result = [m for m in result if any(_keeps(r, m[2](r)) for r in cases)]  # else all is lost, for any reason
         made = ((name, inputs) for name, inputs in _apart(session, f) if inputs is not None)
-        for judged in (session.run_case(Case("range", *of)) for of in made) if apart and result else ():
-            result = [m for m in result if judged.ratios is None or agrees(judged, m[2](judged))]
+        for judged in (call(*of) for of in made) if result else ():
+            if judged is not None and judged.ratios is not None:
+                result = [m for m in result if agrees(judged, m[2](judged))]
         if result:
             return tuple(
                 Mistake(step, cause, Variant()) for step, cause, _ in result[: 1 if len(result) > _NAMED else None]
@@ -83,7 +89,7 @@ def loses_rows(judged: CaseResult) -> bool:
     return bool(((ratios > 1).any(axis=-1) & ((got == 0).all(axis=-1) | ~np.isfinite(got).all(axis=-1))).any())
 
 
-def _apart(session: Session, f: Format) -> Iterator[tuple[str, Inputs | None]]:
+def _apart(session: Session, f: Format) -> Iterator[tuple[str, dict[str, Array] | None]]:
     """Yield named inputs with scores just above the range, or as far below 0, and with scores that lie far apart."""
     rng = np.random.default_rng((session.seed, 2))
     edge, square = log(f.largest), session.maker.square
