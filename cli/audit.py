@@ -31,6 +31,8 @@ _JUDGED = under("How calls are judged")
 @_JUDGED("--all-rows", is_flag=True, help="Judge every query.")
 @_JUDGED("--gradients", is_flag=True, help="Also judge backward passes: dQ, dK and dV of every call.")
 @_JUDGED("--layers", is_flag=True, help="Also judge whole layers: norms, rotations, feed-forward layers.")
+@_JUDGED("--causal/--two-sided", default=None, help="Whether outputs may depend on later tokens. Default: by model.")
+@_JUDGED("--no-dependence", is_flag=True, help="Do not run passes again to find which parts mix tokens.")
 @concise
 @options
 def command(
@@ -42,6 +44,8 @@ def command(
     all_rows: bool,
     gradients: bool,
     layers: bool,
+    causal: bool | None,
+    no_dependence: bool,
 ) -> int:
     """Run SCRIPT with its own ARGUMENTS, and judge every attention call in it.
 
@@ -52,8 +56,9 @@ def command(
     symattn audit --layers generate.py
 
     Each call in torch and transformers is compared with exact attention of the inputs it received, and with the model's
-    configuration. Put options of symattn before SCRIPT. The exit code is that of the audit; the exit code of the script
-    is printed.
+    configuration. The first pass of a model is repeated with other tokens, which shows the parts that mix tokens, and
+    outputs that depend on later tokens. Put options of symattn before SCRIPT. The exit code is that of the audit; the
+    exit code of the script is printed.
     """
     from symattn.document.errors import InputError
     from symattn.models.auditing.audit import audit_script
@@ -63,8 +68,9 @@ def command(
     rows = None if all_rows else rows or _ROWS
     to_stderr = output.format != "text" and output.path is None
     with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
-        choices = {"contract": contract, "rows": rows, "gradients": gradients, "layers": layers}
-        report, code = audit_script(script, arguments, **choices)
+        judged = {"contract": contract, "rows": rows, "gradients": gradients, "layers": layers}
+        probed: dict[str, Any] = {"dependence": not no_dependence, "causal": causal}
+        report, code = audit_script(script, arguments, **judged, **probed)
     sys.stdout.flush()
     say(f"symattn: {script} ended with exit code {code}")
     document = replace(report.document(), command=line(click.get_current_context()))

@@ -20,8 +20,11 @@ from symattn.models.auditing.audit_report import AuditReport, CallFinding
 from symattn.models.auditing.backward_hooks import Followed, WatchedCall
 from symattn.models.auditing.begun import Begun, CallSite, Draws, begun, draws_of, ended, watching
 from symattn.models.auditing.call_gradients import Backward
+from symattn.models.auditing.dependence.causality import promised_causal
+from symattn.models.auditing.dependence.mixing import check_causal
+from symattn.models.auditing.dependence.probing import probed
 from symattn.models.auditing.layers.layer_hooks import Layers
-from symattn.models.auditing.patches import aside, doing, leave, reading, watch
+from symattn.models.auditing.patches import aside, doing, in_backward, leave, probing, reading, watch
 from symattn.models.auditing.received import Received, of_torch, of_transformers
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.auditing.tracing import mode
@@ -29,6 +32,7 @@ from symattn.programs.frameworks import import_torch
 from symattn.programs.names import Function
 
 _SEARCHED = 8  # wrong calls whose cause is searched for: those of further layers mostly have the same
+MAX_PROBED_MODELS = 8  # in one audit: a script may run many modules on their own
 _COMPILED = (
     "The model is compiled, and calls inside of compiled code are not seen; hint: audit the model before it is"
     " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
@@ -47,6 +51,8 @@ class Audit:
         gradients: bool,
         name: str,
         layers: bool = False,
+        dependence: bool = True,
+        causal: bool | None = None,
     ) -> None:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
         self._watched: list[WatchedCall] = []
@@ -57,6 +63,8 @@ class Audit:
         self._modes: dict[int, Any] = {}
         self._followed: list[Any] = []
         self.report = AuditReport(name, rows=rows, gradients=gradients, whole=layers)
+        self._causal, self._probed = causal, set[int]()
+        self._probes = MAX_PROBED_MODELS if dependence else 0
         self._layers = Layers(self.report.layers.append) if layers else None
         if model is not None:
             self._know(model)
@@ -121,8 +129,10 @@ class Audit:
                 self._follow()
                 doing.followed.append(self)
 
-    def left(self, module: Module) -> None:
+    def left(self, module: Module, args: Args, kwargs: Kwargs, raised: bool) -> None:
         """Note that a module ends."""
+        if not raised and self._outermost(module):
+            self._probe(module, args, kwargs)
         if threading.get_ident() in self._modes:
             self._modes[threading.get_ident()].tracer.tie()
         if len(doing.modules) == 1 and self in doing.followed:
@@ -170,6 +180,30 @@ class Audit:
 
         self._copies = {place: storage for place, storage in self._copies.items() if not storage.expired()}
         self._copies[copy.untyped_storage().data_ptr()] = StorageWeakRef(copy.untyped_storage())
+
+    # -- the probe of dependence ---------------------------------------------------------------------------------------
+    def _outermost(self, module: Module) -> bool:
+        """Return whether a module that ran is audited and runs in no other that is."""
+        if self._model is None:
+            return len(doing.modules) == 1
+        return module in self._names and not any(m in self._names for m in doing.modules[:-1])
+
+    def _probe(self, module: Module, args: Args, kwargs: Kwargs) -> None:
+        """Probe the first pass of a model in which tokens can be changed; later passes are those of a cache."""
+        if id(module) in self._probed or not self._probes or doing.reading or in_backward():
+            return
+        with self._lock:
+            calls = {f.layer for f in self.report.findings}
+            causal = promised_causal(module, kwargs) if self._causal is None else self._causal
+            with probing():
+                finding = probed(module, args, kwargs, self._names, calls, causal)
+            if finding is None:
+                return
+            self.report.dependence = [d for d in self.report.dependence if not d.later]
+            self.report.dependence.append(finding)
+            if not finding.later:
+                self._probed.add(id(module))
+                self._probes -= 1
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def _seen(
@@ -271,6 +305,8 @@ def audit(
     rows: int | None = _ROWS,
     gradients: bool = False,
     layers: bool = False,
+    dependence: bool = True,
+    causal: bool | None = None,
     name: str = "",
 ) -> Audit:
     """Judge every call of attention while a model runs: ``with symattn.audit(model) as report: model(**inputs)``.
@@ -288,6 +324,9 @@ def audit(
               and in some heads of large ones, against the exact derivative (``symattn.bounds.sharp.backward_bounds``)
     layers    also judge whole layers of decoders: norms, projections, rotations, the feed-forward layer and residuals
               of each, for some tokens, against ``block`` (``models.configurations``) of the model's configuration
+    dependence  run the first pass of a model again with single tokens changed, to count the parts that mix tokens,
+              whatever their class, and to find outputs that depend on later tokens
+    causal    whether no output may depend on later tokens; None for what the model's configuration says
 
     An audit sees Transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and
     attention written out in operators, from the product of queries and keys to that of weights and values. A softmax
@@ -309,7 +348,8 @@ def audit(
     if rows is not None and (not isinstance(rows, int) or rows < 1):
         raise InputError(f"rows must be an integer of at least 1, or None for all, got {rows!r}")
     name = name or (type(model).__name__ if model is not None else "everything that runs")
-    return Audit(model, contract, rows, gradients, name, layers)
+    check_causal(causal)
+    return Audit(model, contract, rows, gradients, name, layers, dependence, causal)
 
 
 def audit_script(
@@ -320,6 +360,8 @@ def audit_script(
     rows: int | None = _ROWS,
     gradients: bool = False,
     layers: bool = False,
+    dependence: bool = True,
+    causal: bool | None = None,
 ) -> tuple[AuditReport, int]:
     """Run a script with its own arguments and audit every module in it. Return the report and the script's exit code.
 
@@ -329,7 +371,8 @@ def audit_script(
     file = Path(path)
     if not file.is_file():
         raise InputError(f"audit: there is no file {path}; hint: the path of a script of Python")
-    watched = audit(contract=contract, rows=rows, gradients=gradients, layers=layers, name=file.name)
+    choices: dict[str, Any] = {"gradients": gradients, "layers": layers, "dependence": dependence, "causal": causal}
+    watched = audit(contract=contract, rows=rows, name=file.name, **choices)
     with watched as report, _as_main(file, arguments):
         code = _run(file)
     if code:

@@ -13,6 +13,7 @@ from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Document, Note, Paragraph, Table, WithVerdict, headers
 from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.call_judge import ALPHA, CallJudgement
+from symattn.models.auditing.dependence.mixing import Dependence, MixingPart
 from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.models.auditing.promises import NO_CONFIGURATION
 from symattn.verification.codes import code_of
@@ -140,9 +141,10 @@ class AuditFault(SymattnError, AssertionError):
 class AuditReport(WithVerdict):
     """The findings of an audit, in the order of the calls; they are added while the model runs.
 
-    ``layers`` are passes through whole layers, if ``whole`` asks for them. ``notes`` are what a reader must not
-    overlook. ``others`` counts softmaxes whose result could not be followed into a product, and ``suspect`` those of
-    them in a module with heads, which may be attention.
+    ``layers`` are passes through whole layers, if ``whole`` asks for them. ``dependence`` holds the probe of each
+    model: which parts mix tokens. ``notes`` are what a reader must not overlook. ``others`` counts softmaxes whose
+    result could not be followed into a product, and ``suspect`` those of them in a module with heads, which may be
+    attention.
 
     A report prints as text, and can be rendered in the forms of a document.
     """
@@ -156,6 +158,7 @@ class AuditReport(WithVerdict):
     gradients: bool = False
     whole: bool = False
     layers: list[LayerFinding] = field(default_factory=list)
+    dependence: list[Dependence] = field(default_factory=list)
     command: str = ""
 
     @property
@@ -167,16 +170,33 @@ class AuditReport(WithVerdict):
     def verdict(self) -> Verdict:
         """A fault if a call is wrong; undecided if no call was seen, or if one could not be followed.
 
-        ``pass as given`` if all are right, but some were compared only with what they received.
+        ``pass as given`` if all are right, but some were compared only with what they received, or a part that mixes
+        tokens was not judged. An output that depends on a later token is a fault.
         """
         states = {f.state for f in self.findings} | {f.state for f in self.layers}
+        states |= {"wrong"} if any(d.faults for d in self.dependence) else set()
         if self.whole and not self.layers:
             states.add("cannot tell")
         if "wrong" in states:
             return Verdict.FAULT
         if not states or "cannot tell" in states or self.suspect:
             return Verdict.UNDECIDED
-        return Verdict.AS_GIVEN if "pass as given" in states else Verdict.NO_FAULT
+        return Verdict.AS_GIVEN if "pass as given" in states or self.unjudged else Verdict.NO_FAULT
+
+    @property
+    def mixing(self) -> list[MixingPart]:
+        """Return the parts that mix tokens, of all probed models."""
+        return [part for d in self._dependence() for part in d.parts]
+
+    @property
+    def unjudged(self) -> list[MixingPart]:
+        """Return the parts that mix tokens and that no judged call of attention explains."""
+        return [part for part in self.mixing if not part.judged]
+
+    def _dependence(self) -> list[Dependence]:
+        """Return the probes, with the parts marked in which a call was judged."""
+        judged = {f.layer for f in self.findings if f.state != "cannot tell"}
+        return [d.judging(judged) for d in self.dependence]
 
     @property
     def coverage(self) -> str:
@@ -188,10 +208,13 @@ class AuditReport(WithVerdict):
         gradients = f", gradients of {passed} judged" if self.gradients else ""
         masked = f"; {empty} fully masked rows left out" if empty else ""
         masked += f", {undefined} of them NaN or infinite" if undefined else ""
+        mixing = "".join(f"; {d.coverage}" for d in self._dependence())
         if not self.findings:
-            return f"coverage: no attention call was seen{self._of_layers()}; hint: run a forward pass inside the audit"
+            hint = "" if mixing else "; hint: run a forward pass inside the audit"
+            return f"coverage: no attention call was seen{self._of_layers()}{mixing}{hint}"
         calls = f"{self.read} of {len(self.findings)} calls read"
-        return f"coverage: {calls}, {meant} compared with a configuration{gradients}{self._of_layers()}{masked}"
+        compared = f"{meant} compared with a configuration"
+        return f"coverage: {calls}, {compared}{gradients}{self._of_layers()}{masked}{mixing}"
 
     def _of_layers(self) -> str:
         """How many passes through layers were judged in every part."""
@@ -211,17 +234,27 @@ class AuditReport(WithVerdict):
         words = f"{given} of {len(self.findings)} calls" + (f" ({', '.join(why)})" if why else "")
         layers = sum(f.state == "cannot tell" for f in self.layers)
         words += f", {layers} of {len(self.layers)} whole layers" if self.whole else ""
+        words += f", {len(self.unjudged)} of {len(self.mixing)} token-mixing parts" if self.unjudged else ""
         return f"undecided: {words}" + (f", {self.suspect} softmaxes that may be attention" if self.suspect else "")
 
     def raise_if_wrong(self, strict: bool = False) -> None:
         """Raise ``AuditFault`` if a call is wrong, or, with ``strict``, if something is undecided."""
-        open_ = self.verdict is Verdict.UNDECIDED or any(f.undecided for f in self.findings)
+        open_ = self.verdict is Verdict.UNDECIDED or bool(self.unjudged) or any(f.undecided for f in self.findings)
         if self.verdict is Verdict.FAULT or (strict and open_):
             remaining = [
                 f"{f.layer} ({f.via}): {_coded(f)}" for f in self.findings if f.state == "wrong" or f.undecided
             ]
             whole = [f"{f.layer} (whole layer): {_coded(f)}" for f in self.layers if f.state != "pass"]
-            lines = [*remaining[:8], *whole[:8], self.coverage, *self.notes, *self._others(), *self._unpromised()]
+            leaks = [words for d in self.dependence for words in d.faults]
+            lines = [
+                *leaks[:8],
+                *remaining[:8],
+                *whole[:8],
+                self.coverage,
+                *self.notes,
+                *self._others(),
+                *self._unpromised(),
+            ]
             raise AuditFault("\n".join([*lines, self.undecided]), self)
 
     def __repr__(self) -> str:
@@ -234,6 +267,8 @@ class AuditReport(WithVerdict):
             rows = [(f.layer, str(len(f.parts)), _number(f.ratio), f.verdict) for f in self.layers]
             titles, numbers = ("layer", "parts", "error", "verdict"), ("parts", "error")
             blocks.append(_table(titles, numbers, rows, [f.state for f in self.layers]))
+        if self.unjudged or any(part.leak for part in self.mixing):
+            blocks.append(self._table_of_parts())
         if self.verdict is Verdict.FAULT:
             blocks.append(Paragraph((self.coverage + ".",)))
         blocks += [Note((words,)) for words in (*self.notes, *self._others(), *self._unpromised())]
@@ -247,15 +282,26 @@ class AuditReport(WithVerdict):
             hints=("-v prints every call, what was sampled, and what the columns mean",) if details else (),
             parameters={"rows": self.rows, "gradients": self.gradients, "layers": self.whole},
             record=record({
-                "calls": self.findings, "layers": self.layers, "read": self.read, "seen": len(self.findings),
+                "calls": self.findings, "layers": self.layers,
+                "dependence": self._dependence(), "read": self.read, "seen": len(self.findings),
                 "coverage": self.coverage, "undecided": self.undecided, "grade": self._grade(),
             }),
         )  # fmt: skip
 
+    def _table_of_parts(self) -> Table:
+        """Return a row for each part that mixes tokens: what its outputs depend on, and whether it was judged."""
+        rows, states = [], []
+        for part in self.mixing:
+            state = part.state
+            rows.append((part.name, part.kind, part.sees, "yes" if part.judged else "no", state))
+            states.append("wrong" if part.leak else "pass" if part.judged else "cannot tell")
+        return _table(("part that mixes tokens", "class", "depends on", "judged", "later tokens"), (), rows, states)
+
     def _reason(self) -> str:
-        """Return the first wrong call or layer, or else how much was read."""
+        """Return the first wrong call, layer or leak, or else how much was read."""
         wrong = [f"{call.layer}: {_coded(call)}" for call in self.findings if call.state == "wrong"]
         wrong += [f"{layer.layer}: {_coded(layer)}" for layer in self.layers if layer.state == "wrong"]
+        wrong += [words for d in self.dependence for words in d.faults]
         if not wrong:
             return self.coverage.removeprefix("coverage: ")
         others = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
@@ -275,6 +321,7 @@ class AuditReport(WithVerdict):
         if self.verdict is Verdict.UNDECIDED:
             return Grade.UNDECIDED
         proved = any(f.certified for f in self.findings) or any(f.state == "wrong" for f in self.layers)
+        proved = proved or any(d.faults for d in self.dependence)
         return Grade.REFUTED if proved else Grade.SAMPLED
 
     def _meaning(self) -> str:

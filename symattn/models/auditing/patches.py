@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from symattn.models.auditing.promises import ModelCall, context_of
-from symattn.models.auditing.setting import Module, Tensor
+from symattn.models.auditing.setting import Args, Module, Tensor
 from symattn.programs.names import Function
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Doing(threading.local):
         self.models: list[ModelCall] = []
         self.functions = 0  # instances of torch.autograd.Function in their forward pass, with a backward pass to come
         self.reading = 0
+        self.probing = False  # whether a model is run again by a probe, which no audit looks at
         self.followed: list[Audit] = []
 
 
@@ -48,6 +49,17 @@ def reading() -> Iterator[None]:
         yield
     finally:
         doing.reading -= 1
+
+
+@contextmanager
+def probing() -> Iterator[None]:
+    """Mark that a model is run again: neither its calls nor its modules are seen."""
+    doing.probing = True
+    try:
+        with reading(), aside():
+            yield
+    finally:
+        doing.probing = False
 
 
 def in_backward() -> bool:
@@ -93,7 +105,7 @@ def _install() -> None:
     _replace(functional, name, _watched(getattr(functional, name), seen))
     handles = (
         hooks.register_module_forward_pre_hook(lambda module, inputs: _entered(module)),
-        hooks.register_module_forward_hook(lambda module, inputs, output: _left(module), always_call=True),
+        hooks.register_module_forward_hook(_left, with_kwargs=True, always_call=True),
     )
     _undo.extend(handle.remove for handle in handles)
     _functions()
@@ -101,14 +113,20 @@ def _install() -> None:
 
 
 def _entered(module: Module) -> None:
+    if doing.probing:
+        return
     doing.modules.append(module)
     for watcher in tuple(_watchers):
         watcher.entered(module)
 
 
-def _left(module: Module) -> None:
+def _left(module: Module, args: Args, *rest: Any) -> None:
+    """Note that a module ends. Torch leaves the keywords out if the module raised."""
+    if doing.probing:
+        return
+    kwargs = rest[0] if len(rest) == 2 else {}
     for watcher in reversed(tuple(_watchers)):
-        watcher.left(module)
+        watcher.left(module, args, kwargs, rest[-1] is None)
     if any(m is module for m in doing.modules):
         while doing.modules.pop() is not module:
             pass

@@ -1,0 +1,81 @@
+"""A module run again in float64 throughout: a change that is there, too, is none of rounding."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from symattn.models.auditing.dependence.token_rows import Tokens, change, first
+from symattn.models.auditing.setting import Module, Tensor
+
+if TYPE_CHECKING:
+    from symattn.models.auditing.dependence.probing import Held
+
+#: Halfway, in bits, between the rounding units of float64 (2⁻⁵³) and of float32 (2⁻²⁴).
+REAL_IN_FLOAT64 = 2.0**-38
+
+
+@contextmanager
+def lifted() -> Iterator[None]:
+    """Give float64 wherever float32 is asked for, as norms and softmax often do, and where no format is."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Lifted(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.Tensor.float:
+                return args[0].double()
+            wide = [_float64_for_float32(x) for x in args]
+            named = {k: _float64_for_float32(x) for k, x in (kwargs or {}).items()}
+            return func(*wide, **named)
+
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Lifted():
+            yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+def _float64_for_float32(x: Any) -> Any:
+    import torch
+
+    return torch.float64 if x is torch.float32 else x
+
+
+def doubled(x: Any) -> Any:
+    """Return arrays of floats in float64, in containers as well."""
+    if hasattr(x, "is_floating_point"):
+        return x.double() if x.is_floating_point() else x
+    if type(x) in (tuple, list):
+        return type(x)(doubled(y) for y in x)
+    return {k: doubled(y) for k, y in x.items()} if type(x) is dict else x
+
+
+def really_changes(
+    module: Module, tokens: Tokens, inputs: Any, token: int, rows: Tensor, held: Held | None = None
+) -> bool | None:
+    """Return whether these outputs (b, n) of a module differ between two inputs, (args, kwargs), beyond rounding.
+
+    The second input is that with ``token`` changed.
+
+    None if the module does not run in float64. What ``held`` says is returned by parts of it, as before.
+    """
+    try:
+        wide = copy.deepcopy(module).double()
+        copies = dict(zip(module.modules(), wide.modules(), strict=True))
+        outputs = []
+        for changed, (args, kwargs) in zip(((), (token,)), inputs, strict=True):
+            if held is not None:
+                held.begin(changed, copies)
+            with lifted():
+                outputs.append(tokens.flat(first(wide(*doubled(args), **doubled(kwargs)))))
+    except Exception:
+        return None
+    base, other = outputs
+    if base is None or other is None or base.shape != other.shape:
+        return None
+    return change(other, base, rows) > REAL_IN_FLOAT64

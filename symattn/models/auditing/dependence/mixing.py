@@ -1,0 +1,136 @@
+"""The finding of a probe of dependence: the parts of a model that mix tokens, and outputs that see later tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from symattn.document.errors import InputError
+
+ALL_EARLIER, LATER_TOO = "all earlier tokens", "earlier and later tokens"
+SOME_EARLIER, AS_PROMISED = "some earlier tokens", "as promised"
+NO_PROMISE = "no configuration says whether the model is causal; hint: audit(model, causal=True)"
+_MAX_PARTS_IN_WORDS = 6
+
+
+@dataclass(frozen=True)
+class Leak:
+    """An output that depends on a later token: its position, and that of the token which was changed.
+
+    ``module`` is the first module in whose output the change appears. ``item`` says that the output belongs to another
+    item of the batch than the token.
+    """
+
+    module: str
+    output: int
+    token: int
+    item: bool = False
+
+    @property
+    def words(self) -> str:
+        """Return the leak in words."""
+        if self.item:
+            return (
+                f"the output of another item of the batch depends on token {self.token} (first seen in {self.module})"
+            )
+        return (
+            f"the output of token {self.output} depends on the later token {self.token} (first seen in {self.module})"
+        )
+
+
+@dataclass(frozen=True)
+class MixingPart:
+    """A part of a model whose outputs depend on other tokens than their own.
+
+    name    the path of its module
+    kind    the class of the module
+    sees    what an output depends on, in words
+    leak    the first output that depends on a later token, or on another item, without a promise that allows it
+    judged  whether a call of attention in it was judged
+    reason  why a dependence on later tokens is undecided
+    """
+
+    name: str
+    kind: str
+    sees: str
+    leak: Leak | None = None
+    judged: bool = False
+    reason: str = ""
+
+    @property
+    def state(self) -> str:
+        """Return in words whether an output depends on a later token."""
+        return f"LEAK: {self.leak.words}" if self.leak else self.reason or "no leak"
+
+    RECORD = "name, kind, sees, leak, judged, reason"
+
+
+@dataclass
+class Dependence:
+    """The finding of one probed pass: parts that mix tokens, leaks outside of them, or why nothing was probed.
+
+    ``causal`` says what was promised: None if nothing was. ``later`` says that a later pass may still be probed.
+    """
+
+    causal: bool | None = None
+    parts: list[MixingPart] = field(default_factory=list)
+    leaks: list[Leak] = field(default_factory=list)
+    reason: str = ""
+    later: bool = False
+    RECORD = "causal, parts, leaks, reason"
+
+    @property
+    def faults(self) -> list[str]:
+        """Return every leak in words, with the name of the part."""
+        inside = [f"{p.name} ({p.kind}): {p.leak.words}" for p in self.parts if p.leak]
+        return inside + [f"{leak.module}: {leak.words}" for leak in self.leaks]
+
+    @property
+    def unjudged(self) -> list[MixingPart]:
+        """Return the parts that mix tokens and were not judged."""
+        return [p for p in self.parts if not p.judged]
+
+    @property
+    def coverage(self) -> str:
+        """Return how many parts that mix tokens were judged, and the others by name."""
+        if self.reason:
+            return f"token-mixing parts were not counted: {self.reason}"
+        judged = len(self.parts) - len(self.unjudged)
+        words = f"{judged} of {len(self.parts)} token-mixing parts judged"
+        if not self.unjudged:
+            return words
+        return f"{words}; {len(self.unjudged)} not: {'; '.join(_alike(self.unjudged))}"
+
+    def judging(self, calls: set[str]) -> Dependence:
+        """Return this finding with the parts marked in which one of these calls was judged.
+
+        A call belongs to the innermost part around it.
+        """
+        around = [[p.name for p in self.parts if within(call, p.name)] for call in calls]
+        judged = {max(names, key=len) for names in around if names}
+        return replace(self, parts=[replace(p, judged=p.name in judged) for p in self.parts])
+
+
+def within(name: str, part: str) -> bool:
+    """Return whether a path is that of a part or lies below it."""
+    return name == part or name.startswith(part + ".")
+
+
+def _alike(parts: list[MixingPart]) -> Iterator[str]:
+    """Yield a text for all parts of one class of which the same is said, with the name of the first."""
+    groups: dict[tuple[str, str, str], list[MixingPart]] = {}
+    for part in parts:
+        state = "LEAK" if part.leak else part.reason or "no leak"
+        groups.setdefault((part.kind, part.sees, state), []).append(part)
+    for (kind, sees, state), same in list(groups.items())[:_MAX_PARTS_IN_WORDS]:
+        others = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        yield f"{same[0].name}{others} ({kind}): {sees}, {state}"
+    if len(groups) > _MAX_PARTS_IN_WORDS:
+        left = list(groups.values())[_MAX_PARTS_IN_WORDS:]
+        yield f"{sum(map(len, left))} more"
+
+
+def check_causal(causal: object) -> None:
+    """Raise ``InputError`` for anything but True, False and None."""
+    if causal is not None and not isinstance(causal, bool):
+        raise InputError(f"causal must be True, False or None, got {causal!r}")

@@ -1,0 +1,522 @@
+"""The probe of dependence: a pass is run again with one token changed, and the bits of all outputs are compared.
+
+Two passes of the whole model find the first module in which an output changes with a later token. Each part is also run
+on its own input with one token changed, so that what it mixes is seen apart from what earlier parts mixed. Products
+over other numbers of tokens, as of experts, and Fourier transforms change earlier outputs by rounding alone: where
+a change is small, the module is run again in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from symattn.models.auditing.dependence.in_float64 import doubled, really_changes
+from symattn.models.auditing.dependence.mixing import (
+    ALL_EARLIER,
+    AS_PROMISED,
+    LATER_TOO,
+    NO_PROMISE,
+    SOME_EARLIER,
+    Dependence,
+    Leak,
+    MixingPart,
+    within,
+)
+from symattn.models.auditing.dependence.token_rows import (
+    FEWEST_TOKENS,
+    Tokens,
+    change,
+    differing,
+    digests,
+    first,
+    laid_out,
+)
+from symattn.models.auditing.promises import cache_in
+from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
+from symattn.programs.refusing import one_line
+
+#: Caches are left out, so that a pass can be repeated, and labels, whose loss is not looked at.
+_LEFT_OUT = ("past_key_values", "cache", "cache_params", "labels")
+_UNSTEADY = "a repeated pass gives other numbers, so that no change can be told from chance"
+_ROUNDING_UNKNOWN = "whether later tokens matter is undecided: changes are small, and it does not run in float64"
+
+
+class Unsteady(Exception):
+    """Raised if a module gives other numbers for the same input."""
+
+
+@dataclass
+class Running:
+    """A module in its forward pass: its name, and the parts below it that mix tokens, with what they returned."""
+
+    module: Module
+    name: str
+    mixing: list[tuple[Module, Any]] = field(default_factory=list)
+    drawn: Tensor | None = None  # the state of torch's generator when it began, in training
+
+
+class Held:
+    """What parts returned before, in order: they return it again while what is around them is run again.
+
+    Where tokens are changed, it is changed as well, so that what mixes the outputs of a part is seen, too.
+    """
+
+    def __init__(self, tokens: Tokens, returned: list[tuple[Module, Any]]) -> None:
+        self.tokens, self.returned = tokens, returned
+        self._left: dict[Module, list[Any]] = {}
+
+    def begin(self, changed: tuple[int, ...], copies: Mapping[Module, Module] | None = None) -> None:
+        """Begin another run; ``copies`` are modules in float64 that run in place of others."""
+        self._left = {}
+        for module, out in self.returned:
+            given = self._changed(out, changed)
+            own, value = (module, given) if copies is None else (copies[module], doubled(given))
+            self._left.setdefault(own, []).append(value)
+
+    def _changed(self, out: Any, changed: tuple[int, ...]) -> Any:
+        array = first(out)
+        if not changed or self.tokens.placed(array) is None:
+            return out
+        new = self.tokens.changed(array, changed)
+        return (new, *out[1:]) if type(out) is tuple else new if array is out else out
+
+    def next(self, module: Module) -> Any:
+        """Return what a module returned at this turn; None if it is free to run."""
+        left = self._left.get(module)
+        return left.pop(0) if left else None
+
+
+@dataclass
+class ModuleOutput:
+    """The output of one module in one pass, as digests of its tokens (b, n)."""
+
+    name: str
+    digest: Tensor
+
+
+class Probe:
+    """One probed pass of a model; ``calls`` are the names of modules with a call of attention."""
+
+    def __init__(
+        self,
+        root: Module,
+        names: Mapping[Module, str],
+        calls: set[str],
+        causal: bool | None,
+        tokens: Tokens,
+        real: Tensor,
+    ) -> None:
+        self.root, self.names, self.calls, self.causal, self.tokens = root, names, calls, causal, tokens
+        self.real = real  # (b, n): tokens rather than padding
+        self.places = [int(t) for t in real[0].nonzero()[:, 0]]
+        self.found: dict[str, MixingPart] = {}
+        self._stack: list[Running] = []
+        self.held: Held | None = None  # while a part is run again
+        self._around = self._modules_around_layers()
+
+    def _modules_around_layers(self) -> set[Module]:
+        """Return layers, what contains them, and what calls attention: parts are looked for among their children."""
+        layers = [name for name, _ in self.root.named_modules() if name.rpartition(".")[2].isdigit()]
+        outer = [name for name in layers if not any(name != o and within(name, o) for o in layers)]
+        result = {self.root}
+        for path, module in self.root.named_modules():
+            below = any(within(name, path) for name in outer)
+            calls = any(within(name, self.names.get(module, "")) for name in self.calls)
+            if below or calls:
+                result.add(module)
+        return result
+
+    # -- parts, each on its own input ----------------------------------------------------------------------------------
+    def entered(self, module: Module) -> None:
+        """Note that a module begins."""
+        import torch
+
+        if self.held is None:
+            drawn = torch.get_rng_state() if module.training else None
+            self._stack.append(Running(module, self.names.get(module, type(module).__name__), drawn=drawn))
+
+    def left(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> Any:
+        """Probe a part that has run; during its repeated runs, return what parts within it gave before."""
+        if self.held is not None:
+            return self.held.next(module)
+        while self._stack and self._stack.pop().module is not module:
+            pass
+        return None
+
+    def part(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """Probe a module if it is a part: one that runs directly in a layer, or the like, or that layer itself."""
+        running = self._stack[-1]
+        outer = self._stack[-2].module if len(self._stack) > 1 else None
+        around = module in self._around
+        if out is None or not (around or outer in self._around) or _never_mixes(module):
+            return
+        self.held = Held(self.tokens, running.mixing if around else [])
+        try:
+            finding = self._mixes(running, args, kwargs, out)
+        finally:
+            self.held = None
+        if finding is not None:
+            self.found.setdefault(running.name, finding)
+        if finding is not None or running.mixing:
+            for each in self._stack[:-1]:
+                each.mixing = [entry for entry in each.mixing if entry not in running.mixing]
+                each.mixing.append((module, out))
+
+    def _mixes(self, running: Running, args: Args, kwargs: Kwargs, out: Any) -> MixingPart | None:
+        base = self.tokens.flat(first(out))
+        if base is None:
+            return None
+        name, kind = running.name, type(running.module).__name__
+        run = _Repeated(self, running, args, kwargs, base)
+        middle = self._middle()
+        ends = self.places[0], self.places[-1]
+        if not run.others((ends[0], middle[1], ends[1])).any():  # the first token ends no block
+            return None
+        if run.others(()).any():
+            return MixingPart(name, kind, SOME_EARLIER, reason=_UNSTEADY)
+        probed = {token: run.really(token) for token in (ends[0], *middle, ends[1])}
+        if not any(bool(rows.any()) for rows in probed.values()):
+            return MixingPart(name, kind, SOME_EARLIER, reason=_ROUNDING_UNKNOWN) if run.undecided else None
+        leak = next(filter(None, (self._leak(name, t, rows) for t, rows in probed.items())), None)
+        later = leak is not None and not leak.item
+        allowed = later and self.causal is not True
+        sees = LATER_TOO if later else self._reach(probed)
+        reason = _ROUNDING_UNKNOWN if run.undecided and leak is None else ""
+        if allowed:
+            reason = NO_PROMISE if self.causal is None else AS_PROMISED
+        return MixingPart(name, kind, sees, None if allowed else leak, reason=reason)
+
+    def _middle(self) -> tuple[int, int]:
+        """Return two neighbouring tokens in the middle: one of them may be the last of a block."""
+        half = len(self.places) // 2
+        return self.places[half - 1], self.places[half]
+
+    def _reach(self, changed: Mapping[int, Tensor]) -> str:
+        """Return in words which earlier tokens an output depends on, by the outputs (b, n) that each token changes."""
+        widths: set[int | None] = set()
+        for token, rows in changed.items():
+            after = rows[0, [t for t in self.places if t > token]]
+            if not len(after):
+                continue
+            count = int(after.sum())
+            if not bool(after[:count].all()):
+                return SOME_EARLIER
+            widths.add(None if count == len(after) else count + 1)
+        if widths == {None}:
+            return ALL_EARLIER
+        known = {width for width in widths if width is not None}
+        return f"{max(known)} tokens" if widths == known and len(known) == 1 else f"up to {max(known)} tokens"
+
+    def _leak(self, name: str, token: int, rows: Tensor) -> Leak | None:
+        """Return the first output (b, n) that should not have changed with a token of the first item."""
+        if rows[1:].any():
+            return Leak(name, int(rows[1:].nonzero()[0][1]), token, item=True)
+        earlier = rows[0, :token].nonzero()
+        return Leak(name, int(earlier[0]), token) if len(earlier) else None
+
+    # -- the whole model -----------------------------------------------------------------------------------------------
+    def first_changed(self, run: Callable[[tuple[int, ...], Callable[..., Any]], None]) -> Iterator[Leak]:
+        """Yield, for two tokens of the model's input, the first module whose earlier outputs change beyond rounding.
+
+        ``run`` runs the model with some tokens changed, and calls its second argument for each module that has run.
+        """
+        base = self._outputs(run, ())
+        for token in self._middle():
+            place = self._first_place(base, self._outputs(run, (token,)), token)
+            if place is None:
+                continue
+            if self._first_place(base, self._outputs(run, ()), self.tokens.n) is not None:
+                raise Unsteady
+            rows = self._confirmed(run, place, token)
+            if rows is not None:
+                leak = self._leak(base[place].name, token, rows)
+                assert leak is not None
+                yield leak
+
+    def _outputs(self, run: Callable[..., None], changed: tuple[int, ...]) -> list[ModuleOutput]:
+        result: list[ModuleOutput] = []
+
+        def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
+            flat = self.tokens.flat(first(out))
+            if flat is not None:
+                result.append(ModuleOutput(self.names.get(module, type(module).__name__), digests(flat)))
+
+        run(changed, see)
+        return result
+
+    def _forbidden(self, token: int) -> Tensor:
+        """Return which outputs (b, n) must not change with a token of the first item."""
+        import torch
+
+        rows = torch.ones(self.tokens.b, self.tokens.n, dtype=torch.bool)
+        rows[0, token if self.causal else 0 :] = False
+        return rows & self.real
+
+    def _first_place(self, base: list[ModuleOutput], other: list[ModuleOutput], token: int) -> int | None:
+        """Return the place of the first module in which an output changed that must not; None without one."""
+        rows = self._forbidden(token)
+        for place, (a, b) in enumerate(zip(base, other, strict=False)):
+            if a.name != b.name or bool(((a.digest != b.digest).cpu() & rows).any()):
+                return place
+        return None
+
+    def _confirmed(self, run: Callable[..., None], place: int, token: int) -> Tensor | None:
+        """Return in which outputs (b, n) of the module at a place a change is none of rounding; None if it may be one.
+
+        That is decided for the innermost module around it whose inputs did not change in these tokens.
+        """
+        base, other = (_Around(self, place) for _ in range(2))
+        run((), base.see)
+        run((token,), other.see)
+        forbidden = self._forbidden(token)
+        rows = differing(other.passes[0].flat, base.passes[0].flat).cpu() & forbidden
+        for a, b in zip(base.passes, other.passes, strict=False):
+            differs = differing(b.flat, a.flat).cpu() & forbidden
+            if not differs.any():
+                return None
+            if self._same_inputs(a, b, forbidden):
+                inputs = (a.args, a.kwargs), (b.args, b.kwargs)
+                real = is_real(a.module, self.tokens, inputs, token, a.flat, b.flat, differs)
+                return rows if real else None
+        size = change(other.passes[0].flat, base.passes[0].flat, rows)
+        return rows if size > coarse(base.passes[0].flat) else None
+
+    def _same_inputs(self, a: ModulePass, b: ModulePass, rows: Tensor) -> bool:
+        """Return whether both passes gave a module the same numbers for these tokens; some array holds tokens."""
+        pairs = list(zip(a.arrays(), b.arrays(), strict=True))
+        flat = [(self.tokens.flat(x), self.tokens.flat(y)) for x, y in pairs]
+        known = [(x, y) for x, y in flat if x is not None and y is not None and x.shape == y.shape]
+        return bool(known) and not any((differing(x, y).cpu() & rows).any() for x, y in known)
+
+
+@dataclass
+class ModulePass:
+    """One pass of a module: its arguments, and its output as (b, n, columns)."""
+
+    module: Module
+    args: Args
+    kwargs: Kwargs
+    flat: Tensor
+
+    def arrays(self) -> list[Any]:
+        """Return the arguments."""
+        return [*self.args, *self.kwargs.values()]
+
+
+class _Around:
+    """The passes of the module at a place in the order of a run, and of the modules around it."""
+
+    def __init__(self, probe: Probe, place: int) -> None:
+        self.probe, self.left, self.passes, self.names = probe, place, list[ModulePass](), set[str]()
+
+    def see(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """Keep the pass of a module if it is the one at the place, or the next one around it."""
+        flat = self.probe.tokens.flat(first(out))
+        if flat is None:
+            return
+        name = self.probe.names.get(module, type(module).__name__)
+        if self.left == 0 or (self.left < 0 and within(min(self.names, key=len), name) and name not in self.names):
+            self.passes.append(ModulePass(module, args, kwargs, flat.detach().clone()))
+            self.names.add(name)
+        self.left -= 1
+
+
+class _Repeated:
+    """A part that is run again, on its own input with tokens changed."""
+
+    def __init__(self, probe: Probe, running: Running, args: Args, kwargs: Kwargs, base: Tensor) -> None:
+        self.tokens, self.real, self.base, self.held = probe.tokens, probe.real, base, probe.held
+        self.module, self.drawn, self.args, self.kwargs = running.module, running.drawn, args, kwargs
+        self.undecided = False
+
+    def _run(self, changed: tuple[int, ...]) -> Tensor | None:
+        import torch
+
+        given = self.tokens.arguments(self.args, self.kwargs, changed)
+        if given is None:
+            return None
+        args, kwargs = given
+        assert self.held is not None
+        self.held.begin(changed)
+        if self.drawn is not None:
+            torch.set_rng_state(self.drawn)
+        return self.tokens.flat(first(self.module(*args, **kwargs)))
+
+    def others(self, changed: tuple[int, ...], out: Tensor | None = None) -> Tensor:
+        """Return which outputs (b, n) of tokens other than the changed ones differ."""
+        import torch
+
+        out = self._run(changed) if out is None else out
+        if out is None or out.shape != self.base.shape:
+            return torch.zeros(self.tokens.b, self.tokens.n, dtype=torch.bool)
+        rows = differing(out, self.base).cpu()
+        rows[0, list(changed)] = False
+        return rows & self.real
+
+    def really(self, token: int) -> Tensor:
+        """Return which outputs of other tokens differ beyond rounding: all or none of the earlier, and of the later."""
+        out = self._run((token,))
+        rows = self.others((token,), out)
+        if not rows.any() or out is None:
+            return rows
+        earlier = rows.clone()
+        earlier[0, token:] = False
+        inputs = [self.tokens.arguments(self.args, self.kwargs, tokens) for tokens in ((), (token,))]
+        for group in (earlier, rows & ~earlier):
+            if not group.any():
+                continue
+            real = is_real(self.module, self.tokens, inputs, token, self.base, out, group, self.held)
+            self.undecided |= real is None
+            rows = rows if real else rows & ~group
+        return rows
+
+
+def is_real(
+    module: Module,
+    tokens: Tokens,
+    inputs: Any,
+    token: int,
+    base: Tensor,
+    out: Tensor,
+    rows: Tensor,
+    held: Held | None = None,
+) -> bool | None:
+    """Return whether these outputs (b, n) differ beyond rounding between two inputs; None if that is unknown.
+
+    A change above the root of the format's rounding unit is none of rounding; a smaller one must be there in float64.
+    """
+    if change(out, base, rows) > coarse(base):
+        return True
+    return really_changes(module, tokens, inputs, token, rows, held)
+
+
+def coarse(x: Tensor) -> float:
+    """Return the root of the rounding unit of a format, of float32 in float64: much code computes in float32 there."""
+    import torch
+
+    return float(max(torch.finfo(x.dtype).eps, torch.finfo(torch.float32).eps) ** 0.5)
+
+
+def _never_mixes(module: Module) -> bool:
+    """Return whether a module works on each token by torch's own code."""
+    import torch
+
+    known = torch.nn.Linear, torch.nn.Embedding, torch.nn.Dropout, torch.nn.Identity, torch.nn.LayerNorm
+    return any(type(module).forward is kind.forward for kind in known)
+
+
+# -- one probed pass ---------------------------------------------------------------------------------------------------
+def probed(
+    root: Module, args: Args, kwargs: Kwargs, names: Mapping[Module, str], calls: set[str], causal: bool | None
+) -> Dependence | None:
+    """Return which parts of a model mix tokens, and which outputs depend on later ones, for these inputs.
+
+    None if no argument of the model holds tokens.
+    """
+    import torch
+
+    found = laid_out(root, args, kwargs)
+    if found is None:
+        return None
+    tokens, key = found
+    real = _not_padding(kwargs.get("attention_mask"), tokens)
+    if reason := _not_probed(root, kwargs, tokens, real):
+        return Dependence(causal, reason=reason, later=True)
+    kwargs = {k: x for k, x in kwargs.items() if k not in _LEFT_OUT}
+    if "use_cache" in kwargs or hasattr(getattr(root, "config", None), "use_cache"):
+        kwargs["use_cache"] = False
+    probe = Probe(root, names, calls, causal, tokens, real)
+
+    def run(changed: tuple[int, ...], see: Callable[..., Any], repeating: Probe | None = None) -> None:
+        given = _with_token(tokens, key, args, kwargs, changed[0]) if changed else (args, kwargs)
+        with torch.no_grad(), torch.random.fork_rng(), _hooked(repeating, see):
+            root(*given[0], **given[1])
+
+    try:
+        run((), probe.part, probe)
+        leaks = list(probe.first_changed(run))
+    except Unsteady:
+        return Dependence(causal, reason=_UNSTEADY)
+    except Exception as error:
+        return Dependence(causal, reason=f"a repeated pass raised {one_line(error)[:200]}")
+    return _joined(causal, list(probe.found.values()), leaks)
+
+
+def _not_probed(root: Module, kwargs: Kwargs, tokens: Tokens, real: Tensor) -> str:
+    """Return why a pass cannot be repeated with another token; "" if it can."""
+    if int(real[0].sum()) < FEWEST_TOKENS:
+        return f"no pass had {FEWEST_TOKENS} tokens"
+    if getattr(getattr(root, "config", None), "is_encoder_decoder", False):
+        return "the model has an encoder and a decoder, whose tokens are different ones"
+    length = getattr(cache_in(kwargs), "get_seq_length", None)
+    if length is not None and int(length()) > tokens.n:
+        return "the pass goes on from a cache"
+    batch_norms = [m for m in root.modules() if m.training and getattr(m, "running_mean", None) is not None]
+    return "a norm over the batch is in training; hint: model.eval()" if batch_norms else ""
+
+
+def _joined(causal: bool | None, parts: list[MixingPart], leaks: list[Leak]) -> Dependence:
+    """Give each part the leak that was first seen in a module of it; keep leaks outside of all parts."""
+    outside = []
+    for leak in leaks:
+        around = [p for p in parts if within(leak.module, p.name)]
+        if around:
+            part = max(around, key=lambda p: len(p.name))
+            parts[parts.index(part)] = replace(part, leak=leak)
+        else:
+            outside.append(leak)
+    return Dependence(causal, parts, outside[:1])
+
+
+def _not_padding(mask: Any, tokens: Tokens) -> Tensor:
+    """Return which tokens (b, n) are not padding, by a mask of two axes."""
+    import torch
+
+    if mask is None or getattr(mask, "ndim", 0) != 2 or tuple(mask.shape) != (tokens.b, tokens.n):
+        return torch.ones(tokens.b, tokens.n, dtype=torch.bool)
+    real: Tensor = mask.detach().cpu() != 0
+    return real
+
+
+def _with_token(tokens: Tokens, key: int | str, args: Args, kwargs: Kwargs, s: int) -> tuple[Args, Kwargs]:
+    """Return a model's arguments with another token at a place of the first item."""
+    given = args[key] if isinstance(key, int) else kwargs[key]
+    if given.is_floating_point():
+        new = tokens.changed(given, (s,))
+    else:
+        new = given.clone()
+        others = given[0][given[0] != given[0, s]]  # an id that this model is known to take
+        new[0, s] = others[0] if len(others) else given[0, s] ^ 1
+    if isinstance(key, int):
+        return (*args[:key], new, *args[key + 1 :]), kwargs
+    return args, {**kwargs, key: new}
+
+
+@contextmanager
+def _hooked(probe: Probe | None, see: Callable[..., Any]) -> Iterator[None]:
+    """Have every module that runs seen, and what it returns replaced where parts are held fixed."""
+    from torch.nn.modules import module as hooks
+
+    def entered(module: Module, args: Args) -> None:
+        if probe is not None:
+            probe.entered(module)
+
+    def left(module: Module, args: Args, kwargs: Kwargs, out: Any) -> Any:
+        if probe is None:
+            return see(module, args, kwargs, out)
+        if probe.held is None:
+            see(module, args, kwargs, out)
+        return probe.left(module, args, kwargs, out)
+
+    handles = (
+        hooks.register_module_forward_pre_hook(entered),
+        hooks.register_module_forward_hook(left, with_kwargs=True),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
