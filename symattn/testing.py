@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # imported by assertions only, so that a test run without any
     from symattn.arrays.precision import Contract, Precision
     from symattn.attention.spec import Attention
     from symattn.bounds.domain import Domain
+    from symattn.bounds.recurrent.arithmetic import RecurrentArithmetic
+    from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.report import Report, Sought
 
 __all__ = ["EFFORTS", "AttentionFault", "assert_attention", "assert_close_to_exact"]
@@ -171,10 +173,10 @@ def assert_close_to_exact(
     q: object,
     k: object,
     v: object,
-    spec: Attention | None = None,
+    spec: Attention | LinearAttention | None = None,
     *,
     precision: str | Precision | None = None,
-    contract: Contract | None = None,
+    contract: Contract | RecurrentArithmetic | None = None,
     alpha: float | None = 1e-9,
     rows: int | Sequence[int] | None = None,
     power: Mapping[str, float] | None = None,
@@ -206,6 +208,11 @@ def assert_close_to_exact(
     that must be detectable: more rows are read until they are, and the assertion fails if they are not
     (``symattn.programs.sensitivity``).
 
+    For a ``LinearAttention`` without a normaliser, ``inputs`` are ``g``, ``beta``, ``initial_state``, ``final_state``
+    (…, d_k, d_v) and ``cu_seqlens``; the limits are those of ``symattn.bounds.recurrent.limits``, at any length. Of
+    more than 512 tokens 256 rows of each head are judged, the worst among them. Sums and the state are in float32,
+    unless ``contract`` is "eager", or a ``RecurrentArithmetic`` that says the order and the formats.
+
     Raises ``AttentionFault`` with the elements beyond a bound, and ``InputError`` for inputs that do not fit.
 
     >>> import numpy as np
@@ -220,13 +227,18 @@ def assert_close_to_exact(
     It passes with precision="tf32", where products of matrices round their factors to 11 digits
     """
     __tracebackhide__ = True
+    if spec is not None and _is_linear(spec):
+        options = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows}
+        refused: Mapping[str, object] = {"power": power, "lse": lse, "do": do, "gradients": gradients}
+        return _assert_close_to_recurrence(out, {"q": q, "k": k, "v": v, **inputs}, spec, options, refused)
     from symattn.programs.asserted import by_pieces, judged
     from symattn.programs.closeness import only_if_stored
     from symattn.programs.question import Question
 
     arrays = {"q": q, "k": k, "v": v, **inputs}
     result = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows, "power": power}
-    question = Question.of(out, arrays, spec, lse=lse, do=do, gradients=gradients, **result)
+    softmax: Any = spec
+    question = Question.of(out, arrays, softmax, lse=lse, do=do, gradients=gradients, **result)
     words, sought = judged(question)
     settings.seek(sought)
     if words:
@@ -236,3 +248,30 @@ def assert_close_to_exact(
         return None
     settings.note(note)
     return note
+
+
+def _is_linear(spec: object) -> bool:
+    if spec is None:
+        return False
+    from symattn.verification.definitions.linear import LinearAttention
+
+    return isinstance(spec, LinearAttention)
+
+
+def _assert_close_to_recurrence(
+    out: object, arrays: dict[str, object], spec: Any, options: dict[str, Any], refused: Mapping[str, object]
+) -> str | None:
+    """Fail unless an output of linear attention is within the law of its roundings; return what is not decided."""
+    __tracebackhide__ = True
+    from symattn.document.errors import InputError
+    from symattn.programs.recurrent_closeness import judge_recurrence
+
+    for name, given in refused.items():
+        if given is not None:
+            raise InputError(f"{name} is judged for softmax attention only; hint: leave out {name}")
+    verdict = judge_recurrence(out, arrays, spec, **options)
+    if verdict.words:
+        raise AttentionFault(verdict.words)
+    if verdict.note:
+        settings.note(verdict.note)
+    return verdict.note or None

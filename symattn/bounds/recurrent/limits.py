@@ -1,0 +1,364 @@
+"""The law: how far any computation of a gated linear recurrence may be from the exact one.
+
+Statement. Under R1 to R3, each output and each entry of the final state is off by at most ``worst``; under R4 as well,
+each is off by at most ``sharp``, all at once, but for a probability of α.
+
+R1  The order is that of a ``RecurrentArithmetic``: token by token, or in chunks of its size from the first token on,
+    the system solved in its way; products summed in any order, scaled before or after; gates summed in any order, and
+    e^{G_i − G_j} as one exponential or as two about any row.
+R2  Operations of its formats are rounded to within u, or half the least number; exponentials to within three units in
+    the last place; numbers below the normal ones are kept.
+R3  Nothing overflows. (Two exponentials about a row do if |G| is large; then ``limits`` is not about them.)
+R4  Sums are taken in float32 or wider; roundings to nearest have mean 0 given those before them.
+
+Proof. *Every rounding enters one right side.* In a chunk (``recurrence``), each rounding adds to b, u, o, S', or to the
+copy of S that is read; an error of an entry of L counts as one of b, times the u as computed. So the computed (S, u, o)
+solve the equations of the exact ones with additions on the right, and since these equations are affine, the error is
+exactly the sum of all additions, each times its derivative ∂y/∂(place): a number of the inputs alone. With P the
+coefficients of the state after a chunk, for any rows y of later outputs,
+
+    C_u = P K̄ᵀ (inside the chunk: N),   C_b = C_u T,   C_copy = −C_b (p e^G) (inside: + q e^G),   C_state = P,
+
+and P before the chunk is P e^{G_n} + C_copy. Rows of the final state start with P = I after the last chunk. A token is
+a chunk of one; its output reads the state after it, so the own row starts with P = q.
+
+*Worst.* Σ |C| h with the largest roundings (``sources``). These are parts of what was computed, |Ŝ| ≤ |S| + |Ŝ − S|: a
+forward pass bounds the norm e of each column of the state's error, e' = ‖step‖ e + ‖what the chunk adds‖; rows and
+norms meet by |P x| ≤ ‖P‖ ‖x‖. Growth of |I − β k kᵀ| by entries is never taken: its powers grow like 2ⁿ, while its
+norm is 1 for β k·k ≤ 2.
+
+*Sharp.* The additions times their coefficients are a martingale (R4): the coefficients do not depend on roundings. By
+Azuma and Hoeffding |y − ŷ| ≤ λ √(Σ C² h²) but for 2 e^{−λ²/2}; for K entries λ = √(2 ln(2K/α)). An error of a gate's
+logarithm is one relative error of the whole state before it: with one gate a token, its coefficient is the sum over the
+features of coefficient times state; with one for each feature, each has its own. A hundredth is added for the second
+order: roundings are relative to computed arrays. Left out: what the tokens behind a gate erase of its error within its
+chunk, if gates are those of features. Where equal numbers are rounded alike, R4 is false: ``replays`` has the guard. ∎
+
+The exact value is computed in float64 in chunks. Its own error obeys the same law with u = 2⁻⁵³; as the worst case is
+convex in u and 0 at u = 0, that is at most 2⁻²⁹ of the worst case in float32, and 2⁻²⁸ of it is added. In float64
+arithmetic it is as much as the limit, which is doubled.
+
+Sources: K. Azuma, Weighted sums of certain dependent random variables, Tôhoku Math. J. 19 (1967); W. Hoeffding,
+Probability inequalities for sums of bounded random variables, J. Amer. Statist. Assoc. 58 (1963); N. J. Higham and
+T. Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41 (2019), for the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+
+import numpy as np
+
+from symattn.bounds.recurrent.arithmetic import RecurrentArithmetic, rounding_of
+from symattn.bounds.recurrent.recurrence import Chunk, Recurrence, chunks_of
+from symattn.bounds.recurrent.sources import (
+    Roundings,
+    TokenRoundings,
+    largest_in_chunk,
+    largest_of_token,
+    overflows,
+    squares_in_chunk,
+    squares_of_token,
+)
+
+Array = np.ndarray
+#: Factor on the sharp limit for errors of second order.
+SECOND_ORDER = 1.02
+#: Sharp limits are given for sums at least as fine as those of float32.
+WIDEST_SUMS = 2.0**-24
+FLOAT64 = 2.0**-53
+#: Largest |G| in a chunk for which two exponentials about its first row do not overflow in float32.
+MAX_SPLIT_EXPONENT = 80.0
+#: Tokens for which exact arrays are held at once when tokens go one by one.
+TOKENS_AT_ONCE = 64
+#: Largest d_k whose step has its norm computed; beyond, it is bounded by sums of its entries.
+MAX_WIDTH_OF_NORM = 160
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Largest errors of the outputs at ``rows`` (len, d_v) and of the final state (d_k, d_v); ∞ where nothing is said.
+
+    ``sharp`` ones are None if sums are in a narrow format.
+    """
+
+    rows: tuple[int, ...]
+    worst: Array
+    worst_state: Array
+    sharp: Array | None
+    sharp_state: Array | None
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The outputs (n, d_v) and the final state (d_k, d_v) in float64."""
+
+    output: Array
+    state: Array
+
+
+def exact_values(of: Recurrence, size: int = TOKENS_AT_ONCE) -> Exact:
+    """Compute the recurrence in float64."""
+    every = list(chunks_of(of, size))
+    outputs = [x.output for x in every]
+    return Exact(np.concatenate(outputs), every[-1].end)
+
+
+def multiplier(entries: int, alpha: float) -> float:
+    """Return λ = √(2 ln(2K/α)) for K entries."""
+    return sqrt(2 * log(2 * entries / alpha))
+
+
+def limits(
+    of: Recurrence,
+    how: RecurrentArithmetic,
+    rows: Sequence[int] | None = None,
+    alpha: float = 1e-9,
+    heads: int = 1,
+    with_state: bool = True,
+) -> Limits:
+    """Return the limits of one head; ``alpha`` is for all entries of all ``heads``, whatever the rows.
+
+    Without the state its limits are ∞.
+    """
+    chosen = np.arange(len(of.q)) if rows is None else np.unique(np.asarray(rows, dtype=int))
+    with np.errstate(all="ignore"):  # what overflows becomes ∞ or NaN, and counts as ∞
+        sweep = _Sweep(of, chosen, with_state, sharp=float(how.sums.u) <= WIDEST_SUMS)
+        if how.order == "tokens":
+            _by_tokens(of, how, sweep)
+        else:
+            _by_chunks(of, how, sweep)
+        entries = heads * (len(of.q) + of.k.shape[1]) * of.v.shape[1]
+        return sweep.limits(how, chosen, multiplier(entries, alpha))
+
+
+class _Sweep:
+    """The coefficients P of the rows, (rows, d_k), and of the state, (d_k, d_k), and what has been summed up so far.
+
+    ``silent`` says that a number may overflow.
+    """
+
+    def __init__(self, of: Recurrence, rows: Array, with_state: bool, sharp: bool) -> None:
+        width, columns = of.k.shape[1], of.v.shape[1]
+        self.of, self.is_sharp, self.silent = of, sharp, False
+        of_state = width if with_state else 0
+        self.place = np.concatenate([rows, np.full(of_state, len(of.q))])
+        self.coefficients = np.zeros((len(self.place), width))
+        self.coefficients[len(rows) :] = np.eye(width)[:of_state]
+        self.worst = np.zeros((len(self.place), columns))
+        self.square = np.zeros_like(self.worst)
+        self.end = np.zeros((width, columns))
+        self.output = np.zeros((len(rows), columns))
+
+    def keep_outputs(self, x: Chunk) -> None:
+        """Keep the exact outputs of a chunk that are rows."""
+        first, past = (int(np.searchsorted(self.place, at)) for at in (x.lo, x.hi))
+        self.output[first:past] = x.output[self.place[first:past] - x.lo]
+
+    def limits(self, how: RecurrentArithmetic, rows: Array, times: float) -> Limits:
+        """Return what was summed up, enlarged by the errors of the float64 reference."""
+        count, ending = len(rows), rounding_of(self.end, how.ending)
+        own = float(how.sums.u)
+        enlarged = 1 + 2.0**-28 if own > FLOAT64 else 2 * (1 + 2.0**-20)
+        worst = self.worst.copy()
+        last = 0.0 if how.output is None else float(how.output.u)
+        worst[:count] = worst[:count] * (1 + last) + rounding_of(self.output, how.output)
+        worst = self._known(worst) * enlarged
+        state = worst[count:] if len(worst) > count else np.full(self.end.shape, np.inf)
+        state = state + rounding_of(state, how.ending) + ending
+        places = tuple(map(int, rows))
+        if not self.is_sharp:
+            return Limits(places, worst[:count], state, None, None)
+        square = self.square.copy()
+        if len(square) > count:
+            square[count:] += ending**2
+        sharp = self._known(times * SECOND_ORDER * np.sqrt(square)) + float(how.sums.smallest_normal)
+        sharp_state = sharp[count:] if len(sharp) > count else np.full(self.end.shape, np.inf)
+        return Limits(places, worst[:count], state, sharp[:count], sharp_state)
+
+    def _known(self, a: Array) -> Array:
+        return np.full_like(a, np.inf) if self.silent else np.where(np.isnan(a), np.inf, a)
+
+
+# -- chunks ------------------------------------------------------------------------------------------------------------
+def _by_chunks(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
+    error = np.zeros(of.v.shape[1])
+    passed: list[tuple[Chunk, Roundings]] = []
+    for x in chunks_of(of, how.size):
+        sweep.silent |= overflows(x, how)
+        sweep.keep_outputs(x)
+        largest = largest_in_chunk(x, how, error)
+        passed.append((x, largest))
+        error = _error_after(of, x, largest, error)
+    sweep.end = passed[-1][0].end
+    for x, largest in reversed(passed):
+        first = int(np.searchsorted(sweep.place, x.lo))
+        _sweep_chunk(sweep, x, largest, how, slice(first, None))
+
+
+def _error_after(of: Recurrence, x: Chunk, largest: Roundings, error: Array) -> Array:
+    """Return the bound of the norms of the state's error after a chunk, (d_v,)."""
+    keys = np.abs(x.decayed_keys)
+    added = keys.T @ (largest.solution + np.abs(x.inverse) @ largest.right)
+    added = added + np.abs(x.decayed_keys.T @ x.factor) @ largest.copy + largest.state
+    norms = np.sqrt((added**2).sum(axis=0)) + largest.state_norm
+    carried = _norm_of_step(of, x)
+    copied = float(np.linalg.norm(x.decayed_keys.T @ x.factor)) if largest.copy_norm.any() else 0.0
+    return np.asarray((carried * error + copied * largest.copy_norm + norms) * (1 + 2.0**-30))
+
+
+def _norm_of_step(of: Recurrence, x: Chunk) -> float:
+    """Return a bound of the norm of the matrix that a chunk multiplies the state by."""
+    if of.beta is None:
+        return float(x.last.max())
+    each = of.lengthening[x.lo : x.hi] * np.exp(x.gate_steps.max(axis=1))
+    product = float(np.prod(each))
+    if x.sums.shape[1] == 1 and (of.lengthening[x.lo : x.hi] <= 1 + 2.0**-40).all():
+        return product
+    size = np.abs(x.step)
+    by_sums = sqrt(float(size.sum(axis=0).max()) * float(size.sum(axis=1).max()))
+    known = min(product, by_sums)
+    if known <= 1 or not np.isfinite(x.step).all() or len(size) > MAX_WIDTH_OF_NORM:
+        return known
+    return min(known, float(np.linalg.norm(x.step, 2)) * (1 + 2.0**-30))
+
+
+def _sweep_chunk(sweep: _Sweep, x: Chunk, largest: Roundings, how: RecurrentArithmetic, active: slice) -> None:
+    """Add what the roundings of a chunk do to the active rows, and carry their coefficients to the state before."""
+    place, after = sweep.place[active], sweep.coefficients[active]
+    worst, square = sweep.worst[active], sweep.square[active]
+    inside = int(np.searchsorted(place, x.hi))  # rows of the chunk come first
+    own, later = place[:inside] - x.lo, slice(inside, None)
+    of_solution = after @ x.decayed_keys.T
+    of_solution[:inside] = x.inner[own]
+    of_right = of_solution @ x.inverse
+    of_copy = -of_right @ x.read
+    read = np.abs(of_copy)
+    of_copy[:inside] += x.decayed_queries[own]
+    # a copy may be stored for one of its two uses alone
+    read[:inside] += np.abs(x.decayed_queries[own])
+
+    worst += np.abs(of_solution) @ largest.solution + np.abs(of_right) @ largest.right
+    worst[later] += np.abs(after[later]) @ largest.state + _norms(after[later]) * largest.state_norm
+    if how.stored is not None:
+        worst += read @ largest.copy + _norms(read) * largest.copy_norm
+    worst[:inside] += largest.own[own]
+    before = of_copy + after * x.last.T
+    if sweep.is_sharp:
+        squares = squares_in_chunk(x, how)
+        square += of_solution**2 @ squares.solution + of_right**2 @ squares.right
+        square[later] += after[later] ** 2 @ squares.state
+        if how.stored is not None:
+            square += read**2 @ squares.copy
+        square[:inside] += squares.own[own]
+        if np.any(x.sums):
+            by_gate = _token_gates if x.sums.shape[1] == 1 else _feature_gates
+            square += by_gate(x, how, before, after, of_right, own)
+    sweep.coefficients[active] = before
+
+
+def _norms(a: Array) -> Array:
+    return np.asarray(np.sqrt((a * a).sum(axis=1, keepdims=True)))
+
+
+def _gate_roundings(x: Chunk, how: RecurrentArithmetic) -> Array:
+    """Return errors of the logarithm of the state before each token: of g, of its sum, and of the exponential."""
+    return np.asarray(float(how.sums.u) * (4 + 3 * np.abs(x.sums)))
+
+
+def _token_gates(x: Chunk, how: RecurrentArithmetic, before: Array, after: Array, of_right: Array, own: Array) -> Array:
+    """Return squares of the effects of errors of one gate a token, (rows, d_v).
+
+    What passes through the state before token l is the state before the chunk and the right sides of j < l, each times
+    its coefficient.
+    """
+    count, inside = len(x.u), len(own)
+    errors = _gate_roundings(x, how)[:, 0] ** 2
+    flow = before @ x.state
+    reach = np.concatenate([own, np.full(len(before) - inside, count - 1)])
+    total: Array = np.zeros_like(flow)
+    for token in range(count):
+        total += errors[token] * (flow * flow) * (reach >= token)[:, None]
+        flow += of_right[:, token : token + 1] * x.right[token]
+    return total
+
+
+def _feature_gates(
+    x: Chunk, how: RecurrentArithmetic, before: Array, after: Array, of_right: Array, own: Array
+) -> Array:
+    """Return squares of the effects of errors of one gate a feature, (rows, d_v), without erasure in the chunk."""
+    count, width = x.k.shape
+    inside = len(own)
+    states2 = x.states_before**2 * (_gate_roundings(x, how) ** 2)[:, :, None]
+    result = np.zeros((len(after), x.u.shape[1]))
+    down2 = np.exp(2 * (x.sums[-1] - x.sums))
+    result[inside:] = after[inside:] ** 2 @ np.einsum("lf,lfc->fc", down2, states2)
+    if inside:
+        between = np.minimum(x.sums[own][:, None] - x.sums[None], 0)
+        seen = np.arange(count)[None] <= own[:, None]
+        near2 = (x.q[own][:, None, :] * np.exp(between) * seen[..., None]) ** 2
+        result[:inside] = near2.reshape(inside, -1) @ states2.reshape(count * width, -1)
+    return result
+
+
+# -- token by token ----------------------------------------------------------------------------------------------------
+def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
+    error = np.zeros(of.v.shape[1])
+    errors: list[Array] = []
+    chunks = list(chunks_of(of, TOKENS_AT_ONCE))
+    for x in chunks:
+        sweep.silent |= overflows(x, how)
+        sweep.keep_outputs(x)
+        for token, before in enumerate(x.states_before):
+            errors.append(error)
+            after = before + x.k[token][:, None] * x.u[token]
+            largest = largest_of_token(of, x.lo + token, before, after, x.u[token], how, error)
+            error = _error_after_token(of, x, token, largest, error)
+    sweep.end = chunks[-1].end
+    for x in reversed(chunks):
+        states = x.states_before
+        for token in reversed(range(len(x.u))):
+            _sweep_token(of, how, sweep, x, token, states[token], errors[x.lo + token])
+
+
+def _error_after_token(of: Recurrence, x: Chunk, token: int, largest: TokenRoundings, error: Array) -> Array:
+    at = x.lo + token
+    decay = float(np.exp(x.gate_steps[token].max()))
+    norms = np.sqrt((largest.state**2).sum(axis=0)) + largest.state_norm
+    added = float(np.linalg.norm(x.k[token])) * largest.correction
+    return np.asarray((float(of.lengthening[at]) * decay * error + added + norms) * (1 + 2.0**-40))
+
+
+def _sweep_token(
+    of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep, x: Chunk, token: int, before: Array, error: Array
+) -> None:
+    """Add what the roundings of a token do to later rows and its own, and carry their coefficients."""
+    at = x.lo + token
+    first, past = (int(np.searchsorted(sweep.place, at + more)) for more in (0, 1))
+    sweep.coefficients[first:past] = of.q[at]
+    active = slice(first, None)
+    after_state = before + x.k[token][:, None] * x.u[token]
+    largest = largest_of_token(of, at, before, after_state, x.u[token], how, error)
+    rows = sweep.coefficients[active]
+    of_correction = rows @ of.k[at][:, None]
+    of_decayed = rows - of_correction * of.erased[at]
+    worst = sweep.worst[active]
+    worst += np.abs(rows) @ largest.state + np.abs(of_correction) * largest.correction
+    if largest.state_norm.any():
+        worst += _norms(rows) * largest.state_norm
+    sweep.worst[first:past] += largest.own
+    if sweep.is_sharp:
+        squares = squares_of_token(of, at, before, after_state, x.u[token], how)
+        square = sweep.square[active]
+        square += rows**2 @ squares.state + of_correction**2 * squares.correction
+        sweep.square[first:past] += squares.own
+        gates = of.gates[at]
+        if gates.any():
+            rounding = float(how.sums.u) * (2 + np.abs(gates))
+            if len(gates) == 1:
+                square += (of_decayed @ before) ** 2 * rounding**2
+            else:
+                square += of_decayed**2 @ (before**2 * (rounding**2)[:, None])
+    sweep.coefficients[active] = of_decayed * np.exp(x.gate_steps[token])

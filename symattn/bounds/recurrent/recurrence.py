@@ -1,0 +1,169 @@
+"""The gated linear recurrence of one head, exactly up to float64, in chunks of tokens.
+
+    S_t = diag(a_t) S_{t−1} + k_t u_tᵀ,   u_t = w_t v_t − p_tᵀ diag(a_t) S_{t−1},   o_t = q_tᵀ S_t,   a_t = e^{g_t}
+
+Linear attention has p = 0; the delta rule has p = β k and w = β. In a chunk, with G the sums of its gates,
+
+    b = w V − (p e^G) S,   (I + L) u = b,   o = (q e^G) S + N u,   S' = e^{G_n} S + K̄ᵀ u,   K̄ = k e^{G_n − G},
+
+L_ij = Σ_f p_if k_jf e^{G_if − G_jf} for j < i, and N the same of q and k for j ≤ i. T is (I + L)⁻¹.
+
+Sources: Yang, Wang, Zhang, Shen, Kim, Parallelizing Linear Transformers with the Delta Rule over Sequence Length
+(2024), §3; Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024), §3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+Array = np.ndarray
+#: Largest |G| for which e^{G_i − G_j} is computed as a product of two exponentials in float64.
+MAX_FACTORED_EXPONENT = 600.0
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """The inputs of one head in float64.
+
+    q (n, d_k) already scaled, k (n, d_k), v (n, d_v), gates g (n, 1) or (n, d_k) as logarithms, None for no gates,
+    beta (n, 1), None for no delta rule, and the state before the first token (d_k, d_v).
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    g: Array | None
+    beta: Array | None
+    state: Array
+
+    @cached_property
+    def gates(self) -> Array:
+        """The logarithms of the decays, zeros (n, 1) without gates."""
+        return np.zeros((len(self.q), 1)) if self.g is None else self.g
+
+    @cached_property
+    def erased(self) -> Array:
+        """p, zeros without the delta rule."""
+        return np.zeros_like(self.k) if self.beta is None else self.beta * self.k
+
+    @cached_property
+    def written(self) -> Array:
+        """w v."""
+        return self.v if self.beta is None else self.beta * self.v
+
+    @cached_property
+    def lengthening(self) -> Array:
+        """A bound on ‖I − k_t p_tᵀ‖ for each token, (n,): the larger of 1 and |1 − β|k|²|, since p = β k."""
+        along = (self.k * self.erased).sum(axis=1)
+        return np.asarray(np.maximum(1.0, np.abs(1.0 - along)) * (1 + 2.0**-48))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The tokens lo to hi − 1, with all arrays of the module's formulas.
+
+    ``sums`` is G, ``right`` w V, ``read`` p e^G, ``lower`` L, ``inverse`` T, ``inner`` N, ``factor`` T (p e^G),
+    ``state`` the state before the chunk, and ``end`` the one after it.
+    """
+
+    lo: int
+    hi: int
+    sums: Array
+    q: Array
+    k: Array
+    p: Array
+    right: Array
+    read: Array
+    lower: Array
+    inverse: Array
+    inner: Array
+    factor: Array
+    u: Array
+    state: Array
+    end: Array
+
+    @cached_property
+    def last(self) -> Array:
+        """e^{G_n} as a column, (d_k, 1) or (1, 1)."""
+        return np.asarray(np.exp(self.sums[-1])[:, None])
+
+    @cached_property
+    def decayed_keys(self) -> Array:
+        """K̄, (n, d_k)."""
+        return np.asarray(self.k * np.exp(self.sums[-1] - self.sums))
+
+    @cached_property
+    def decayed_queries(self) -> Array:
+        """q e^G, (n, d_k)."""
+        return np.asarray(self.q * np.exp(self.sums))
+
+    @cached_property
+    def step(self) -> Array:
+        """The matrix of the state before in the state after, e^{G_n} − K̄ᵀ T (p e^G), (d_k, d_k)."""
+        whole = self.last * np.eye(self.k.shape[1])
+        return np.asarray(whole - self.decayed_keys.T @ self.factor)
+
+    @cached_property
+    def output(self) -> Array:
+        """o, (n, d_v)."""
+        return np.asarray(self.decayed_queries @ self.state + self.inner @ self.u)
+
+    @cached_property
+    def gate_steps(self) -> Array:
+        """g of the chunk's tokens."""
+        return np.diff(self.sums, axis=0, prepend=0 * self.sums[:1])
+
+    @cached_property
+    def states_before(self) -> Array:
+        """diag(a_l) S_{l−1} for each token, (n, d_k, d_v)."""
+        decays, state = np.exp(self.gate_steps), self.state
+        result = np.empty((len(self.u), *state.shape))
+        for token in range(len(self.u)):
+            result[token] = decays[token][:, None] * state
+            state = result[token] + self.k[token][:, None] * self.u[token]
+        return result
+
+
+def decayed_products(x: Array, y: Array, sums: Array, strict: bool = False) -> Array:
+    """Σ_f x_if y_jf e^{G_if − G_jf} for j ≤ i, or j < i if ``strict``; 0 elsewhere. (n, n)."""
+    below = -1 if strict else 0
+    if sums.shape[1] == 1:
+        return np.tril(x @ y.T * np.exp(np.minimum(sums - sums.T, 0)), below)
+    if np.abs(sums).max(initial=0.0) < MAX_FACTORED_EXPONENT:
+        middle = sums[-1:] / 2
+        return np.tril((x * np.exp(sums - middle)) @ (y * np.exp(middle - sums)).T, below)
+    between = np.minimum(sums[:, None] - sums[None], 0)
+    return np.tril(np.einsum("if,jf,ijf->ij", x, y, np.exp(between)), below)
+
+
+def unit_lower_inverse(lower: Array) -> Array:
+    """(I + L)⁻¹ for L below the diagonal, by substitution."""
+    result = np.eye(len(lower))
+    for row in range(1, len(lower)):
+        result[row] -= lower[row, :row] @ result[:row]
+    return result
+
+
+def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
+    """Yield the chunks of ``size`` tokens, the last one perhaps shorter."""
+    count, state = len(of.q), of.state
+    for lo, hi in pairwise([*range(0, count, size), count]):
+        some = slice(lo, hi)
+        q, k, p, right = of.q[some], of.k[some], of.erased[some], of.written[some]
+        sums = np.cumsum(of.gates[some], axis=0)
+        inner, read = decayed_products(q, k, sums), p * np.exp(sums)
+        if of.beta is None:
+            lower, inverse = np.zeros_like(inner), np.eye(hi - lo)
+        else:
+            lower = decayed_products(p, k, sums, strict=True)
+            inverse = unit_lower_inverse(lower)
+        u = inverse @ (right - read @ state)
+        end = np.exp(sums[-1])[:, None] * state + (k * np.exp(sums[-1] - sums)).T @ u
+        factor = inverse @ read
+        yield Chunk(lo, hi, sums, q, k, p, right, read, lower, inverse, inner, factor, u, state, end)
+        state = end

@@ -1,0 +1,372 @@
+"""How large the roundings at each place of a chunk, or of a token, may be: the largest, and their squares.
+
+Places are the right side b of the triangular system, its solution u, the state as it is read (``copy``), the state as
+it is kept, and the output itself (``own``); ``limits`` says what each does to later outputs.
+
+*Largest.* γ(m) = e^{mu} − 1 bounds what m roundings do to a product, and h(x) = u|x| + η what one store does. Computed
+arrays are bounded by |exact| + |error|; for the state by the norm of each column of its error, for u and T by the
+least fixed point of their own inequalities (``_grown``). With X̂ for the bound of |X|:
+
+1. e^{G_i − G_j}, as one exponential or as two about any row: relative error θ = e^{2(γ(n) + 3u) max|G| + 2ε} − 1, one
+   for each feature. Entries of L and N are off by (γ(d + 6) + θ) of the sum of their terms' absolute values; twice
+   h/|x| more if both factors are stored.
+2. The system by substitution: (I + L̂ + ΔL) û = b̂, |ΔL| ≤ γ(n + 2) |I + L̂| (Higham, theorem 8.5): at b. An inverse T̂ of
+   residual R = (I + L̂) T̂ − I: T̂ b̂ = (I + L̂)⁻¹ (b̂ + R b̂): |R| b̂ at b, and applying it γ(n) T̂ b̂ at u. By substitution
+   |R| ≤ γ(n + 2) L̂ T̂. Merged from blocks, T₂₁ = −T₂₂ (L₂₁ T₁₁), R₂₁ is −R₂₂ L₂₁ T₁₁ and (I + L₂₂) times the error
+   of two products: over r levels |R| ≤ γ(2n + 2) |I + L| T̂ Σ_{i ≤ r + 1} (L̂ T̂)^i. By LU factors without exchanges
+   |R| ≤ γ(3n) |I + L| T̂, or as much of T̂ |I + L| û at u if the residual is that of T̂ (I + L) (Higham, §14.3).
+3. Stores of w V, p e^G, T, U, W, u, the state read, q e^G, K̄ and N add h of each, times what multiplies it.
+4. A number that underflows adds η for each operation, times the largest factors that it meets.
+5. The output is rounded with all errors in it, so ``limits`` adds u |o| and u of the other errors at the end.
+
+*Squares*, of the largest rounding of each number, for sums in a wide format: a sum of m products in any order adds
+u² ((1 + m/2) Σ terms² + m/3 sum²); to first order, so computed arrays are the exact ones.
+
+Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3.1, theorem 8.5, §14.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, expm1, log2
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.bounds.recurrent.arithmetic import EXPONENTIAL, RecurrentArithmetic, rounding_of
+from symattn.bounds.recurrent.recurrence import Chunk, Recurrence, decayed_products
+
+Array = np.ndarray
+#: Iterations after which a bound that still grows is given up.
+MAX_ITERATIONS = 40
+SMALLEST_GROWTH = 2.0**-40
+#: Part of a format's largest number that numbers may reach in a program whose errors are bounded.
+MOST_OF_RANGE = 0.5
+#: Tokens of the blocks whose inverses are merged.
+BLOCK = 16
+
+
+@dataclass(frozen=True)
+class Roundings:
+    """Sizes of roundings by place: right side, solution, own (n, d_v), copy and state (d_k, d_v).
+
+    ``copy_norm`` and ``state_norm`` (d_v,) bound the norms of what is further in the columns of ``copy`` and ``state``.
+    """
+
+    right: Array
+    solution: Array
+    own: Array
+    copy: Array
+    state: Array
+    copy_norm: Array
+    state_norm: Array
+
+
+def growth(steps: float, form: Format) -> float:
+    """γ: e^{steps · u} − 1, rounded up; ∞ if that is no error bound any more."""
+    exponent = steps * float(form.u)
+    return expm1(exponent) * (1 + 2.0**-40) if exponent < 1 else float("inf")
+
+
+def gate_error(chunk: Chunk, how: RecurrentArithmetic) -> Array:
+    """θ for each feature, (1, 1) or (1, d_k); 0 without gates."""
+    reach = np.abs(chunk.sums).max(axis=0, keepdims=True)
+    u = float(how.sums.u)
+    exponent = 2 * (growth(len(chunk.u), how.sums) + 3 * u) * reach + 2 * EXPONENTIAL * u
+    return np.where(reach > 0, np.expm1(exponent), 0.0)
+
+
+def _row_norms(x: Array) -> Array:
+    return np.asarray(np.sqrt((x * x).sum(axis=1, keepdims=True)))
+
+
+def _column_norms(x: Array) -> Array:
+    return np.asarray(np.sqrt((x * x).sum(axis=0)))
+
+
+def _grown(start: Array, again: Callable[[Array], Array]) -> Array:
+    """Return the least fixed point of x ↦ start + again(x), from below; ∞ if it does not settle."""
+    result = start
+    for _ in range(MAX_ITERATIONS):
+        larger = start + again(result)
+        settled = (larger <= result * (1 + SMALLEST_GROWTH)).all()
+        result = larger
+        if settled:
+            return np.asarray(result * (1 + 2 * SMALLEST_GROWTH))
+    return np.full_like(start, np.inf)
+
+
+def _residual(system: str, lower: Array, inverse: Array, form: Format) -> Array:
+    """Return the bound of |R| by the way the system is solved."""
+    count, one = len(lower), np.eye(len(lower))
+    product = lower @ inverse
+    if system == "rows":
+        return np.asarray(growth(count + 2, form) * product)
+    if system == "general":
+        return np.asarray(growth(3 * count, form) * ((one + lower) @ inverse))
+    levels = max(1, ceil(log2(max(count / BLOCK, 1)))) + 1
+    powers, total = one, np.zeros_like(one)
+    for _ in range(levels):
+        powers = powers @ product
+        total = total + powers
+    return np.asarray(growth(2 * count + 2, form) * ((one + lower) @ inverse @ total))
+
+
+def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
+    """Return whether a number of a chunk is near the largest one of a format in which it may be held."""
+    chunked = (x.right, x.read, x.inverse, x.factor, x.inverse @ x.right, x.u, x.inner, x.decayed_queries, x.state)
+    held = [(how.kept, (x.end,)), (how.sums, (x.lower, x.end, x.output, *chunked))]
+    if how.order == "chunks":
+        held.append((how.stored, (*chunked, x.decayed_keys)))
+    return any(
+        form is not None and float(np.abs(a).max(initial=0.0)) > MOST_OF_RANGE * float(form.largest)
+        for form, arrays in held
+        for a in arrays
+    )
+
+
+def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundings:
+    """Return the largest roundings of a chunk; ``error`` (d_v,) bounds the norms of the state's error before it."""
+    form, held = how.sums, how.stored
+    count, width = x.k.shape
+    magnitude = np.abs
+    u = float(form.u)
+    few = [growth(steps, form) for steps in range(8)]
+    dots, sums = growth(width + 6, form), growth(count + width + 8, form)
+    theta = gate_error(x, how)
+    widest = float(theta.max())
+    # the state as it is read, stored
+    copied = 0.0 if held is None else float(held.u)
+    state = magnitude(x.state) + rounding_of(x.state, held)
+    moved = error * (1 + copied)
+
+    def on_state(a: Array) -> Array:
+        """|A| times the bound of the state as computed."""
+        return np.asarray(magnitude(a) @ state + _row_norms(a) * moved)
+
+    lost = _lost_to_underflow(x, how, error)
+    factors = 2 * float(held.u) if how.factors and held is not None else 0.0
+    off = dots + theta + factors
+    keys = magnitude(x.k)
+    lower_off = decayed_products(magnitude(x.p) * off, keys, x.sums, strict=True) + lost * (x.lower != 0)
+    inner_off = decayed_products(magnitude(x.q) * off, keys, x.sums) + lost
+    lower = magnitude(x.lower) + lower_off
+
+    # T, b and u as computed
+    exact_inverse = magnitude(x.inverse)
+
+    def inverse_grows(inverse: Array) -> Array:
+        residual = _residual(how.system, lower, inverse, form)
+        return np.asarray(exact_inverse @ (residual + lower_off @ inverse))
+
+    inverse = _grown(exact_inverse, inverse_grows)
+    residual = _residual(how.system, lower, inverse, form)
+    stored_inverse = rounding_of(inverse, held)
+    inverse = inverse + stored_inverse
+    read_off = (
+        (few[3] + widest) * on_state(x.read) + rounding_of(magnitude(x.right), held) + few[2] * magnitude(x.right)
+    )
+    if how.residual:
+        read_off = read_off + dots * on_state(x.read)
+    else:
+        read_off = read_off + on_state(rounding_of(magnitude(x.read), held))
+    apart = magnitude(x.right) + on_state(x.read)
+    right = magnitude(x.right - x.read @ x.state) + _row_norms(x.read) * error + read_off
+    if how.residual:
+        stored_right = 2 * rounding_of(right, held)
+        right, solved = right + stored_right, right + stored_right
+        read_off = read_off + stored_right
+    else:
+        solved = apart + read_off
+    right_size, read_size = magnitude(x.right), magnitude(x.read)
+    substituted = growth(count + 2, form) * (lower + np.eye(count))
+
+    def slack(size: Array, entered: Array) -> Array:
+        """Return how far T̂ X̂ is from T X, for |X| at most ``size`` and off by at most ``entered``."""
+        size = size + entered
+        there = entered + residual @ size + substituted @ (inverse @ size) + lower_off @ (inverse @ size)
+        return np.asarray(exact_inverse @ there + growth(count, form) * (inverse @ size))
+
+    at_right = read_off + residual @ solved + lost
+    at_solution = growth(count, form) * (inverse @ solved) + stored_inverse @ right + lost
+    if not how.residual:
+        stored_right = rounding_of(right_size, held) + few[2] * right_size
+        first = magnitude(x.inverse @ x.right) + slack(right_size, stored_right)
+        stored_read = rounding_of(read_size, held) + (few[3] + widest) * read_size
+        computed_factor = magnitude(x.factor) + slack(read_size, stored_read)
+        stored_factor = rounding_of(computed_factor, held)
+        factor = computed_factor + stored_factor
+        on_factor = on_state(factor)
+        at_right = at_right + substituted @ (first + on_factor)
+        stored_first = rounding_of(first, held)
+        at_solution = at_solution + stored_first + on_state(stored_factor)
+        at_solution = at_solution + (dots + few[2]) * on_factor + few[2] * (first + stored_first)
+    exact_u = magnitude(x.u) + _row_norms(x.factor) * error
+
+    general = growth(3 * count, form) * (inverse @ (lower + np.eye(count))) if how.system == "general" else 0 * lower
+    entries = lower_off + substituted if how.residual else lower_off
+
+    def from_solution(bound: Array) -> tuple[Array, Array]:
+        """Return the roundings at b and at u that are parts of u itself."""
+        return entries @ bound, general @ bound + rounding_of(bound, held) + few[2] * bound
+
+    def solution_off(bound: Array) -> Array:
+        there, here = from_solution(bound)
+        return np.asarray(exact_inverse @ (at_right + there) + at_solution + here)
+
+    bound = _grown(exact_u, solution_off)
+    more_at_right, more_at_solution = from_solution(bound)
+    at_right, at_solution = at_right + more_at_right, at_solution + more_at_solution
+
+    queries, inner = x.decayed_queries, magnitude(x.inner) + inner_off
+    read = on_state(queries)
+    own = (dots + widest) * read + on_state(rounding_of(magnitude(queries), held))
+    own = own + inner_off @ bound + (sums + few[4]) * (inner @ bound) + np.tril(rounding_of(inner, held)) @ bound
+    own = own + lost
+
+    end, keys_end = magnitude(x.end), magnitude(x.decayed_keys)
+    added = keys_end.T @ bound
+    relative = few[4] + theta.T
+    kept = (0.0 if how.kept is None else float(how.kept.u)) + u
+    state_off = relative * x.last * magnitude(x.state) + (sums + theta.T) * added
+    state_off = state_off + rounding_of(keys_end, held).T @ bound + kept * end + _floor(how.kept) + lost
+    carried = float(relative.max()) * float(x.last.max()) + 4 * kept
+    after = error + _column_norms(keys_end.T @ (bound - magnitude(x.u))) + _column_norms(state_off)
+    return Roundings(
+        at_right,
+        at_solution,
+        own,
+        rounding_of(x.state, held),
+        state_off,
+        copied * error,
+        carried * error + kept * after,
+    )
+
+
+def _floor(form: Format | None) -> float:
+    return 0.0 if form is None else float(form.eta)
+
+
+def _lost_to_underflow(x: Chunk, how: RecurrentArithmetic, error: Array) -> float:
+    """Return what operations that underflow may add to a sum, times the largest factors that they meet."""
+    arrays = (x.q, x.k, x.p, x.right, x.state, x.u, x.inverse, x.inner)
+    largest = max(1.0, *(float(np.abs(a).max(initial=0.0)) for a in arrays)) + float(error.max(initial=0.0))
+    operations = sum(x.k.shape) + 16
+    return float(how.sums.smallest) * operations * largest * largest
+
+
+def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
+    """Return the squares of the largest roundings of a chunk, to first order."""
+    u, held = float(how.sums.u), how.stored
+    count, width = x.k.shape
+    inside = np.tril(np.ones((count, count)))
+
+    def of_products(a2: Array, b2: Array, sum2: Array | float, depth: int) -> Array:
+        return np.asarray(u * u * ((1 + depth / 2) * (a2 @ b2) + depth / 3 * sum2))
+
+    def stored2(a: Array) -> Array:
+        return np.asarray(rounding_of(a, held) ** 2)
+
+    right, read, state = x.right, x.read, x.state
+    system = right - read @ state
+    u2, system2, state2, right2 = x.u**2, system**2, state**2, right**2
+    on_read, first, on_factor = read @ state, x.inverse @ right, x.factor @ state
+    queries = x.decayed_queries
+    on_queries, on_inner = queries @ state, x.inner @ x.u
+    inverse2, factor2, queries2, inner2 = x.inverse**2, x.factor**2, queries**2, x.inner**2
+    lower_terms = decayed_products(x.p**2, x.k**2, 2 * x.sums, strict=True)
+    inner_terms = decayed_products(x.q**2, x.k**2, 2 * x.sums)
+    split2 = (u * np.abs(x.sums).max(axis=1, keepdims=True)) ** 2
+    factors2 = 2 * float(held.u) ** 2 if how.factors and held is not None else 0.0
+    one_gate = x.sums.shape[1] == 1
+
+    def of_entries(entries2: Array, terms: Array) -> Array:
+        result = u * u * ((1 + width / 2) * terms + (width / 3 + 3) * entries2) + factors2 * terms
+        return np.asarray(result + split2 * (entries2 if one_gate else terms))
+
+    of_inverse = u * u * ((1 + count / 2) * (x.lower**2 @ inverse2) + count / 3 * (x.inverse - np.eye(count)) ** 2)
+    at_right = of_entries(x.lower**2, lower_terms) @ u2 + of_inverse @ system2 + 3 * u * u * right2
+    at_right = at_right + of_products(read**2, state2, on_read**2, width)
+    at_solution = stored2(x.inverse) @ system2 + stored2(x.u) + 2 * u * u * u2
+    if how.residual:
+        at_right = at_right + 2 * stored2(system)
+        at_solution = at_solution + of_products(inverse2, system2, u2, count)
+    else:
+        at_right = at_right + stored2(right) + stored2(read) @ state2
+        apart2 = right2 + read**2 @ state2
+        at_solution = at_solution + of_products(inverse2, apart2, first**2 + on_factor**2, count)
+        at_solution = at_solution + of_products(factor2, state2, on_factor**2, width)
+        at_solution = at_solution + u * u * (first**2 + on_factor**2) + stored2(first) + stored2(x.factor) @ state2
+    own = of_products(queries2, state2, on_queries**2, width) + of_entries(inner2, inner_terms) @ u2
+    own = own + of_products(inner2, u2, on_inner**2, count) + 3 * u * u * x.output**2
+    own = own + stored2(queries) @ state2 + (stored2(x.inner) * inside) @ u2
+    own = own + rounding_of(x.output, how.output) ** 2
+    keys_end, decayed = x.decayed_keys, x.last * state
+    kept2 = rounding_of(x.end, how.kept) ** 2
+    state_off = 4 * u * u * decayed**2 + of_products(keys_end.T**2, u2, (x.end - decayed) ** 2, count)
+    state_off = state_off + stored2(keys_end).T @ u2 + keys_end.T**2 @ stored2(x.u) + (u * x.end) ** 2 + kept2
+    none = np.zeros(state.shape[1])
+    return Roundings(at_right, at_solution, own, stored2(state), state_off, none, none)
+
+
+@dataclass(frozen=True)
+class TokenRoundings:
+    """Roundings of one token: at what its state is corrected by (d_v,), at the state (d_k, d_v), at the output (d_v,);
+    ``state_norm`` (d_v,) as in ``Roundings``."""
+
+    correction: Array
+    state: Array
+    own: Array
+    state_norm: Array
+
+
+def largest_of_token(
+    of: Recurrence, token: int, before: Array, after: Array, u: Array, how: RecurrentArithmetic, error: Array
+) -> TokenRoundings:
+    """Return the largest roundings of a token: ``before`` is diag(a) S_{t−1}, ``after`` S_t; ``error`` as above.
+
+    p is read from the decayed state, or the decay stands in the sum; u is w v less that; S' the decayed state plus
+    k uᵀ; the output is the sum of q and S'.
+    """
+    form, kept = how.sums, how.kept
+    width, gates = len(before), of.gates[token]
+    u_form = float(form.u)
+    theta = np.where(gates != 0, np.expm1(EXPONENTIAL * u_form + 2 * u_form * np.abs(gates)), 0.0)
+    p, q, k = (np.abs(a[token]) for a in (of.erased, of.q, of.k))
+    dots, two = growth(width + 6, form), growth(3, form)
+    size = np.abs(before)
+    norms = [float(np.sqrt(a @ a)) for a in (p, q, k)]
+    written, largest = (
+        np.abs(of.written[token]),
+        max(1.0, float(size.max(initial=0.0)), *map(float, (p.max(), q.max()))),
+    )
+    largest += float(error.max(initial=0.0))
+    lost = float(form.smallest) * (width + 16) * largest * largest
+    correction = (dots + float(theta.max())) * (p @ size + norms[0] * error) + two * written + lost
+    bound = np.abs(u) + norms[0] * error + correction
+    stored = (0.0 if kept is None else float(kept.u)) + 2 * u_form
+    relative = two + np.broadcast_to(theta, (width,))[:, None]
+    state = relative * size + two * k[:, None] * bound + stored * np.abs(after) + _floor(kept) + lost
+    grown = error * float(of.lengthening[token]) + norms[2] * correction
+    state_norm = float(relative.max()) * error + stored * (grown + np.sqrt((state * state).sum(axis=0)))
+    reached = (
+        error * float(of.lengthening[token]) + norms[2] * correction + np.sqrt((state**2).sum(axis=0)) + state_norm
+    )
+    own = dots * (q @ np.abs(after) + norms[1] * reached) + lost
+    return TokenRoundings(correction, state, own, state_norm)
+
+
+def squares_of_token(
+    of: Recurrence, token: int, before: Array, after: Array, u: Array, how: RecurrentArithmetic
+) -> TokenRoundings:
+    """Return the squares of the largest roundings of a token, to first order."""
+    form, kept = how.sums, how.kept
+    unit2, width = float(form.u) ** 2, len(before)
+    p, q, k = of.erased[token], of.q[token], of.k[token]
+    before2, after2, written = before**2, after**2, of.written[token]
+    read, output = p @ before, q @ after
+    correction = unit2 * ((1 + width / 2) * (p**2 @ before2) + width / 3 * read**2 + 3 * (written**2 + read**2 + u**2))
+    state = unit2 * (before2 + (k[:, None] * u) ** 2 + after2) + rounding_of(after, kept) ** 2
+    own = unit2 * ((1 + width / 2) * (q**2 @ after2) + width / 3 * output**2) + rounding_of(output, how.output) ** 2
+    return TokenRoundings(correction, state, own, np.zeros_like(u))

@@ -1,0 +1,441 @@
+"""Compare an output of linear attention with the exact one, by the law of ``symattn.bounds.recurrent``.
+
+An output is right if one arithmetic explains all of it: each element is within the limits of that order and these
+formats. Of long sequences some rows are judged: those that are furthest off, and some drawn ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.precision import Contract, Precision
+from symattn.bounds.recurrent.arithmetic import RecurrentArithmetic, of_precision
+from symattn.bounds.recurrent.limits import MAX_SPLIT_EXPONENT, Exact, Limits, exact_values, limits
+from symattn.bounds.recurrent.recurrence import Recurrence
+from symattn.bounds.recurrent.replays import MOST_OF_SHARP, replay
+from symattn.bounds.sharp.limits import HYPOTHESIS
+from symattn.bounds.threads import one_blas_thread
+from symattn.document.errors import InputError
+from symattn.programs.closeness import check_alpha, check_representable, form_words, read_array
+from symattn.verification.definitions.linear import LinearAttention
+
+Array = np.ndarray
+#: Longest sequence of which every row is judged by default.
+MAX_LENGTH_OF_ALL_ROWS = 512
+#: Rows of a longer one: those that are furthest off, absolutely and in parts of the row, and drawn ones.
+FURTHEST_ROWS, DRAWN_ROWS = 64, 128
+#: Rows with which other arithmetics are tried first.
+FEW_ROWS = 8
+NAMES = ("q", "k", "v", "g", "beta", "initial_state", "final_state", "cu_seqlens")
+#: Features that are computed without a rounding.
+EXACT_FEATURES = ("identity", "relu")
+
+
+class RecurrentVerdict(NamedTuple):
+    """What is wrong, or ""; and what is not decided, or ""."""
+
+    words: str
+    note: str
+
+
+@dataclass(frozen=True)
+class RecurrentQuestion:
+    """An output, a final state or None, and the recurrences of all heads; leading axes are joined, ``front`` has them.
+
+    ``ways`` are the arithmetics that may have made it; ``rows`` those to judge, their number, or None.
+    """
+
+    out: Array
+    final: Array | None
+    heads: tuple[Recurrence, ...]
+    front: tuple[int, ...]
+    precision: Precision
+    ways: tuple[RecurrentArithmetic, ...]
+    alpha: float | None
+    rows: int | Sequence[int] | None
+    place: str = ""
+
+    @property
+    def length(self) -> int:
+        """The number of tokens."""
+        return len(self.heads[0].q)
+
+
+@one_blas_thread
+def judge_recurrence(
+    out: Any,
+    arrays: dict[str, Any],
+    spec: LinearAttention,
+    precision: str | Precision | None = None,
+    contract: Contract | RecurrentArithmetic | None = None,
+    alpha: float | None = 1e-9,
+    rows: int | Sequence[int] | None = None,
+) -> RecurrentVerdict:
+    """Judge an output of linear attention, and its final state if it is among the arrays.
+
+    Raises ``InputError`` for a specification that the law does not cover, and for arrays that do not fit.
+    """
+    check_alpha(alpha)
+    check_covered(spec)
+    notes = []
+    for question in _questions(out, arrays, spec, precision, contract, alpha, rows):
+        verdict = _judge(question)
+        if verdict.words:
+            return RecurrentVerdict(question.place + verdict.words, "")
+        notes += [question.place + verdict.note] if verdict.note else []
+    return RecurrentVerdict("", "\n".join(notes))
+
+
+def check_covered(spec: LinearAttention) -> None:
+    """Raise ``InputError`` for a specification that the law does not cover."""
+    fields = {"normalised": False, "causal": True}
+    for name, wanted in fields.items():
+        if getattr(spec, name) != wanted:
+            raise InputError(f"the law of recurrences does not cover {name}={not wanted}; hint: {name}={wanted}")
+    if spec.feature not in EXACT_FEATURES:
+        known = " or ".join(EXACT_FEATURES)
+        raise InputError(
+            f"the law of recurrences does not cover feature={spec.feature!r}; hint: give the features as q and k, and"
+            f" feature={known}"
+        )
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+def _questions(
+    out: Any,
+    arrays: dict[str, Any],
+    spec: LinearAttention,
+    precision: str | Precision | None,
+    contract: Contract | RecurrentArithmetic | None,
+    alpha: float | None,
+    rows: int | Sequence[int] | None,
+) -> Iterator[RecurrentQuestion]:
+    """Yield the question of each sequence. Raises ``InputError`` if arrays do not fit."""
+    given = {name: a for name, a in arrays.items() if a is not None}
+    _check_names(spec, given)
+    read_as = {name: read_array(name, a) for name, a in given.items() if name != "cu_seqlens"}
+    values = {name: np.asarray(a, dtype=np.float64) for name, (a, _) in read_as.items()}
+    if precision is None and read_as["q"][1] not in FORMATS:
+        raise InputError(
+            f"q is of {read_as['q'][1]}, which says nothing about the arithmetic; hint: precision='float32'"
+        )
+    words = contract if isinstance(contract, str) else "fused"
+    arithmetic = Precision.of(read_as["q"][1] if precision is None else precision, words)
+    for name in "qkv":
+        if read_as[name][1] != arithmetic.input.name:
+            check_representable(name, values[name], arithmetic.input)
+    result, dtype = read_array("out", out)
+    _check_shapes(spec, values)
+    shape = (*values["q"].shape[:-1], values["v"].shape[-1])
+    if form := form_words("out", result.shape, shape, dtype, arithmetic):
+        raise InputError(form)
+    arithmetic = replace(arithmetic, output=Format(dtype))
+    kept = Format(read_as["final_state"][1]) if "final_state" in read_as else None
+    sequences = list(_sequences(given.get("cu_seqlens"), values, result))
+    share = None if alpha is None else alpha / len(sequences)
+    for place, mine, its in sequences:
+        length = mine["q"].shape[-2]
+        ways = _ways(arithmetic, contract, length, kept)
+        final = mine.pop("final_state", None)
+        heads = tuple(_heads(spec, mine))
+        flat = its.reshape(-1, *its.shape[-2:])
+        state = None if final is None else final.reshape(-1, *final.shape[-2:])
+        few = min(rows, length) if isinstance(rows, int) else rows
+        yield RecurrentQuestion(flat, state, heads, its.shape[:-2], arithmetic, ways, share, few, place)
+
+
+def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
+    needed = ["q", "k", "v", *(["g"] if spec.gate else []), *(["beta"] if spec.delta else [])]
+    for name in needed:
+        if name not in given:
+            raise InputError(f"there is no input {name!r}; hint: {', '.join(needed)}")
+    legal = {*needed, "initial_state", "final_state", "cu_seqlens"}
+    for name in given:
+        if name not in legal:
+            hint = "gate='token' or gate='feature'" if name == "g" else f"{', '.join(sorted(legal))}"
+            hint = "delta=True" if name == "beta" else hint
+            raise InputError(f"the specification has no input {name!r}; hint: {hint}")
+
+
+def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
+    """Check the shapes, and give gates and β of one number a token their column."""
+    q, v = values["q"], values["v"]
+    if q.ndim < 2 or q.shape[-2] < 1:
+        raise InputError(f"q has the shape {q.shape}; hint: (…, n, d_k)")
+    front, (length, width) = q.shape[:-2], q.shape[-2:]
+    if "g" in values and spec.gate == "token" and values["g"].ndim == q.ndim - 1:
+        values["g"] = values["g"][..., None]
+    if "beta" in values and values["beta"].ndim == q.ndim - 1:
+        values["beta"] = values["beta"][..., None]
+    expected = {"k": (*front, length, width), "v": (*front, length, v.shape[-1])}
+    expected["g"] = (*front, length, width if spec.gate == "feature" else 1)
+    expected["beta"] = (*front, length, 1)
+    for name, shape in expected.items():
+        if name in values and values[name].shape != shape:
+            raise InputError(f"{name} has the shape {values[name].shape}, expected {shape} for q {q.shape}")
+    for name, a in values.items():
+        if name != "final_state" and not np.isfinite(a).all():
+            raise InputError(f"{name} has numbers that are not finite: there is no exact output")
+    if "g" in values and values["g"].max(initial=0.0) > 0:
+        raise InputError("g has a number above 0, and gates are the logarithms of decays; hint: g = log a, at most 0")
+
+
+def _sequences(cu_seqlens: Any, values: dict[str, Array], out: Array) -> Iterator[tuple[str, dict[str, Array], Array]]:
+    """Yield the place, the arrays and the output of each sequence; states have an axis of sequences in front then."""
+    states, length = ("initial_state", "final_state"), values["q"].shape[-2]
+    front = values["q"].shape[:-2]
+    state = (*front, values["q"].shape[-1], values["v"].shape[-1])
+    if cu_seqlens is None:
+        _check_states(values, state)
+        yield "", dict(values), out
+        return
+    bounds = [int(x) for x in (cu_seqlens.tolist() if hasattr(cu_seqlens, "tolist") else cu_seqlens)]
+    if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != length or bounds != sorted(set(bounds)):
+        raise InputError(f"cu_seqlens is {bounds[:6]}; hint: numbers that rise from 0 to {length}")
+    _check_states(values, (len(bounds) - 1, *state))
+    for number, (lo, hi) in enumerate(pairwise(bounds)):
+        mine = {name: a[number] if name in states else a[..., lo:hi, :] for name, a in values.items()}
+        yield f"In sequence {number}, tokens {lo} to {hi - 1}: ", mine, out[..., lo:hi, :]
+
+
+def _check_states(values: dict[str, Array], shape: tuple[int, ...]) -> None:
+    for name in ("initial_state", "final_state"):
+        if name in values and values[name].shape != shape:
+            hint = f"(…, d_k, d_v) = {shape}"
+            raise InputError(f"{name} has the shape {values[name].shape}; hint: {hint}, a state of keys by values")
+
+
+def _heads(spec: LinearAttention, values: dict[str, Array]) -> Iterator[Recurrence]:
+    q, k, v = (a.reshape(-1, *a.shape[-2:]) for a in (values[name] for name in "qkv"))
+    if spec.feature == "relu":
+        q, k = np.maximum(q, 0), np.maximum(k, 0)
+    if spec.scale:
+        q = q / np.sqrt(q.shape[-1])
+    state = values.get("initial_state")
+    shape = (len(q), q.shape[-1], v.shape[-1])
+    states = np.zeros(shape) if state is None else state.reshape(shape)
+    gates, betas = (None if a is None else a.reshape(-1, *a.shape[-2:]) for a in (values.get("g"), values.get("beta")))
+    for head in range(len(q)):
+        gate, beta = (None if a is None else a[head] for a in (gates, betas))
+        yield Recurrence(q[head], k[head], v[head], gate, beta, states[head])
+
+
+def _ways(
+    precision: Precision, contract: Contract | RecurrentArithmetic | None, length: int, kept: Format | None
+) -> tuple[RecurrentArithmetic, ...]:
+    """Return the arithmetics that may have made the output: the one given, or those of the precision."""
+    if isinstance(contract, RecurrentArithmetic):
+        return (contract if contract.ending or kept is None else replace(contract, ending=kept),)
+    if contract not in (None, "eager", "fused"):
+        raise InputError(f"contract is {contract!r}; hint: 'eager', 'fused', or a RecurrentArithmetic")
+    ways = [replace(way, ending=kept) for way in of_precision(precision, length)]
+    if kept is not None and kept.u > precision.accumulate.u:
+        ways += [replace(way, kept=kept) for way in ways]
+    return tuple(ways)
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+class _Excess(NamedTuple):
+    """How far a head is beyond an arithmetic: the largest error in parts of the worst case, and of the smaller limit,
+    where that is (of the output: row and column; of the state: two indices), the limits there, the number of elements
+    beyond them, and the part of the sharp limit that a right program needs, if only that is exceeded."""
+
+    head: int
+    by_worst: float
+    by_limit: float
+    of_state: bool
+    at: tuple[int, int]
+    worst: float
+    limit: float
+    beyond: int
+    guard: float = 0.0
+
+
+def _judge(question: RecurrentQuestion) -> RecurrentVerdict:
+    note = ""
+    finite = np.isfinite(question.out)
+    state_finite = None if question.final is None else np.isfinite(question.final)
+    every = bool(finite.all() and (state_finite is None or state_finite.all()))
+    if not every:
+        reach = _largest_chunk_exponent(question)
+        held = all(_representable(exact_values(of), question.precision) for of in question.heads)
+        if reach <= MAX_SPLIT_EXPONENT and held:
+            return RecurrentVerdict(_not_finite(question, finite), "")
+        note = (
+            f"{int((~finite).sum())} of {finite.size} elements of out are not finite, and nothing is said about them: "
+            f"gates sum to −{reach:.3g} in a chunk, where e^G and e^−G apart overflow"
+        )
+    exact = [exact_values(of) for of in question.heads]
+    rows = [_rows(question, head, e) for head, e in enumerate(exact)]
+    tried: list[_Excess] = []
+    for way in question.ways:
+        if tried:  # a few elements are enough to reject another arithmetic
+            last = tried[-1]
+            suspects = rows[last.head][-FEW_ROWS:] if last.of_state else [last.at[0]]
+            found = _limits(question, way, last.head, suspects, with_state=last.of_state)
+            excess = _measure(question, way, last.head, exact[last.head], found)
+            if excess is not None:
+                tried.append(excess)
+                continue
+        excess, silent = _first_excess(question, way, exact, rows)
+        if excess is None:
+            words = f"The law says nothing about {silent} of {finite.size} elements" if silent else ""
+            return RecurrentVerdict("", note or words)
+        tried.append(excess)
+    return RecurrentVerdict(_describe(question, exact, tried), "")
+
+
+def _first_excess(
+    question: RecurrentQuestion, way: RecurrentArithmetic, exact: list[Exact], rows: list[list[int]]
+) -> tuple[_Excess | None, int]:
+    """Return the first head that a way does not explain, or None; and the number of elements without a limit."""
+    silent = 0
+    for head in range(len(question.heads)):
+        found = _limits(question, way, head, rows[head], with_state=question.final is not None)
+        silent += int(np.isinf(found.worst).sum())
+        excess = _measure(question, way, head, exact[head], found)
+        if excess is not None:
+            return excess, silent
+    return None, silent
+
+
+def _limits(
+    question: RecurrentQuestion, way: RecurrentArithmetic, head: int, rows: list[int], with_state: bool
+) -> Limits:
+    alpha = question.alpha or 0.5
+    found = limits(question.heads[head], way, rows, alpha, len(question.heads), with_state)
+    return found if question.alpha is not None else replace(found, sharp=None, sharp_state=None)
+
+
+def _measure(
+    question: RecurrentQuestion, way: RecurrentArithmetic, head: int, exact: Exact, found: Limits
+) -> _Excess | None:
+    """Return the worst element beyond its limit, or None.
+
+    The sharp limit counts only where a right program in this arithmetic needs little of it.
+    """
+    results = []
+    parts = [(False, question.out[head][list(found.rows)], exact.output[list(found.rows)], found.worst, found.sharp)]
+    if question.final is not None:
+        parts.append((True, question.final[head], exact.state, found.worst_state, found.sharp_state))
+    for of_state, got, right, worst, sharp in parts:
+        error = np.where(np.isfinite(got), np.abs(got - right), 0.0)
+        limit = worst if sharp is None else np.minimum(worst, sharp)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios, by_worst = (np.where(error > 0, error / a, 0.0) for a in (limit, worst))
+        if not ratios.size or not ratios.max() > 1:
+            continue
+        row, column = (int(i) for i in np.unravel_index(int(ratios.argmax()), ratios.shape))
+        at = (row if of_state else found.rows[row], column)
+        there = float(worst[row, column]), float(limit[row, column])
+        beyond = int((ratios > 1).sum())
+        results.append(_Excess(head, float(by_worst.max()), float(ratios.max()), of_state, at, *there, beyond))
+    if not results:
+        return None
+    excess = max(results, key=lambda one: one.by_limit)
+    if max(one.by_worst for one in results) > 1:
+        return max(results, key=lambda one: one.by_worst)
+    needed = guard(question, way, exact, head)
+    return excess._replace(guard=needed) if needed <= MOST_OF_SHARP else None
+
+
+def guard(question: RecurrentQuestion, way: RecurrentArithmetic, exact: Exact, head: int) -> float:
+    """Return the part of the sharp limit that a right program in this arithmetic needs for a head."""
+    rows = _rows(question, head, exact)
+    found = _limits(question, way, head, rows, with_state=True)
+    assert found.sharp is not None
+    assert found.sharp_state is not None
+    own = replay(question.heads[head], way)
+    shares = [np.abs(own.output - exact.output)[list(found.rows)] / found.sharp]
+    shares.append(np.abs(own.state - exact.state) / found.sharp_state)
+    return max(float(np.nan_to_num(a, nan=np.inf).max(initial=0.0)) for a in shares)
+
+
+def _rows(question: RecurrentQuestion, head: int, exact: Exact) -> list[int]:
+    """Return the rows of a head to judge: those that were asked for, all, or those furthest off and drawn ones."""
+    length, asked = question.length, question.rows
+    if asked is not None and not isinstance(asked, int):
+        chosen = [int(row) for row in asked]
+        if any(not 0 <= row < length for row in chosen):
+            raise InputError(f"rows must be from 0 to {length - 1}, got {chosen[:6]}")
+        return sorted(set(chosen))
+    most = length if asked is None and length <= MAX_LENGTH_OF_ALL_ROWS else asked or 2 * FURTHEST_ROWS + DRAWN_ROWS
+    if most >= length:
+        return list(range(length))
+    error = np.nan_to_num(np.abs(question.out[head] - exact.output), nan=0.0, posinf=0.0)
+    furthest = max(1, most // 4)
+    sizes = np.abs(exact.output).mean(axis=1) + 1e-300
+    by_error, by_part = error.max(axis=1).argsort(), (error.max(axis=1) / sizes).argsort()
+    drawn = np.random.default_rng((length, head)).permutation(length)
+    chosen = [0, length - 1, *by_error[-furthest:], *by_part[-furthest:], *drawn]
+    return sorted([int(row) for row in dict.fromkeys(chosen)][:most])
+
+
+def _largest_chunk_exponent(question: RecurrentQuestion) -> float:
+    """Return the largest |G| in a chunk of the sizes that are tried."""
+    size = max(way.size for way in question.ways)
+    starts = range(0, question.length, size)
+    totals = (of.gates[lo : lo + size].sum(axis=0) for of in question.heads for lo in starts)
+    return max(float(np.abs(total).max()) for total in totals)
+
+
+def _representable(exact: Exact, precision: Precision) -> bool:
+    most = float(precision.returned.largest) / 2
+    return bool(np.abs(exact.output).max() < most and np.abs(exact.state).max() < most)
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+def _not_finite(question: RecurrentQuestion, finite: Array) -> str:
+    if finite.all():
+        return "final_state has numbers that are not finite, and the exact ones are"
+    at = tuple(int(i) for i in np.argwhere(~finite)[0])
+    return f"{int((~finite).sum())} of {finite.size} elements are not finite\nThe first is out{_place(question, *at)}"
+
+
+def _place(question: RecurrentQuestion, head: int, *at: int) -> str:
+    front = [int(i) for i in np.unravel_index(head, question.front)] if question.front else []
+    return str([*front, *at])
+
+
+def _describe(question: RecurrentQuestion, exact: list[Exact], tried: list[_Excess]) -> str:
+    """Describe an output that none of the ways tried explains, by the way that comes nearest."""
+    excess = min(tried, key=lambda one: one.by_limit)
+    certain = all(one.by_worst > 1 for one in tried)
+    name = "final_state" if excess.of_state else "out"
+    got = (question.final if excess.of_state else question.out)[excess.head][excess.at]  # type: ignore[index]
+    right = (exact[excess.head].state if excess.of_state else exact[excess.head].output)[excess.at]
+    narrow, wide = question.precision.input.name, question.precision.accumulate.name
+    sums = "" if narrow == wide else f" with sums and the state in {wide}"
+    beyond = (
+        f"what any implementation in {narrow}{sums} can give" if certain else f"rounding to nearest in {narrow}{sums}"
+    )
+    lines = [
+        f"At least {excess.beyond} element{'s are' if excess.beyond > 1 else ' is'} beyond {beyond}",
+        f"The worst is {name}{_place(question, excess.head, *excess.at)}: got {got:.10g}, exact {right:.10g}",
+        f"Off by {abs(got - right):.2g}; {_allowed(excess, certain)}",
+        f"Orders tried: {_orders(question.ways)}",
+    ]
+    if not certain:
+        lines.append(
+            f"A correct output is flagged with a probability of at most {question.alpha:g}, if {HYPOTHESIS}; a correct"
+            f" replay uses {excess.guard:.2f} of the limit here"
+        )
+    return "\n".join(lines)
+
+
+def _allowed(excess: _Excess, certain: bool) -> str:
+    if not certain and excess.limit < excess.worst:
+        return f"the sharp limit is {excess.limit:.2g} (the worst case: {excess.worst:.2g})"
+    return f"at most {excess.worst:.2g} is allowed, which the worst-case bound certifies"
+
+
+def _orders(ways: Sequence[RecurrentArithmetic]) -> str:
+    sizes = sorted({way.size for way in ways if way.order == "chunks"})
+    words = ["token by token"] if any(way.order == "tokens" for way in ways) else []
+    return ", ".join([*words, *([f"chunks of {', '.join(map(str, sizes))} tokens"] if sizes else [])])
