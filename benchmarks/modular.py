@@ -19,10 +19,10 @@ from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.streaming.states import online
 from symattn.bounds.inputs import Sizes
 from symattn.programs.calling import agree
+from symattn.programs.calls import Target
 from symattn.programs.identity import identity
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
-from symattn.programs.target import Target
 
 N, D, TILE, HEADS = 1024, 64, 128, 4
 

@@ -13,7 +13,7 @@ from symattn.bounds.case_result import Case
 from symattn.document.codec import record
 from symattn.document.model import Block, Code, Document, Note, Paragraph, Table, Text, headers
 from symattn.faults.corpus import DOMAIN, EVERYDAY, Array, CorpusFault, PublicReport, Sample, convention, sample
-from symattn.programs.target import Target
+from symattn.programs.calls import Target
 from symattn.verification.attention import OfAttention
 from symattn.verification.engine import SEED, Session
 from symattn.verification.report_document import typeset

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
+from symattn.bounds.called_target import CAUSAL_MASK, Alignment, Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
 from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, SymattnError
@@ -53,7 +53,8 @@ main()
 """
 # The same for a candidate of a judge: limits come first, while there is a single thread.
 _CONFINED_PROGRAM = _PROGRAM.replace(
-    "del sys.path[0]", "from symattn.programs.confining import confine\nconfine(float(sys.argv[1]))\ndel sys.path[0]"
+    "del sys.path[0]",
+    "from symattn.programs.confining import confine\nconfine(float(sys.argv[1]), sys.argv[2:])\ndel sys.path[0]",
 )
 # Only the parent receives Ctrl-C, and then ends the child with all that it started.
 _OWN_GROUP: dict[str, Any] = {"start_new_session": True}
@@ -69,14 +70,14 @@ class Process:
     """A running worker. ``ask`` returns the worker's answer, or a ``Failure`` after which the process is gone.
 
     ``spent`` is its processor time at its last message, or at its end, and how long it was ready to run. With
-    ``memory_gib`` it is confined (``confining``), and all that it has started ends with it.
+    ``memory_gib`` it is confined (``confining``), all that it has started ends with it, and ``hidden`` files are empty.
     """
 
     spent = (0.0, 0.0)
 
-    def __init__(self, memory_gib: float | None = None) -> None:
+    def __init__(self, memory_gib: float | None = None, hidden: Sequence[str] = ()) -> None:
         self._confined = memory_gib is not None
-        program = [_PROGRAM] if memory_gib is None else [_CONFINED_PROGRAM, str(memory_gib)]
+        program = [_PROGRAM] if memory_gib is None else [_CONFINED_PROGRAM, str(memory_gib), *hidden]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
         # -B: no .pyc next to the user's file. -P: files in the current folder must not replace our own imports.
         self._process = subprocess.Popen(
@@ -201,6 +202,7 @@ class Child(AbstractContextManager["Child"]):
     """
 
     notes: tuple[str, ...] = ()
+    display = ""
 
     def __init__(
         self,
@@ -231,6 +233,10 @@ class Child(AbstractContextManager["Child"]):
     @property
     def spent(self) -> tuple[float, float]:
         """The processor time of all processes so far, and how long they were ready to run."""
+        return self._own_spent
+
+    @property
+    def _own_spent(self) -> tuple[float, float]:
         return self._spent if self._process is None else _sum(self._spent, self._process.spent)
 
     def close(self) -> None:
@@ -240,7 +246,7 @@ class Child(AbstractContextManager["Child"]):
         self._gone()
 
     def _gone(self) -> None:
-        self._spent, self._process = self.spent, None
+        self._spent, self._process = self._own_spent, None
         self._sent.clear()
 
     def ahead(self, cases: Sequence[tuple[Inputs, Memory]]) -> None:
@@ -294,6 +300,11 @@ class Child(AbstractContextManager["Child"]):
         self.convention = self._convention = self._agreed_call()
 
     @property
+    def returns_lists(self) -> bool:
+        """Whether the outputs of a definition may come as a list, which stands for a tuple."""
+        return hasattr(self.convention, "needs_definition")
+
+    @property
     def process(self) -> object:
         """The process that answers, by which a restart is noticed; None if there is none."""
         return self._process
@@ -327,7 +338,7 @@ class Child(AbstractContextManager["Child"]):
     def _ask(self, question: str, *rest: Any) -> Any:
         """Return the worker's answer, or a failure, after which there is no process."""
         self._skip()
-        limit = self._limits.start if question in ("find", "semantics") else self._limits.call
+        limit = self._limits.start if question in ("find", "hold", "semantics") else self._limits.call
         limit += 2 * rest[1] if question == "semantics" else 0.0  # the test runs twice, each with its own limit
         return self._reply(lambda process: process.ask((question, *rest), limit))
 
@@ -348,7 +359,7 @@ class Child(AbstractContextManager["Child"]):
         Raises the worker's error.
         """
         if self._process is None:
-            self._process = Process(None if self._secret is None else self._limits.memory_gib)
+            self._process = self._started()
             if self._secret is not None:
                 self._watch(self._process, self._secret)
         reply = reply_of(self._process)
@@ -359,11 +370,71 @@ class Child(AbstractContextManager["Child"]):
             return reply
         return _content_of(reply)
 
+    def _started(self) -> Process:
+        """Start a process: confined, and without the secret files, if the target is watched."""
+        if self._secret is None:
+            return Process()
+        own = os.path.realpath(place_of(self._target))  # a target may stand in the reference's own file
+        hidden = [path for path in map(os.path.realpath, self._secret) if path != own and os.path.isfile(path)]
+        return Process(self._limits.memory_gib, hidden)
+
     def _watch(self, process: Process, secret: tuple[str, ...]) -> None:
         """Have a new process watched before the target is imported; what could not be limited there is a note."""
         left_open = process.ask(("watch", place_of(self._target), secret), self._limits.start)
         if not isinstance(left_open, Failure):
             self.notes = _content_of(left_open)
+
+
+class WithArraysAlone(Child):
+    """A ``Child`` whose process is given nothing but the target's name, how it is called, and arrays.
+
+    What needs the definition (how it is called, whether it agrees on residues) is asked of an ``adviser``, the same
+    target in a process of its own.
+    """
+
+    def __init__(
+        self, adviser: Child, target: str, request: Request, limits: ProcessLimits, secret: tuple[str, ...]
+    ) -> None:
+        self._adviser = adviser
+        super().__init__(target, request, limits, secret=secret)
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """The processor time of all processes so far, and how long they were ready to run."""
+        return _sum(self._own_spent, self._adviser.spent)
+
+    def close(self) -> None:
+        """End both processes."""
+        self._adviser.close()
+        super().close()
+
+    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult | None:
+        """Return the adviser's identity test on residues."""
+        return self._adviser.semantics(spec, seconds, domain)
+
+    def trials(self, samples: Samples) -> TrialsInChild:
+        """Return the trials of edits of the target's source, made by the adviser."""
+        return self._adviser.trials(samples)
+
+    def ask(self, question: str, *rest: Any, seconds: float = 0.0) -> Any:
+        """Return the adviser's answer."""
+        return self._adviser.ask(question, *rest, seconds=seconds)
+
+    def _agreed(self) -> Convention:
+        self.display = self._adviser.display
+        failure = self._ready()
+        if isinstance(failure, Failure):
+            raise CannotRun(f"{self._target} cannot be imported: its import {failure.message}")
+        return self._adviser.convention
+
+    def _ready(self) -> Any:
+        if self._process is not None:
+            return None
+        how = self._adviser.convention
+        made = any(a.input == CAUSAL_MASK for a in how.arguments)  # the one argument that an alignment decides
+        alignment: Alignment = how.alignment if made else "bottom-right"
+        told = Convention(how.arguments, how.framework, how.dtype, how.layout, alignment)
+        return self._ask("hold", self._target, self._request.form, told, self._adviser.returns_lists)
 
 
 def _content_of(reply: Any) -> Any:
@@ -420,7 +491,15 @@ class TargetOptions(Options):
         """Open the target in a process of its own, with time limits."""
         given = {"call": self.time_limit, "memory_gib": self.memory_limit}
         limits = ProcessLimits(**{name: limit for name, limit in given.items() if limit is not None})
-        return Child(function, self.request(spec), limits, secret=self.secret)
+        request = self.request(spec)
+        child = Child(function, request, limits, secret=self.secret)
+        if self.secret is None or getattr(child.convention, "needs_definition", False):
+            return child
+        try:
+            return WithArraysAlone(child, function, request, limits, self.secret)
+        except BaseException:
+            child.close()
+            raise
 
     def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
         """Return the command line that reproduces a report; ``others`` are further options, with a value or None."""

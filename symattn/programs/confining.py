@@ -1,8 +1,9 @@
 """Limits on what the process of a candidate may use, set before any of its code, and of its libraries, is loaded.
 
-On Linux the process gets a network of its own without any interface, in a user namespace of its own, which also keeps
-it from reading the judge's memory. Memory, and the size of files that it writes, are limited. Only the standard library
-is imported here: a namespace can be entered only while the process has a single thread.
+On Linux the process gets namespaces of its own: a network without any interface; users, which keeps it from reading the
+judge's memory; processes, so that it finds none of the judge's under /proc; and files, in which the reference is empty,
+and symattn and Python are read-only. Memory, and the size of files that it writes, are limited. Only the standard
+library is imported here: a namespace can be entered only while the process has a single thread.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterator, Sequence
 
 GIB = 1 << 30
 #: Private memory of a candidate's process, unless another limit is chosen.
 MEMORY_GIB = 8.0
 #: What one file may hold that the process writes, its standard output and standard error among them.
 MAX_FILE_BYTES = GIB // 4
-_NEWUSER, _NEWNET = 0x10000000, 0x40000000  # of unshare(2)
+_NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x10000000, 0x20000000, 0x40000000  # of unshare(2)
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC = 1, 32, 4096, 16384  # of mount(2)
+_MS_PRIVATE, _MS_RELATIME = 1 << 18, 1 << 21
 _CHILD_SUBREAPER = 36  # of prctl(2)
 
 #: What could not be limited on this system, as notes, and the limit of memory that holds for this process, if any.
@@ -24,11 +28,14 @@ left_open: tuple[str, ...] = ()
 memory_limit: float | None = None
 
 
-def confine(memory_gib: float) -> None:
-    """Limit this process, and note in ``left_open`` what the system does not permit."""
+def confine(memory_gib: float, hidden: Sequence[str] = ()) -> None:
+    """Limit this process, and note in ``left_open`` what the system does not permit; ``hidden`` files are then empty.
+
+    The process that goes on may be a copy of this one, which ends as the copy does.
+    """
     global left_open, memory_limit
     memory_limit = memory_gib
-    found = (_limit_memory(memory_gib), _limit_files(), _leave_network())
+    found = (_limit_memory(memory_gib), _limit_files(), *_enter_namespaces(hidden))
     left_open = tuple(words for words in found if words)
     if sys.platform == "linux":
         # processes that lose their parent become children of this one, so that all are found at its end
@@ -60,21 +67,86 @@ def _limit_files() -> str:
     return ""
 
 
-def _leave_network() -> str:
-    """Enter a user namespace and a network namespace, with the same user; return why that failed, or ""."""
+def _enter_namespaces(hidden: Sequence[str]) -> Iterator[str]:
+    """Enter namespaces of users, networks, files and processes, with the same user; yield what failed.
+
+    This process then waits for a copy of itself, which goes on as the first process of the new namespace.
+    """
     if sys.platform != "linux":
-        return "the network was not closed to the candidate: this system has no namespaces"
-    user, group = os.getuid(), os.getgid()
-    if _c_library().unshare(_NEWUSER | _NEWNET) != 0:
+        yield "the network and files were not closed to the candidate: this system has no namespaces"
+        return
+    user, group, judge = os.getuid(), os.getgid(), os.getppid()
+    closed = _c_library().unshare(_NEWUSER | _NEWNET | _NEWNS | _NEWPID) == 0
+    if not closed and _c_library().unshare(_NEWUSER | _NEWNET) != 0:
         reason = os.strerror(ctypes.get_errno())
-        return f"the network was not closed to the candidate: this system permits no namespaces ({reason})"
+        yield f"the network and files were not closed to the candidate: this system permits no namespaces ({reason})"
+        return
     for name, content in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         try:
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(content)
         except OSError:  # the user is then called nobody, which changes nothing of what may be read
             break
-    return ""
+    if not closed:
+        yield "files were not closed to the candidate: this system permits no namespace of files"
+        return
+    _mount("none", "/", _MS_REC | _MS_PRIVATE)
+    if not all([_mount("/dev/null", path, _MS_BIND) for path in hidden]):
+        yield "the reference was not hidden from the candidate: this system permits no mounts"
+    if not all([_protect(folder) for folder in _protected()]):
+        yield "symattn's files, and those of Python, were not closed to writing: this system permits no mounts"
+    _continue_as_first_process()
+    if not _mount("proc", "/proc", 0, "proc") and not _hide_process(judge):
+        yield "the judge's process was not hidden from the candidate: this system permits no mounts"
+
+
+def _protected() -> list[str]:
+    """Return the folders whose files decide later judgements: symattn's, and those of this Python."""
+    own = os.path.dirname(os.path.dirname(__file__))
+    folders = sorted({os.path.realpath(f) for f in (own, sys.prefix, sys.base_prefix)}, key=len)
+    result: list[str] = []
+    for folder in folders:
+        if folder != "/" and not any(folder.startswith(outer + os.sep) for outer in result):
+            result.append(folder)
+    return result
+
+
+def _protect(folder: str) -> bool:
+    """Make a folder read-only for this process and what it starts."""
+    flags = os.statvfs(folder).f_flag
+    kept = flags & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME)
+    relative = _MS_RELATIME if flags & os.ST_RELATIME else 0
+    if not _mount(folder, folder, _MS_BIND | _MS_REC):
+        return False
+    return _mount("none", folder, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept | relative)
+
+
+def _hide_process(process: int) -> bool:
+    """Hide the files of a process under /proc behind an empty folder."""
+    return _mount("none", f"/proc/{process}", _MS_RDONLY, "tmpfs")
+
+
+def _mount(source: str, target: str, flags: int, kind: str | None = None) -> bool:
+    name = None if kind is None else kind.encode()
+    return bool(_c_library().mount(source.encode(), os.fsencode(target), name, ctypes.c_ulong(flags), None) == 0)
+
+
+def _continue_as_first_process() -> None:
+    """Go on in a copy of this process, which ends as the copy does."""
+    copy = os.fork()
+    if copy == 0:
+        return
+    _, status = os.waitpid(copy, 0)
+    if os.WIFSIGNALED(status):
+        import resource
+        import signal
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.WEXITSTATUS(status))
 
 
 def _c_library() -> ctypes.CDLL:

@@ -23,13 +23,14 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 from symattn.programs import frameworks
 from symattn.programs.calling import Agreement, for_user_code, meanings, open_ended
+from symattn.programs.calls import Target
 from symattn.programs.frameworks import Tensor
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import declared, documented, in_words, judged_as_stated, readings, undocumented
 from symattn.programs.modules import HeldLayer, HeldModule, HeldNorm, is_layer
 from symattn.programs.names import Function, parameters
 from symattn.programs.request import Request
-from symattn.programs.target import Target, preferred, settled
+from symattn.programs.target import preferred, settled
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.registry import ordered, subjects_of
 from symattn.verification.power import verdict
@@ -143,6 +144,11 @@ class Formed(Convention):
     form: int = 0
     sizes: tuple[tuple[str, int], ...] = ()  # the fixed sizes of a module
     fills: bool = False
+
+    @property
+    def needs_definition(self) -> bool:
+        """Whether a process that calls the function has to know the definition."""
+        return self.fills
 
 
 class Laid(Target):

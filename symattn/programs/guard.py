@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FrameType, FunctionType
@@ -22,6 +23,12 @@ from symattn.document.errors import SymattnError
 _OWN = ("symattn", "symattn_cli")
 _STACK = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers")
 _BETWEEN = ("inspect.py", "traceback.py", "contextlib.py")  # of the standard library, between a look and who looks
+#: Where the code of libraries is, and symattn's own.
+_SITE = {"site-packages", "dist-packages"}
+_LIBRARIES = tuple(
+    os.path.join(os.path.realpath(folder), "")
+    for folder in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(__file__) + "/..")
+)
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.sendto")
 _SIGNALS = ("os.kill", "os.killpg")
 _STARTS = ("os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen")
@@ -49,6 +56,8 @@ class Guard:
         self._secret = frozenset(map(os.path.realpath, secret)) - {self._candidate}
         self._before = {name: _found(name) for name in _WATCHED}
         self._active, self._inside, self._thread = False, False, threading.get_ident()
+        # threads that run already are symattn's own; those that the candidate starts are watched between calls, too
+        self._helpers = frozenset(t.ident for t in threading.enumerate()) - {self._thread}
         self._import = builtins.__import__
         self.events: list[str] = []
         self._process, self._started = os.getpid(), 0
@@ -97,11 +106,16 @@ class Guard:
             raise ImportError(f"No module named {name!r}")
 
     def _is_candidates(self, file: object) -> bool:
-        return bool(self._candidate) and isinstance(file, str) and os.path.realpath(file) == self._candidate
+        """Return whether a file of code belongs to the candidate: neither to a library nor to symattn."""
+        if not isinstance(file, str) or file.startswith("<"):
+            return False
+        real = os.path.realpath(file)
+        return real == self._candidate or not (_SITE & set(real.split(os.sep)) or real.startswith(_LIBRARIES))
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Hear an audit event; those of other threads, and of this hook itself, are left out."""
-        if not self._active or self._inside or threading.get_ident() != self._thread:
+        """Hear an audit event; those of symattn's own threads, and of this hook itself, are left out."""
+        thread = threading.get_ident()
+        if self._inside or thread in self._helpers or (thread == self._thread and not self._active):
             return
         self._inside = True
         try:
@@ -142,8 +156,8 @@ class Guard:
         return f"it reads {path}, of another process" if others else ""
 
     def _looked(self, frame: FrameType | None) -> bool:
-        """Return whether the candidate's own code looks, itself or through the standard library."""
-        while frame is not None and os.path.basename(frame.f_code.co_filename) in _BETWEEN:
+        """Return whether the candidate's own code looks: itself, by a text, or through the standard library."""
+        while frame is not None and _is_between(frame.f_code.co_filename):
             frame = frame.f_back
         return frame is not None and self._is_candidates(frame.f_code.co_filename)
 
@@ -158,6 +172,10 @@ class Guard:
             now = _found(name)
             if now is not before and (before is not None or not _belongs(now, name)):
                 self._note(f"it replaces {name}")
+
+
+def _is_between(file: str) -> bool:
+    return os.path.basename(file) in _BETWEEN or (file.startswith("<") and not file.startswith("<frozen"))
 
 
 def _found(name: str) -> Any:

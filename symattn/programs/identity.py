@@ -21,10 +21,10 @@ from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.text import equal_sizes
+from symattn.programs.calls import Target, captured
 from symattn.programs.frameworks import Tensor, Tensors
 from symattn.programs.process import NotDone, apart
 from symattn.programs.program import Program
-from symattn.programs.target import Target, captured
 from symattn.verification.probing.together import lengths_of_several
 from symattn.verification.semantics import (
     EPSILON,

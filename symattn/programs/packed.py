@@ -64,6 +64,7 @@ class Wrapper:
     """A function with other parameters, which calls a user's function in one ``reading`` of its inputs."""
 
     note = ""  # for the report
+    is_self_contained = False  # whether a call imports no further module of symattn
 
     def __init__(self, function: Function, own: Iterable[Parameter], reading: object, name: str) -> None:
         self.reading = reading

@@ -1,266 +1,35 @@
-"""A function called in this process: fresh arrays in, and a full record of the call out."""
+"""How a function is called: matched with a specification, in the framework and with the axes that it takes."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from symattn.arrays.notes import listening
-from symattn.attention.spec import Attention
 from symattn.bounds.called_target import (
-    IN_PROCESS,
-    MADE,
-    Argument,
     Convention,
     Failure,
     Framework,
     Inputs,
-    Memory,
-    Outcome,
     Runner,
 )
 from symattn.bounds.domain import Domain
-from symattn.document.errors import InputError, MissingExtra
-from symattn.programs import frameworks, guard, modules, packed, triton_host
-from symattn.programs.frameworks import Tensor, Tensors, suspects
+from symattn.document.errors import MissingExtra
+from symattn.programs import frameworks, modules, packed, triton_host
+from symattn.programs.calls import Target
 from symattn.programs.hosts import host_of
-from symattn.programs.layouts import argument, from_layout, placed
-from symattn.programs.names import Function, on_first
-from symattn.programs.refusing import by_memory, one_line, refuses, where
+from symattn.programs.names import Function
 from symattn.programs.request import Request
 from symattn.programs.trial import ConventionTrial, line
 from symattn.verification.attention import is_plain
-from symattn.verification.semantics import first_of
 
 if TYPE_CHECKING:
-    from symattn.arrays.planes import Planes
     from symattn.bounds.domain import Domain
-    from symattn.programs.program import OnKinds
-    from symattn.programs.repairing.trials import Samples, Trials
-    from symattn.verification.semantics import IdentityResult
 
 
 _QKV = ("q", "k", "v")
 _NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
-
-
-class Target:
-    """A function and the convention by which it is called: a ``Runner`` in this process."""
-
-    notes: tuple[str, ...] = (IN_PROCESS,)
-
-    def __init__(self, function: Function, convention: Convention, name: str = "") -> None:
-        self._function = self._own = function
-        self._name = name or getattr(function, "__name__", type(function).__name__)
-        self._arrays = frameworks.arrays(convention.framework)
-        self._before: tuple[Tensor, NDArray[np.float64]] | None = None  # the last result, and its values at the time
-        self._kept: dict[Argument, Tensor] = {}  # the arrays of the last call whose memory is used again
-        self.convention = convention
-        self.begin_call: Callable[[], None] = lambda: None  # called before each ``run``
-
-    def describe(self) -> str:
-        """Return the function with its arguments: ``attn.py:attention(q, k, v)``."""
-        return f"{self._name}({self.convention.printed})"
-
-    def close(self) -> None:
-        """Forget the last result."""
-        self._before = None
-
-    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
-        """Call the function once on fresh copies of ``inputs`` in this memory layout. See ``Runner``."""
-        self.begin_call()
-        given = self._given(inputs)
-        placed_arrays = {a: self._place(value, laid_out_of(memory, a.input)) for a, value in given.items()}
-        passed = self._in_kept_memory(placed_arrays) if memory == "reused" else _shared(placed_arrays, given, memory)
-        bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
-        with suspects(self.convention.framework, self.convention.dtype) as runtimes:
-            seen = watch(self._function, *placed(self.convention.arguments, passed))
-        first = first_of(seen.output)
-        # the array that the previous call returned, now and then
-        before = self._before and (frameworks.read(self._before[0])[0], self._before[1])
-        outcome = Outcome(
-            error=by_memory(seen.error, memory),
-            stdout=seen.stdout,
-            mutated=tuple(dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])),
-            overwrote=before is not None and not np.array_equal(*before, equal_nan=True),
-            views=tuple(dict.fromkeys(a.input or "" for a in bits if self._arrays.shares(first, passed[a]))),
-            warnings=seen.warnings,
-            runtime=next(filter(None, runtimes), ""),
-        )
-        result = outcome if seen.error else self._with_output(outcome, seen.output, inputs)
-        if memory == "reused":
-            self._before = None
-            self._arrays.spoil(first)
-        return result
-
-    @property
-    def written(self) -> Function | None:
-        """The function as the user wrote it, inside whatever adapts it; None if it cannot be replaced there."""
-        own = self._own
-        return own.called if isinstance(own, packed.Wrapper) else own
-
-    def version(self, function: Function) -> Target:
-        """Return another version of the function that the user wrote, called in the same way."""
-        own = self._own
-        adapted = own.around(function) if isinstance(own, packed.Wrapper) else function
-        return Target(adapted, self.convention, self._name)
-
-    def attempt(self, inputs: Inputs) -> tuple[NDArray[np.float64] | None, ...]:
-        """Call the function once and return its outputs alone; nothing if it raises.
-
-        This is ``run`` without its records, for edits of which most fail: prints and warnings are the caller's.
-        """
-        given = self._given(inputs)
-        passed = {a: self._place(value, "contiguous") for a, value in given.items()}
-        places, keywords = placed(self.convention.arguments, passed)
-        for listener in _listeners:
-            listener()
-        try:
-            output = self._function(*places, **keywords)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            return ()
-        outcome = self._with_output(Outcome(), output, inputs)
-        return () if outcome.error else (outcome.output, *outcome.others)
-
-    def trials(self, samples: Samples) -> Trials:
-        """Return the trials of edits of the function's source on samples."""
-        from symattn.programs.repairing.trials import Trials  # most functions are right, and never edited
-
-        return Trials(self, samples)
-
-    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:
-        """Return the identity test on residues, in a copy of this process: at the usual sizes, then at larger ones."""
-        from symattn.programs.identity import LARGE, TOGETHER, identity, multiples, tried_apart  # slow to import
-        from symattn.verification.semantics import SIZES
-
-        stages = (SIZES, LARGE, multiples(domain or Domain()), TOGETHER)
-        return tried_apart(self, lambda sizes: identity(self, spec, sizes, domain=domain), seconds, stages)
-
-    @cached_property
-    def kinds(self) -> OnKinds:
-        """The way to run the function on other kinds of array. Raises ``InputError`` if there is none."""
-        from symattn.programs.program import on_kinds
-
-        return on_kinds(self._own, self.convention)
-
-    def on(self, kind: type[Planes]) -> Callable[[Tensors], Tensor]:
-        """Return the function on another kind of array, of the inputs by name, with its first output in their axes."""
-        function, how = self.made(kind), self.convention
-
-        def called(inputs: Tensors) -> Tensor:
-            places, keywords = placed(how.arguments, {a: argument(a, how, inputs) for a in how.arguments})
-            output = function(*places, **keywords)
-            return on_first(lambda x: from_layout(x, inputs, how.layout) if isinstance(x, kind) else x, output)
-
-        return called
-
-    def reads_outside(self, inputs: Inputs) -> bool:
-        """Return whether a kernel of Triton that is interpreted reads or writes beyond the memory of a tensor."""
-        if frameworks.INTERPRETER not in sys.modules or self.convention.framework != "torch":
-            return False
-        from symattn.arrays.modular import modular
-        from symattn.verification.semantics import OUTSIDE
-
-        kind = modular()
-        given = {n: kind.literal(a) if a.dtype.kind == "f" else a for n, a in inputs.items()}
-        with listening() as notes, captured(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                self.on(kind)(given)
-            except Exception as error:  # the code may raise anything, and then says nothing of its memory
-                notes.append(str(error))
-        return any(OUTSIDE in words for words in notes)
-
-    def made(self, kind: type[Planes]) -> Function:
-        """Return the function for arrays of another kind, with the same parameters."""
-        return self.kinds.make(self._own, kind)
-
-    def _given(self, inputs: Inputs) -> dict[Argument, Tensor]:
-        """Return the arguments computed from inputs, in the function's forms; optional ones may be missing."""
-        arrays: dict[Argument, Tensor] = {}
-        for a in self.convention.arguments:
-            if a.input is None or (a.input not in inputs and a.input not in MADE and not a.required):
-                continue
-            if a.input not in inputs and a.input not in MADE:
-                raise InputError(f"{self.describe()} needs the input {a.input}")
-            arrays[a] = argument(a, self.convention, inputs)
-        return arrays
-
-    def _place(self, values: Tensor, memory: Memory) -> Tensor:
-        """Return a fresh array of the framework; plain numbers stay as they are."""
-        if isinstance(values, (int, float)):
-            return values
-        values, dtype = np.asarray(values), self.convention.dtype
-        if memory == "transposed" and values.ndim > 1:
-            turned = np.ascontiguousarray(values.swapaxes(-1, -2))
-            return self._arrays.make(turned, dtype).swapaxes(-1, -2)
-        result = self._arrays.make(np.ascontiguousarray(values) if values.ndim else values, dtype)
-        if memory == "strided" and values.ndim > 0 and self.convention.framework != "jax":  # JAX chooses its own layout
-            apart = self._arrays.blank(result, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
-            apart[...] = result
-            return apart
-        return self._arrays.laid_out(result, memory)
-
-    def _in_kept_memory(self, passed: dict[Argument, Tensor]) -> dict[Argument, Tensor]:
-        """Return the arrays of the last such call with the new contents, where these have the same shapes."""
-        for a, array in passed.items():
-            kept = self._kept.get(a)
-            if kept is None or not self._arrays.refilled(kept, array):
-                self._kept[a] = array
-        return {a: self._kept[a] for a in passed}
-
-    def _bits(self, array: Tensor) -> tuple[tuple[int, ...], bytes]:
-        return tuple(array.shape), self._arrays.bits(array)
-
-    def _with_output(self, outcome: Outcome, output: Tensor, inputs: Inputs) -> Outcome:
-        returned = len(output) if isinstance(output, tuple) else 1
-        first = first_of(output)
-        try:
-            values, dtype, shape = frameworks.read(first)
-        except Exception as error:  # reading a foreign array type may raise anything
-            self._before = None
-            message = str(error) if isinstance(error, TypeError) else f"returned what cannot be read: {one_line(error)}"
-            return replace(outcome, returned=returned, error=Failure("output", message))
-        self._before = first, values
-        values = from_layout(values, inputs, self.convention.layout)
-        others: list[NDArray[np.float64] | None] = []
-        for item in output[1:] if isinstance(output, tuple) else ():
-            try:
-                others.append(frameworks.read(item)[0])
-            except Exception:  # it is no array of numbers
-                others.append(None)
-        return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=tuple(others))
-
-
-def laid_out_of(memory: Memory, name: str | None) -> Memory:
-    """Return the memory layout of one input: ``strided q`` lays out q alone, and the others are contiguous."""
-    layout, _, alone = memory.partition(" ")
-    return cast(Memory, layout if alone in ("", name) else "contiguous")
-
-
-def _shared(
-    passed: dict[Argument, Tensor], inputs: Mapping[Argument, Tensor], memory: Memory
-) -> dict[Argument, Tensor]:
-    """Return the arguments with equal arrays as one array if ``memory`` is "shared"."""
-    if memory != "shared":
-        return passed
-    remaining: dict[Argument, Tensor] = {}
-    for a, array in passed.items():
-        twins = (b for b in remaining if np.array_equal(inputs[a], inputs[b]) and a.input in _QKV and b.input in _QKV)
-        remaining[a] = remaining[twin] if (twin := next(twins, None)) else array
-    return remaining
 
 
 def target(function: Function, request: Request, name: str = "", agreed: Convention | None = None) -> Target:
@@ -333,6 +102,11 @@ class Wrapped(Convention):
 
     reading: object = None
     domain: Domain | None = None
+
+    @property
+    def needs_definition(self) -> bool:
+        """Whether a process that calls the function has to know the definition, here to adapt it."""
+        return True
 
 
 def narrowed(runner: Runner, domain: Domain | None) -> Domain | None:
@@ -409,75 +183,3 @@ def preferred(function: Function, request: Request, attempt: Callable[[Request],
             one, given, other = two, other, given
         return one, (f"{given} are passed; {other}, tried too, are refused as well",)
     return one, (_NUMPY,)
-
-
-# -- what a call prints and warns of: it never reaches the terminal ----------------------------------------------------
-_PRINTED = 100_000  # bytes kept of what one call prints
-_WARNINGS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """The result or exception of a call, with its output to stdout and its warnings."""
-
-    output: Tensor
-    error: Failure | None
-    stdout: str
-    warnings: tuple[str, ...]
-
-
-_listeners: list[Callable[[], None]] = []  # called at the start of each call
-
-
-@contextlib.contextmanager
-def announced(listener: Callable[[], None]) -> Iterator[None]:
-    """Call ``listener`` whenever a call of ``watch`` begins."""
-    _listeners.append(listener)
-    try:
-        yield
-    finally:
-        _listeners.pop()
-
-
-def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Watched:
-    """Call the function and record its exceptions, including ``SystemExit``, prints and warnings; Ctrl-C is raised."""
-    output, error = None, None
-    for listener in _listeners:
-        listener()
-    with captured() as text, warnings.catch_warnings(record=True) as recorded:
-        warnings.simplefilter("always")
-        try:
-            with guard.watched(lambda: not _is_own(function)):
-                output = function(*places, **keywords)
-        except (KeyboardInterrupt, guard.Tampered):
-            raise
-        except BaseException as e:
-            guard.check()
-            error = Failure("raised", one_line(e).partition(": ")[2], type(e).__name__, where(e), refuses(e, function))
-    words = dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in recorded)
-    return Watched(output, error, text(), tuple(words)[:_WARNINGS])
-
-
-def _is_own(function: Function) -> bool:
-    """Return whether code of symattn adapts the user's function, and may import more of symattn."""
-    return type(function).__module__.startswith("symattn.")
-
-
-class _Limited(io.BytesIO):
-    """The first bytes written; the rest is dropped, so that endless output does not fill the memory."""
-
-    def write(self, data: Any) -> int:
-        super().write(bytes(data)[: max(0, _PRINTED - self.tell())])
-        return len(data)
-
-
-@contextlib.contextmanager
-def captured() -> Iterator[Callable[[], str]]:
-    """Capture ``sys.stdout`` and ``sys.stderr``; yield a function that returns the printed text afterwards."""
-    kept = _Limited()
-    stream = io.TextIOWrapper(kept, encoding="utf-8", errors="replace", newline="\n", write_through=True)
-    try:
-        with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
-            yield lambda: kept.getvalue().decode("utf-8", errors="replace")
-    finally:
-        stream.detach()

@@ -17,23 +17,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
-from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, SymattnError
 from symattn.programs import confining, guard
+from symattn.programs.calls import Target, announced, captured
 from symattn.programs.loading import load
 from symattn.programs.names import Function
 from symattn.programs.process import receive
 from symattn.programs.refusing import where
-from symattn.programs.request import Request
-from symattn.programs.target import Target, announced, captured, prepared, target
 from symattn.verification.effort import ready_time
 
 if TYPE_CHECKING:
+    from symattn.attention.spec import Attention
+    from symattn.bounds.domain import Domain
     from symattn.programs.judging.benchmark import Benchmark
+    from symattn.programs.judging.kernel_form import KernelForm
     from symattn.programs.repairing.edits import Edit
     from symattn.programs.repairing.trials import Opened, Samples
+    from symattn.programs.request import Request
     from symattn.verification.semantics import IdentityResult
 
 
@@ -80,6 +81,8 @@ class _Server:
 
     def find(self, name: str, request: Request) -> tuple[str, Request]:
         """Import the target; return its name with its parameters, and the request with the framework, if clear."""
+        from symattn.programs.target import prepared  # a process that is given arrays alone knows no definitions
+
         with captured():
             self._found = load(name)
             return self._found.display, prepared(self._taken(request), request)
@@ -93,9 +96,18 @@ class _Server:
 
     def prepare(self, request: Request, agreed: Convention | None = None) -> Convention:
         """Return the convention of the call, found by small calls if needed, or as ``agreed`` after a crash."""
+        from symattn.programs.target import target
+
         with captured(), announced(self._begun):  # many calls, each within the limit of one
             self._target = target(self._taken(request), request, self._found.name, agreed)
             return self._target.convention
+
+    def hold(self, name: str, form: KernelForm | None, how: Convention, returns_lists: bool) -> None:
+        """Import the target, to be called with arrays; neither a definition nor a request is known here."""
+        with captured():
+            found = load(name)
+            function = found.function if form is None else form.around(found.function, found.name)
+            self._target = Target(_with_tuples(function) if returns_lists else function, how, found.name)
 
     def _taken(self, request: Request) -> Function:
         """Return the function that was found, with the inputs of the definition if it takes them in another form."""
@@ -135,6 +147,16 @@ class _Server:
         if confining.memory_limit is not None and _lacks_memory(outcome.error):
             return Outcome(error=Failure("memory limit", _out_of_memory(), "MemoryLimit"))
         return outcome
+
+
+def _with_tuples(function: Function) -> Function:
+    """Return the function with a tuple in the place of a list of outputs."""
+
+    def called(*places: Any, **keywords: Any) -> Any:
+        output = function(*places, **keywords)
+        return tuple(output) if isinstance(output, list) else output
+
+    return called
 
 
 def _lacks_memory(error: Failure | None) -> bool:

@@ -69,8 +69,9 @@ def test_with_others(heading: str, code: str) -> None:
 def test_tritons_interpreter_is_told_apart_from_a_kernel() -> None:
     import numpy as np
 
+    from symattn.programs.calls import Target
     from symattn.programs.request import Request
-    from symattn.programs.target import Target, target
+    from symattn.programs.target import target
 
     names = _triton()
 

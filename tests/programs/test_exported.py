@@ -9,10 +9,10 @@ from symattn import Attention, Domain, verify
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
 from symattn.programs.calling import agree
+from symattn.programs.calls import Target
 from symattn.programs.graphs import torch_reader
 from symattn.programs.identity import identity
 from symattn.programs.request import Request
-from symattn.programs.target import Target
 from symattn.verification.semantics import IdentityResult
 
 torch = pytest.importorskip("torch")

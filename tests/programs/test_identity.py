@@ -19,9 +19,10 @@ from symattn.bounds.inputs import Sizes
 from symattn.document.evidence import Grade
 from symattn.programs import identity as tested
 from symattn.programs.calling import agree
+from symattn.programs.calls import Target
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
-from symattn.programs.target import Target, target
+from symattn.programs.target import target
 from symattn.verification.semantics import SIZES, IdentityResult
 from tests.arrays.users import RIGHT, Program
 from tests.faults.collection.every import chosen

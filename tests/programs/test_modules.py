@@ -9,8 +9,9 @@ import pytest
 from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.document.errors import InputError
 from symattn.programs import definitions
+from symattn.programs.calls import Target
 from symattn.programs.request import Request
-from symattn.programs.target import Target, Wrapped, target
+from symattn.programs.target import Wrapped, target
 from symattn.programs.verifying import requested
 from tests import refusals
 from tests.programs.programs import Program

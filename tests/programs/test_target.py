@@ -12,8 +12,9 @@ import pytest
 
 from symattn.bounds.called_target import IN_PROCESS, Layout, Memory, Runner, same_bits
 from symattn.document.errors import InputError, MissingExtra
+from symattn.programs.calls import Target
 from symattn.programs.request import Request
-from symattn.programs.target import Target, target
+from symattn.programs.target import target
 from tests.programs.programs import attention as reference
 from tests.refusals import refuses
 

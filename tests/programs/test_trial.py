@@ -13,9 +13,10 @@ from symattn.bounds.called_target import Argument, Convention, Layout
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.programs import definitions
+from symattn.programs.calls import Target
 from symattn.programs.layouts import argument, documented, lettered
 from symattn.programs.request import Request
-from symattn.programs.target import Target, target
+from symattn.programs.target import target
 from symattn.programs.trial import ConventionTrial
 from symattn.programs.verifying import requested
 from symattn.verification.probing.probes import small

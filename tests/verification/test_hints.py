@@ -13,9 +13,10 @@ from symattn.bounds.domain import Domain
 from symattn.document.codec import record
 from symattn.document.evidence import Grade
 from symattn.programs.calling import agree
+from symattn.programs.calls import Target
 from symattn.programs.identity import identity
 from symattn.programs.request import Request
-from symattn.programs.target import Target, target
+from symattn.programs.target import target
 from symattn.programs.verify import verify
 from symattn.verification.report import Check, Report
 from symattn.verification.semantics import SIZES

@@ -133,6 +133,8 @@ def _page_size(
 class Returning(Wrapper):
     """A kernel that writes into outputs which it is given, as a function that returns them."""
 
+    is_self_contained = True
+
     def __init__(self, function: Function, form: KernelForm, name: str) -> None:
         own = [p for p in parameters(function) or () if p.name not in form.outputs]
         super().__init__(function, own, "outputs are given", name)
@@ -164,6 +166,8 @@ def _dtype_of(torch: Any, named: str, first: Tensor) -> Any:
 class NaturalLogarithms(Wrapper):
     """A kernel that returns an output and logarithms to the base 2, which are made natural ones."""
 
+    is_self_contained = True
+
     def __init__(self, function: Function, name: str) -> None:
         super().__init__(function, parameters(function) or (), "base 2", name)
         self._function = function
@@ -179,6 +183,8 @@ class NaturalLogarithms(Wrapper):
 
 class Batched(Wrapper):
     """A kernel of several requests as a function of q, k, v with the axes (b, n, h, d): see this module's docstring."""
+
+    is_self_contained = True
 
     def __init__(self, function: Function, batch: RequestBatch, name: str) -> None:
         own = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in "qkv"]

@@ -19,13 +19,13 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.bounds.case_result import holds, shares
+from symattn.programs.calls import captured
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
-from symattn.programs.target import captured
 
 if TYPE_CHECKING:
-    from symattn.programs.target import Target
+    from symattn.programs.calls import Target
 
 # passes of loops that an edited function may take beyond the original on samples
 _SPARE_PASSES, _TIMES_PASSES = 10_000, 20

@@ -39,6 +39,15 @@ TAMPERING = {
         "import inspect\ndef f(q, k, v):\n    inspect.stack()\n    return right(q, k, v)",
         "looks at the judge's memory",
     ),
+    "looks at all objects in a text": (
+        "def f(q, k, v):\n    exec('import gc; gc.get_objects()')\n    return right(q, k, v)",
+        "looks at the judge's memory",
+    ),
+    "looks at all objects in a thread": (
+        "import gc, threading\ndef f(q, k, v):\n    thread = threading.Thread(target=gc_of)\n    thread.start()\n"
+        "    thread.join()\n    return right(q, k, v)\ndef gc_of():\n    return len(gc.get_objects())",
+        "looks at the judge's memory",
+    ),
     "ends as if all were well": ("import os\ndef f(q, k, v):\n    os._exit(0)", "exit code 0"),
     "signals the judge": (
         "import os\ndef f(q, k, v):\n    os.kill(os.getppid(), 0)\n    return right(q, k, v)",
