@@ -120,7 +120,7 @@ class Failure:
     ``raised``: an exception of the function's own; ``time limit``: it did not return; ``memory limit``: it needs more
     memory than it may have; ``ended``: it ended its process (a crash, ``os._exit``); ``output``: it returned something
     that is no array of numbers. ``refused`` says who knows that it does not take such inputs: its own code, by
-    ``raise`` or ``assert``, or a library (``programs.refusing``).
+    ``raise`` or ``assert``, or a library (``programs.refusing``). ``exit_code`` is that of an ended process.
     """
 
     reason: Literal["raised", "time limit", "memory limit", "ended", "output"]
@@ -128,6 +128,7 @@ class Failure:
     type: str = ""
     where: str = ""
     refused: Refusal = ""
+    exit_code: int | None = None
 
     def __str__(self) -> str:
         words = f"{self.type}: {self.message}" if self.type and self.message else self.type or self.message

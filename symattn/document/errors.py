@@ -54,6 +54,14 @@ class CannotRun(SymattnError):
     """
 
 
+class CannotRunHere(CannotRun):
+    """The target gives nothing to judge here, and may do so elsewhere: with more time, or on a device that it needs."""
+
+
+class NeedsMemory(CannotRunHere):
+    """The target needs more memory than it may have."""
+
+
 class Undecided(SymattnError, ArithmeticError):
     """A comparison that the kind of array cannot decide. It is never guessed.
 

@@ -24,11 +24,11 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import CAUSAL_MASK, Alignment, Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
 from symattn.document.codec import command, differing
-from symattn.document.errors import CannotRun, SymattnError
+from symattn.document.errors import CannotRun, CannotRunHere, NeedsMemory, SymattnError
 from symattn.programs.confining import MEMORY_GIB
 from symattn.programs.guard import Tampered
 from symattn.programs.loading import place_of
-from symattn.programs.process import Waiting, descendants_of, end_descendants, receive
+from symattn.programs.process import Waiting, descendants_of, end_descendants, receive, time_spent
 from symattn.programs.refusing import users_frame
 from symattn.programs.request import Request, RequestOrigin
 from symattn.programs.verifying import Options, check_numbers, checked, verified
@@ -61,7 +61,6 @@ _OWN_GROUP: dict[str, Any] = {"start_new_session": True}
 if sys.platform == "win32":
     _OWN_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 _ENDED = object()
-_AS_IF_WELL = "exit code 0"  # of a process that ends in a call
 _CALL = ("call",)  # the worker announces another call of the function
 MAX_PROCESSES = 64  # that a confined process may have started and not ended
 
@@ -129,6 +128,7 @@ class Process:
 
     def end(self) -> None:
         """Kill the process and all that it started, and wait for its end."""
+        self._measure()
         if self._confined:
             end_descendants(self._process.pid)
         if sys.platform == "win32":
@@ -141,6 +141,22 @@ class Process:
         for stream in (self._requests, self._replies, self._errors):
             with contextlib.suppress(OSError):  # unflushed data has no reader any more
                 stream.close()
+
+    def _has_ended(self, at_once: int = getattr(os, "WNOHANG", 1)) -> bool:
+        """Return whether the process has ended, ``at_once`` or when it has, without forgetting its processor time."""
+        if self._process.returncode is not None or not hasattr(os, "waitid"):
+            return self._process.poll() is not None
+        try:
+            state = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | at_once)
+        except ChildProcessError:  # somebody else has waited for it
+            return self._process.poll() is not None
+        return state is not None
+
+    def _measure(self) -> None:
+        """Take the processor time from the system, which knows that of a call without an answer, too."""
+        if self._process.returncode is None and Path("/proc/self/stat").exists():
+            worked, ready = time_spent(self._process.pid)
+            self.spent = max(worked, self.spent[0]), max(ready, self.spent[1])
 
     def _received(self, limit: float) -> Any:
         waiting = Waiting(self._process.pid, limit)
@@ -155,7 +171,7 @@ class Process:
                 waiting = Waiting(self._process.pid, limit)
             except queue.Empty:
                 # A process that the target has started may hold the pipe open after the worker's own end.
-                if self._process.poll() is not None and self._answers.empty():
+                if self._has_ended() and self._answers.empty():
                     return _ENDED
                 if self._confined and len(descendants_of(self._process.pid)) > MAX_PROCESSES:
                     raise Tampered(f"it starts more than {MAX_PROCESSES} processes") from None
@@ -165,6 +181,8 @@ class Process:
 
     def _autopsy(self) -> Failure:
         """Return how the process ended: its exit code or signal, and the place that ``faulthandler`` reported."""
+        self._has_ended(0)
+        self._measure()  # the system knows its time until it is waited for
         code = self._process.wait()
         self._errors.seek(0)
         written = self._errors.read(100_000).decode("utf-8", errors="replace")
@@ -172,7 +190,14 @@ class Process:
         signals = {s.value: s.name for s in signal.Signals}
         ending = f"exit code {code}" if code >= 0 else f"signal {signals.get(-code, -code)}"
         frames = [(name, int(line)) for name, line in re.findall(r'File "([^"]+)", line (\d+)', written)]
-        return Failure("ended", f"ended the process with {ending}", "", users_frame(frames[::-1]))
+        place = users_frame(frames[::-1])
+        return Failure("ended", f"ended the process with {ending}", "", place, exit_code=code)
+
+
+def _kind_of(failure: Failure) -> type[CannotRun]:
+    """Return whether a target without an answer may have one elsewhere."""
+    kinds = {"time limit": CannotRunHere, "memory limit": NeedsMemory}
+    return kinds.get(failure.reason, CannotRun)
 
 
 def _sum(spent: tuple[float, float], more: tuple[float, float]) -> tuple[float, float]:
@@ -211,8 +236,10 @@ class Child(AbstractContextManager["Child"]):
         limits: ProcessLimits | None = None,
         process: Process | None = None,
         secret: tuple[str, ...] | None = None,
+        started: Callable[[Process], None] = lambda process: None,
     ) -> None:
         self._target, self._request, self._limits = target, request, limits or ProcessLimits()
+        self._tell = started
         self._spent = (0.0, 0.0)  # by processes that have ended
         self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases sent to the worker whose outcomes are pending
         self._process, self._secret = process, secret
@@ -233,10 +260,6 @@ class Child(AbstractContextManager["Child"]):
     @property
     def spent(self) -> tuple[float, float]:
         """The processor time of all processes so far, and how long they were ready to run."""
-        return self._own_spent
-
-    @property
-    def _own_spent(self) -> tuple[float, float]:
         return self._spent if self._process is None else _sum(self._spent, self._process.spent)
 
     def close(self) -> None:
@@ -246,7 +269,7 @@ class Child(AbstractContextManager["Child"]):
         self._gone()
 
     def _gone(self) -> None:
-        self._spent, self._process = self._own_spent, None
+        self._spent, self._process = self.spent, None
         self._sent.clear()
 
     def ahead(self, cases: Sequence[tuple[Inputs, Memory]]) -> None:
@@ -313,7 +336,7 @@ class Child(AbstractContextManager["Child"]):
         """Find the target and agree on the call, for the first time."""
         result = self._ask("find", self._target, self._request)
         if isinstance(result, Failure):
-            raise CannotRun(f"{self._target} cannot be imported: its import {result.message}")
+            raise _kind_of(result)(f"{self._target} cannot be imported: its import {result.message}")
         self.display, self._request = result
         return self._agreed_call()
 
@@ -325,7 +348,7 @@ class Child(AbstractContextManager["Child"]):
             self._request = replace(self._request, framework=self._request.frameworks[0], layout=layout)
             answer = self._ready()
         if isinstance(answer, Failure):
-            raise CannotRun(f"{self._target} cannot be called: it {answer.message}")
+            raise _kind_of(answer)(f"{self._target} cannot be called: it {answer.message}")
         return answer  # type: ignore[no-any-return]
 
     def _ready(self) -> Any:
@@ -360,12 +383,13 @@ class Child(AbstractContextManager["Child"]):
         """
         if self._process is None:
             self._process = self._started()
+            self._tell(self._process)
             if self._secret is not None:
                 self._watch(self._process, self._secret)
         reply = reply_of(self._process)
         if isinstance(reply, Failure):
             self._gone()
-            if self._secret is not None and reply.message.endswith(_AS_IF_WELL):
+            if self._secret is not None and reply.exit_code == 0:
                 raise Tampered(f"it {reply.message}")
             return reply
         return _content_of(reply)
@@ -392,16 +416,10 @@ class WithArraysAlone(Child):
     target in a process of its own.
     """
 
-    def __init__(
-        self, adviser: Child, target: str, request: Request, limits: ProcessLimits, secret: tuple[str, ...]
-    ) -> None:
+    def __init__(self, adviser: Child, secret: tuple[str, ...]) -> None:
         self._adviser = adviser
-        super().__init__(target, request, limits, secret=secret)
-
-    @property
-    def spent(self) -> tuple[float, float]:
-        """The processor time of all processes so far, and how long they were ready to run."""
-        return _sum(self._own_spent, self._adviser.spent)
+        told = adviser._target, adviser._request, adviser._limits
+        super().__init__(*told, secret=secret, started=adviser._tell)
 
     def close(self) -> None:
         """End both processes."""
@@ -424,7 +442,7 @@ class WithArraysAlone(Child):
         self.display = self._adviser.display
         failure = self._ready()
         if isinstance(failure, Failure):
-            raise CannotRun(f"{self._target} cannot be imported: its import {failure.message}")
+            raise _kind_of(failure)(f"{self._target} cannot be imported: its import {failure.message}")
         return self._adviser.convention
 
     def _ready(self) -> Any:
@@ -469,6 +487,7 @@ class TargetOptions(Options):
     the report that limit its verdict, such as on heads that were cut. If there is a tuple of ``secret`` files, what the
     target does against its judge is noticed, these files are none that it may read, and its memory is limited to
     ``memory_limit`` GiB. ``form`` is how the kernel of a benchmark takes its inputs.
+    ``started`` is called with each process that is started for the target.
     """
 
     origin: RequestOrigin | None = None
@@ -477,6 +496,7 @@ class TargetOptions(Options):
     memory_limit: float | None = None
     secret: tuple[str, ...] | None = None
     form: KernelForm | None = None
+    started: Callable[[Process], None] = lambda process: None
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be used."""
@@ -492,11 +512,11 @@ class TargetOptions(Options):
         given = {"call": self.time_limit, "memory_gib": self.memory_limit}
         limits = ProcessLimits(**{name: limit for name, limit in given.items() if limit is not None})
         request = self.request(spec)
-        child = Child(function, request, limits, secret=self.secret)
+        child = Child(function, request, limits, secret=self.secret, started=self.started)
         if self.secret is None or getattr(child.convention, "needs_definition", False):
             return child
         try:
-            return WithArraysAlone(child, function, request, limits, self.secret)
+            return WithArraysAlone(child, self.secret)
         except BaseException:
             child.close()
             raise

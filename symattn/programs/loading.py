@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
+from symattn.document.errors import CannotRun, InputError, MissingExtra, NeedsMemory, perhaps
 from symattn.programs import guard, triton_host
 from symattn.programs.names import Function, called, parameters
 from symattn.programs.refusing import NotCallable, one_line, where
@@ -205,7 +205,8 @@ def _guarded(name: str, bring: Callable[[], Brought]) -> Brought:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise MissingExtra("torch", "torch") from error
         at = f" ({seen})" if (seen := where(error)) else ""
-        raise CannotRun(f"{name} cannot be imported: {one_line(error)}{at}") from error
+        kind = NeedsMemory if isinstance(error, MemoryError) else CannotRun
+        raise kind(f"{name} cannot be imported: {one_line(error)}{at}") from error
 
 
 def _find(module: ModuleType, attribute: str, place: str) -> Function:

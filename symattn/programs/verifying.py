@@ -115,7 +115,7 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
             try:
                 return engine.verify(runner, subject, how.precision, domain, **settings)
             except Unusable as nothing:
-                raise CannotRun(str(nothing)) from None
+                raise nothing.kind(str(nothing)) from None
 
     if not isinstance(spec, Attention):
         return one(spec)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
-from symattn.document.errors import CannotRun, SymattnError
+from symattn.document.errors import CannotRun, NeedsMemory, SymattnError
 from symattn.programs import confining, guard
 from symattn.programs.calls import Target, announced, captured
 from symattn.programs.loading import load
@@ -55,7 +55,7 @@ def main() -> None:
             except SymattnError as error:
                 reply = "refused", type(error), str(error)
             except MemoryError:
-                reply = "refused", CannotRun, f"the function {_out_of_memory()}"
+                reply = "refused", NeedsMemory, f"the function {_out_of_memory()}"
             except Exception:
                 reply = "defect", traceback.format_exc()
             _send(replies, reply)

@@ -16,13 +16,13 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import APART, LIMITS, Inputs, Outcome, Runner
+from symattn.bounds.called_target import APART, LIMITS, Failure, Inputs, Outcome, Runner
 from symattn.bounds.case_result import UNFIT, WIDER, Case, CaseResult, compared
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Maker
 from symattn.bounds.judge import Legal, judge
 from symattn.bounds.threads import one_blas_thread
-from symattn.document.errors import SymattnError
+from symattn.document.errors import CannotRun, CannotRunHere, NeedsMemory, SymattnError
 from symattn.document.evidence import Grade
 from symattn.document.text import equal_sizes
 from symattn.verification import power
@@ -60,7 +60,14 @@ Progress = Callable[[str], None]
 
 
 class Unusable(SymattnError):
-    """The function cannot be judged: it raises on every input, never returns, or its platform computes wrongly."""
+    """The function cannot be judged: it raises on every input, never returns, or its platform computes wrongly.
+
+    ``kind`` says whether it may be judged elsewhere.
+    """
+
+    def __init__(self, words: str, kind: type[CannotRun] = CannotRun) -> None:
+        super().__init__(words)
+        self.kind = kind
 
 
 @dataclass
@@ -530,7 +537,8 @@ def _check_usable(session: Session) -> None:
     failed = [r.outcome.error for r in tried if r.outcome.error is not None]
     if not tried:
         raise Unusable(
-            f"{session.runner.describe()}: no input fits {session.subject.what} within {session.domain.words}"
+            f"{session.runner.describe()}: no input fits {session.subject.what} within {session.domain.words}",
+            CannotRunHere,
         )
     on_device = bool(failed) and bool(_ON_DEVICE.search(failed[0].message))
     if len(failed) < len(tried) or (refusals.by_library(failed) and not on_device):
@@ -542,7 +550,14 @@ def _check_usable(session: Session) -> None:
     of_shapes = _OF_SHAPES if failed[0].refused or failed[0].type in refusals.MISFITS else ""
     of_device = _OF_DEVICE + ("" if os.environ.get("TRITON_INTERPRET") else _WITHOUT_DEVICE)
     hint = of_device if on_device else of_shapes
-    raise Unusable(f"{session.runner.describe()} {words}{hint}")
+    raise Unusable(f"{session.runner.describe()} {words}{hint}", _kind_of(failed[0], never or on_device))
+
+
+def _kind_of(failure: Failure, may_differ: bool) -> type[CannotRun]:
+    """Return whether a failure on every input says nothing of a machine with more memory, more time or a device."""
+    if failure.reason == "memory limit" or failure.type == "MemoryError":
+        return NeedsMemory
+    return CannotRunHere if may_differ else CannotRun
 
 
 def _check_runtime(session: Session) -> None:
@@ -555,7 +570,9 @@ def _check_runtime(session: Session) -> None:
     if not wrong or not runtime:
         return
     if session.identity is None or not session.identity.agrees:
-        raise Unusable(f"{session.runner.describe()} is not judged: {runtime}{hints.differing(session.identity)}")
+        raise Unusable(
+            f"{session.runner.describe()} is not judged: {runtime}{hints.differing(session.identity)}", CannotRunHere
+        )
     session.records, session.beyond, session.trial, session.wrong_platform = [], None, None, runtime
 
 

@@ -15,7 +15,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Framework, Layout, Runner
 from symattn.bounds.domain import Domain
 from symattn.document.codec import differing
-from symattn.document.errors import CannotRun, InputError
+from symattn.document.errors import CannotRun, CannotRunHere, InputError, NeedsMemory
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.child import TargetOptions
 from symattn.programs.guard import Tampered
@@ -141,20 +141,22 @@ class CandidateJudge:
 
         def draw(runner: Runner) -> int:
             """Draw the seed once, when the candidate has been loaded."""
-            clock.follow(runner)
             if not drawn:
                 drawn.append(secrets.randbelow(_MAX_SEED) if self.seed is None else self.seed)
             return drawn[0]
 
-        spec = checked(self.definition, self.how.domain)
+        how = self.how
+        if isinstance(how, TargetOptions):
+            how = replace(how, started=clock.follow)
+        spec = checked(self.definition, how.domain)
         before, noted = hash_of_target(self.candidate), notes_of_source(file_of_target(self.candidate))
         try:
-            judged = self._judged(verified(self.candidate, spec, replace(self.how, fresh=draw)))
+            judged = self._judged(verified(self.candidate, spec, replace(how, fresh=draw)))
             if self.why and judged["status"] is Status.FAIL:
-                explained = replace(self.how, fresh=draw, verdict_alone=False)
+                explained = replace(how, fresh=draw, verdict_alone=False)
                 judged |= _cause(verified(self.candidate, spec, explained))
         except CannotRun as error:
-            judged = self._failed(str(error))
+            judged = self._failed(error)
         except Tampered as error:
             judged = _tampered(str(error))
         if before != hash_of_target(self.candidate):
@@ -194,13 +196,11 @@ class CandidateJudge:
             return result | {"status": Status.PASS_WITH_LIMITS, "reason": reason}
         return result | {"status": Status.PASS, "reason": f"{counted}; {_noticed(power)}"}
 
-    def _failed(self, words: str) -> dict[str, Any]:
+    def _failed(self, error: CannotRun) -> dict[str, Any]:
         """Return the fields for a candidate that gives nothing to judge: undecided if it may do so elsewhere."""
-        elsewhere = any(sign in words for sign in _ELSEWHERE)
-        status = Status.UNDECIDED if elsewhere else Status.FAIL
-        if any(sign in words for sign in _OUT_OF_MEMORY):
-            words = f"{words}; hint: raise --memory-limit"
-        return {"status": status, "reason": words, "limits": self._limits()}
+        status = Status.UNDECIDED if isinstance(error, CannotRunHere) else Status.FAIL
+        hint = "; hint: raise --memory-limit" if isinstance(error, NeedsMemory) else ""
+        return {"status": status, "reason": f"{error}{hint}", "limits": self._limits()}
 
     def _limits(self) -> tuple[str, ...]:
         return (*self.notes, *(() if isinstance(self.candidate, str) else (_IN_THIS_PROCESS,)))
@@ -214,11 +214,6 @@ class CandidateJudge:
             return ""
         how = replace(self.how, seed=drawn[0]) if drawn else self.how
         return how.command(self.candidate, spec=spec, name="judge")
-
-
-#: Words of a failure that another machine or a longer limit may not show.
-_OUT_OF_MEMORY = ("needs more memory", "MemoryError")
-_ELSEWHERE = ("inputs are on the CPU", "did not return", "is not judged", "no input fits", *_OUT_OF_MEMORY)
 
 
 def _tampered(words: str) -> dict[str, Any]:

@@ -38,6 +38,13 @@ def test_a_hostile_candidate_fails(name: str, tmp_path: Path) -> None:
         ("def f(q, k, v):\n    raise OSError('no such kernel')", Status.FAIL, "failed on every input"),
         ("def f(q, k, v):\n    raise RuntimeError('Found no NVIDIA driver: no cuda')", Status.UNDECIDED, "on the CPU"),
         ("import no_such_module_at_all\ndef f(q, k, v):\n    return v", Status.FAIL, "cannot be imported"),
+        (
+            "def f(q, k, v):\n    raise ValueError('did not return: not judged')",
+            Status.FAIL,
+            "did not return",
+        ),
+        ("def f(q, k, v):\n    raise MemoryError", Status.UNDECIDED, "raise --memory-limit"),
+        ("raise ValueError('did not return')", Status.FAIL, "cannot be imported"),
         ("def f(q, k, v):\n    while True:\n        pass", Status.UNDECIDED, "did not return"),
     ],
 )
@@ -88,3 +95,10 @@ def f(q, k, v):
 """
     judgement = judged(tmp_path, text)
     assert judgement.passed, judgement
+
+
+def test_the_seconds_of_a_call_without_an_answer_are_counted(tmp_path: Path) -> None:
+    busy = "import os, time\ndef f(q, k, v):\n    while time.process_time() < 1.5:\n        pass\n    os._exit(0)"
+    judgement = judged(tmp_path, busy)
+    assert judgement.status is Status.TAMPERED
+    assert judgement.seconds.candidate > 1.4
