@@ -25,7 +25,10 @@ def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.
 
 
 def judge_case(session: Session, case: Case) -> CaseResult:
-    """Call the candidate, and judge its output by all ways of the definition."""
+    """Call the candidate, and judge its output by the bounds of all ways of the definition, which tell its power.
+
+    Where only the finding is asked for, ``Session.run_case`` compares large outputs with float64 first.
+    """
     return judge(session.legal(case.inputs), session.precision, case, session.call(case), whole=True)
 
 

@@ -20,7 +20,7 @@ from symattn.bounds.case_result import UNFIT, Case
 from symattn.document.errors import InputError
 from symattn.document.text import equal_sizes
 from symattn.programs.child import TargetOptions
-from symattn.programs.judging.benchmark_inputs import by_definition, judge_case, reason_unjudged
+from symattn.programs.judging.benchmark_inputs import by_definition, reason_unjudged
 from symattn.programs.judging.definition_file import KernelDefinition
 from symattn.programs.judging.judgement import Judgement, Status
 from symattn.programs.judging.judging import shown_fault
@@ -128,7 +128,7 @@ def with_workloads(
             arrays = [session.precision.input.rounded(rng.standard_normal(shape)) for shape in _shapes(kernel, sizes)]
             try:
                 case = Case("workloads", equal_sizes(sizes), by_definition(child, arrays))
-                judged = judge_case(session, case)
+                judged = session.run_case(case)
             except UNFIT as error:
                 problem = str(error)
                 break
