@@ -1,0 +1,319 @@
+"""Where the columns of a call come from: each is looked up by value among the outputs of modules.
+
+The length of a pair of columns does not change by a rotation, so pairs are looked up by their lengths, in any layout;
+the quotient of both pairs as complex numbers is then a rotation by an angle that grows evenly with the position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from symattn.models.auditing.setting import Floats, Module, numbers
+from symattn.models.inferring.tiny_models import TOKENS
+from symattn.models.inferring.traced_model import MAX_COLUMNS, ModuleRun, TracedCall, TracedRun
+
+#: Relative difference up to which columns are equal: half of the digits of float64.
+EQUAL = 2.0**-26
+_ZERO = 1e-12
+_MAX_DEPTH = 3
+_MAX_CHAIN = 5
+
+#: Functions by which an output of a module becomes a factor of the output of heads.
+GATES: dict[str, Callable[[Floats], Floats]] = {
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "twice sigmoid": lambda x: 2 / (1 + np.exp(-x)),
+    "softplus": lambda x: np.log1p(np.exp(x)),
+    "product": lambda x: x,
+}
+
+Source = tuple[str, int]
+
+
+class UnknownOrigin(Exception):
+    """Raised if columns come from no known step."""
+
+
+class Pool:
+    """Columns with their sources, looked up by value through one random projection; the earliest source wins."""
+
+    def __init__(self, blocks: list[tuple[str, Floats]]) -> None:
+        self.whole = np.concatenate([a for _, a in blocks], axis=1) if blocks else np.zeros((TOKENS, 0))
+        self.sources = [(name, j) for name, a in blocks for j in range(a.shape[1])]
+        self.direction = np.random.default_rng(5).standard_normal(TOKENS)
+        keys = self.direction @ self.whole
+        self.order = np.argsort(keys, kind="stable")
+        self.keys = keys[self.order]
+
+    def find(self, wanted: Floats) -> list[Source | None]:
+        """Return the source of each column (n, d); None for one without."""
+        return [self._find(column) for column in wanted.T]
+
+    def _find(self, column: Floats) -> Source | None:
+        size = float(np.abs(column).max())
+        if size < _ZERO:
+            return None
+        key, reach = float(self.direction @ column), TOKENS * EQUAL * size * 4
+        low, high = np.searchsorted(self.keys, [key - reach, key + reach])
+        equal = [i for i in self.order[low:high] if np.abs(self.whole[:, i] - column).max() <= EQUAL * size]
+        return self.sources[min(equal)] if equal else None
+
+
+@dataclass
+class Turn:
+    """A rotation: the layout of its pairs, how many columns turn, the angle of each pair per position, its sign."""
+
+    layout: str
+    width: int
+    rates: Floats
+    sign: float
+    source: str
+    columns: list[int]
+
+    @property
+    def pairs(self) -> str:
+        """Return which columns are pairs where they are projected. Scores do not depend on how they are stored then."""
+        return self.layout.partition(",")[0]
+
+    def base(self) -> float | None:
+        """Return θ if the rates are θ^(−2l/width); None if they are not."""
+        rates, width = self.rates, self.width
+        if len(rates) < 2 or rates[1] <= 0 or abs(rates[0] - 1) > EQUAL:
+            return None
+        theta = float(rates[1] ** (-width / 2))
+        known = theta ** (-2 * np.arange(len(rates)) / width)
+        return theta if np.abs(rates - known).max() <= EQUAL else None
+
+
+@dataclass
+class Origin:
+    """How columns came about: the steps from a projection to them, last first, and their rotation and norm."""
+
+    steps: list[str] = field(default_factory=list)
+    turn: Turn | None = None
+    norm: str = ""
+    eps: float = 0.0
+    late: bool = False
+    own: bool = True
+    factor: float = 1.0
+    special: list[str] = field(default_factory=list)
+
+
+class Sources:
+    """The outputs of modules from which columns of a call may come: those within its own module first."""
+
+    def __init__(self, run: TracedRun, call: TracedCall) -> None:
+        self.own = call.name + "."
+        self.runs: dict[str, ModuleRun] = {}
+        leaves = {name: runs[min(call.turn, len(runs) - 1)] for name, runs in run.runs.items() if self._few(name, runs)}
+        within = {name: one for name, one in leaves.items() if name.startswith(self.own)}
+        others = {n: one for n, one in leaves.items() if n not in within and one.gave.shape[1] <= MAX_COLUMNS}
+        self.runs = {**within, **others}
+        self.pool = Pool([(name, one.gave) for name, one in self.runs.items()])
+        self._pairs: dict[int, Pool] = {}
+
+    def _few(self, name: str, runs: list[ModuleRun]) -> bool:
+        """Return whether a module is a leaf, or within the caller and made of few."""
+        children = len(list(runs[0].module.children()))
+        return not children or (name.startswith(self.own) and children < 3)
+
+    def pairs(self, gap: int) -> Pool:
+        """Return the lengths of pairs of columns that are ``gap`` apart."""
+        if gap not in self._pairs:
+            wide = [(name, one.gave) for name, one in self.runs.items() if one.gave.shape[1] > gap]
+            self._pairs[gap] = Pool([(name, np.hypot(a[:, :-gap], a[:, gap:])) for name, a in wide])
+        return self._pairs[gap]
+
+    def origin(self, wanted: Floats, depth: int = 0) -> Origin:
+        """Return where columns (n, d) come from. Raises ``UnknownOrigin``."""
+        found = self.pool.find(wanted)
+        rest = [j for j, source in enumerate(found) if source is None and np.abs(wanted[:, j]).max() > _ZERO]
+        turn = self._turn(wanted, rest) if rest else None
+        if rest and turn is None:
+            return self._scaled(wanted, depth)
+        names = [turn.source] if turn else []
+        names = list(dict.fromkeys(names + [source[0] for source in found if source is not None]))
+        if not names:
+            raise UnknownOrigin
+        origin = Origin(["rotation"] if turn else [], turn)
+        one = self.runs[names[0]]
+        if not is_norm(one.module) or depth >= _MAX_DEPTH:
+            origin.steps += [*self._before(names[0]), *(f"beside {name}" for name in names[1:])]
+            origin.own = names[0].startswith(self.own)
+            return origin
+        places = turn.columns if turn else [s[1] for s in found if s is not None and s[0] == names[0]]
+        return self._through_norm(origin, names[0], min(places), wanted.shape[1], depth)
+
+    def way_out(self, out: Floats, forms: list[str]) -> str | None:
+        """Return the module that receives the output of a call (heads, tokens, d_v); None if none is known.
+
+        What is done to the output before is added to ``forms``: it has no field in ``Attention``.
+        """
+        heads = out.shape[0]
+        flat = out.swapaxes(0, 1).reshape(TOKENS, -1)
+        inner = {name: one for name, one in self.runs.items() if name.startswith(self.own)}
+        around = self.own[:-1].rpartition(".")[0]
+        near = {name: one for name, one in self.runs.items() if name.startswith(around + ".")}
+        for name, one in {**inner, **near}.items():
+            if one.given.shape == flat.shape and np.abs(one.given - flat).max() <= EQUAL * np.abs(flat).max():
+                forms += ["norm of the output of heads"] * is_norm(one.module)
+                return name.removeprefix(self.own)
+        for name, one in inner.items():
+            if one.given.shape != flat.shape or one.given is one.gave:
+                continue
+            with np.errstate(all="ignore"):
+                ratio = one.given / flat
+            if not np.isfinite(ratio).all():
+                continue
+            short = name.removeprefix(self.own)
+            if np.ptp(ratio) <= EQUAL * abs(ratio.flat[0]):
+                forms.append(f"output times {ratio.flat[0]:.6g}")
+                return short
+            if gate := self._gate(ratio, around):
+                each = "head" if np.ptp(ratio.reshape(TOKENS, heads, -1), axis=2).max() <= EQUAL else "column"
+                forms.append(f"output gate: {gate} of each {each}")
+                return short
+        return None
+
+    def _gate(self, ratio: Floats, around: str) -> str:
+        """Return the function of a module's output that gives these factors; "" if there is none."""
+        near = [(name, one.gave) for name, one in self.runs.items() if name.startswith(around)]
+        near = [(name, gave) for name, gave in near if gave.shape[1] <= MAX_COLUMNS]
+        for gate, function in GATES.items():
+            with np.errstate(all="ignore"):
+                pool = Pool([(name, np.nan_to_num(function(gave), posinf=0.0)) for name, gave in near])
+            found = pool.find(ratio)
+            if all(source is not None for source in found):
+                return gate
+        return ""
+
+    def _through_norm(self, origin: Origin, name: str, place: int, d: int, depth: int) -> Origin:
+        kind, size, eps = norm_of(self.runs[name], d)
+        over = "all heads" if size > d else "a head" if size == d else f"{size} columns"
+        origin.steps.append(f"{kind} norm over {over}")
+        origin.norm, origin.eps = kind, eps
+        if size > d:
+            origin.special.append("norm over all heads")
+        low = place // d * d
+        inner = None
+        try:
+            inner = self.origin(self.runs[name].given[:, low : low + d], depth + 1)
+        except UnknownOrigin:
+            origin.steps.append(name)
+            origin.own = name.startswith(self.own)
+        if inner is not None:
+            origin.steps += inner.steps
+            origin.own = inner.own
+            origin.special += inner.special + [f"times {inner.factor:.6g}"] * (inner.factor != 1)
+            origin.late = inner.turn is not None
+            origin.turn = origin.turn or inner.turn
+        return origin
+
+    def _before(self, name: str) -> list[str]:
+        """Return a module, and those within the caller that its input passed through before."""
+        chain = [name]
+        inner = [n for n in self.runs if n.startswith(self.own)]
+        while len(chain) < _MAX_CHAIN:
+            x = self.runs[chain[-1]].given
+            reach = EQUAL * np.abs(x).max()
+            gave = {n: self.runs[n].gave for n in inner if n not in chain}
+            same = [n for n, a in gave.items() if a.shape == x.shape and np.abs(a - x).max() <= reach]
+            if not same:
+                break
+            chain.append(same[0])
+        return [n.removeprefix(self.own) for n in chain]
+
+    def _turn(self, wanted: Floats, rest: list[int]) -> Turn | None:
+        """Return how the columns ``rest`` are pairs of columns of one module, turned; None if they are not."""
+        d = wanted.shape[1]
+        last = rest[-1] == d - 1 and rest[0] != 0
+        even = len(rest) + len(rest) % 2
+        for width in sorted({even, d, *(w for w in (8, 12, 16, 24, 32) if even <= w <= d)}):
+            block = list(range(d - width, d)) if last else list(range(width))
+            if width % 2 or not set(rest) <= set(block):
+                continue
+            halves = block[: width // 2], block[width // 2 :]
+            for layout, (a, b) in (("half", halves), ("interleaved", (block[::2], block[1::2]))):
+                for gap, stored in ((width // 2, "half"), (1, "interleaved")):
+                    turn = self._turned(wanted[:, a], wanted[:, b], gap)
+                    if turn is not None:
+                        said = stored if stored == layout else f"{stored}, stored as {layout}"
+                        return Turn(said, width, *turn)
+        return None
+
+    def _turned(self, a: Floats, b: Floats, gap: int) -> tuple[Floats, float, str, list[int]] | None:
+        """Return the rates, sign, source and columns of pairs (a, b), which are turned pairs ``gap`` apart."""
+        found = self.pairs(gap).find(np.hypot(a, b))
+        known = [source for source in found if source is not None]
+        if len(known) < len(found):
+            return None
+        stored = [self.runs[name].gave for name, _ in known]
+        places = [j for _, j in known]
+        before = np.stack([x[:, j] + 1j * x[:, j + gap] for x, j in zip(stored, places, strict=True)], axis=1)
+        with np.errstate(all="ignore"):
+            turned = (a + 1j * b) / before
+            step = turned[1] / turned[0]
+            even = np.abs(turned[1:] / turned[:-1] - step).max() < EQUAL * 16
+        if not even:
+            return None
+        return np.abs(np.angle(step)), float(np.sign(np.angle(step[0]))), known[0][0], places
+
+    def _scaled(self, wanted: Floats, depth: int) -> Origin:
+        """Return the origin of columns that are others times one number, or one of each token."""
+        if depth >= _MAX_DEPTH:
+            raise UnknownOrigin
+        d, size = wanted.shape[1], np.linalg.norm(wanted, axis=1)
+        for name in (n for n in self.runs if n.startswith(self.own)):
+            gave = self.runs[name].gave
+            for low in range(0, gave.shape[1] if gave.shape[1] % d == 0 else 0, d):
+                with np.errstate(all="ignore"):
+                    ratio = size / np.linalg.norm(gave[:, low : low + d], axis=1)
+                one = np.ptp(ratio) <= EQUAL * ratio[0]
+                unit = np.ptp(size) <= 1e-4 * size[0]
+                few = len(set(np.round(ratio, 9))) <= TOKENS // 2
+                if not (one or unit or few):
+                    continue
+                try:
+                    inner = self.origin(wanted / ratio[:, None], _MAX_DEPTH)
+                except UnknownOrigin:
+                    continue
+                return _named_scaling(inner, float(ratio[0]), one, unit)
+        raise UnknownOrigin
+
+
+def _named_scaling(inner: Origin, ratio: float, one: bool, unit: bool) -> Origin:
+    if one:
+        inner.steps.insert(0, f"times {ratio:.6g}")
+        inner.factor *= ratio
+    elif unit:
+        inner.steps.insert(0, "rms norm over a head, without gains")
+        inner.norm = "rms"
+    else:
+        inner.steps.insert(0, "times a factor of the position")
+        inner.special.append("times a factor of the position")
+    return inner
+
+
+def is_norm(module: Module) -> bool:
+    """Return whether a module's class is called a norm."""
+    return "norm" in type(module).__name__.lower()
+
+
+def norm_of(one: ModuleRun, d: int) -> tuple[str, int, float]:
+    """Return the kind of a norm (rms, layer, unknown), over how many columns it is, and its ε, by what it gave."""
+    weight = getattr(one.module, "weight", None)
+    size = int(weight.shape[-1]) if weight is not None else d
+    x, gave = one.given.reshape(TOKENS, -1, size), one.gave.reshape(TOKENS, -1, size)
+    bias = getattr(one.module, "bias", None)
+    gave = gave if bias is None else gave - numbers(bias)
+    own = [getattr(one.module, name, None) for name in ("variance_epsilon", "eps", "epsilon")]
+    for kind, centred in (("rms", x), ("layer", x - x.mean(-1, keepdims=True))):
+        for eps in (float(e) for e in (*own, 1e-6, 1e-5, 0.0) if e is not None):
+            with np.errstate(all="ignore"):
+                gain = gave * np.sqrt((centred**2).mean(-1, keepdims=True) + eps) / centred
+            if np.nanmax(np.abs(gain - gain[:1])) < EQUAL * 64 * np.nanmax(np.abs(gain)):
+                return kind, size, eps
+    return "unknown", size, 0.0

@@ -1,0 +1,175 @@
+"""``infer``: the attention of each kind of layer of a model type, read off a run, beside what its fields say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from symattn.attention.spec import Attention
+from symattn.document.errors import InputError, MissingExtra
+from symattn.document.evidence import Verdict
+from symattn.document.model import Block, Document, Note, Table, WithVerdict, headers
+from symattn.models.auditing.dependence.mixing import MixingPart
+from symattn.models.auditing.dependence.probing import probed
+from symattn.models.auditing.patches import probing
+from symattn.models.auditing.setting import Module
+from symattn.models.inferring.field_promises import disagreements, said
+from symattn.models.inferring.inferred_call import CallFacts, facts_of
+from symattn.models.inferring.promised_numbers import OTHER_NUMBERS, expressions, layer_of, promised
+from symattn.models.inferring.tiny_models import text_part, tiny, tokens
+from symattn.models.inferring.traced_model import traced
+
+
+@dataclass
+class InferredPart:
+    """A part that mixes tokens, what was read off its call, and where the fields of the configuration differ.
+
+    ``facts`` is None for a part without a call of attention. ``promises`` gives numbers as expressions in fields.
+    """
+
+    layer: int | None
+    name: str
+    kind: str
+    sees: str
+    facts: CallFacts | None = None
+    differs: list[str] = field(default_factory=list)
+    promises: dict[str, str] = field(default_factory=dict)
+    expressions: dict[str, dict[str, float]] = field(default_factory=dict)
+    RECORD = "layer, name, kind, sees, spec, promises, chain, missing, unknown, differs"
+
+    @property
+    def spec(self) -> str:
+        """Return the specification as it is typed; "" without one."""
+        spec = self.specification
+        return "" if spec is None else repr(spec)
+
+    @property
+    def specification(self) -> Attention | None:
+        """Return the specification; None if there is none."""
+        return self.facts.spec() if self.facts else None
+
+    @property
+    def chain(self) -> dict[str, str]:
+        """Return the steps of q, k and v from their projections, last first."""
+        return self.facts.chain if self.facts else {}
+
+    @property
+    def missing(self) -> list[str]:
+        """Return forms for which ``Attention`` has no field."""
+        return self.facts.missing if self.facts else ["no call of attention"]
+
+    @property
+    def unknown(self) -> list[str]:
+        """Return what was not explained."""
+        return self.facts.unknown if self.facts else []
+
+
+@dataclass(repr=False)
+class Inference(WithVerdict):
+    """The parts of a tiny model of a type, in order; prints as text, and renders as a document."""
+
+    model_type: str
+    version: str
+    parts: list[InferredPart]
+    reason: str = ""
+
+    @property
+    def source(self) -> str:
+        """Return where the specifications come from: a run, of this version of Transformers."""
+        return f"inferred (transformers {self.version})"
+
+    @property
+    def differs(self) -> list[str]:
+        """Return where the fields and the run differ."""
+        return [f"{part.name}: {words}" for part in self.parts for words in part.differs]
+
+    @property
+    def verdict(self) -> Verdict:
+        """A fault if the fields and the run differ; undecided if a part has no specification."""
+        if self.differs:
+            return Verdict.FAULT
+        whole = self.parts and all(part.specification is not None for part in self.parts)
+        return Verdict.NO_FAULT if whole else Verdict.UNDECIDED
+
+    @property
+    def coverage(self) -> str:
+        """Return how many parts have a specification."""
+        known = sum(part.specification is not None for part in self.parts)
+        return f"{known} of {len(self.parts)} token-mixing parts have a specification, {self.source}"
+
+    def __repr__(self) -> str:
+        return self._brief(f"models infer {self.model_type}: {self.verdict.value} ({self.coverage})")
+
+    def document(self) -> Document:
+        """The inference as a document."""
+        rows = [(part.name, f"{part.kind}: {part.sees}", _in_words(part)) for part in self.parts]
+        cells = tuple(tuple((words,) for words in row) for row in rows)
+        shaded = tuple(i for i, part in enumerate(self.parts) if part.differs)
+        blocks: list[Block] = [Table(headers("part", "class, depends on", "attention"), cells, shaded)]
+        blocks += [Note((f"The fields and the run differ: {words}",)) for words in self.differs]
+        reason = self.differs[0] if self.differs else self.coverage
+        return Document(
+            "listing", "models", (f"Attention of {self.model_type}, {self.source}",), tuple(blocks),
+            command=f"symattn models infer {self.model_type}", verdict=self.verdict, reason=(reason,),
+            record={"model_type": self.model_type, "source": self.source, "coverage": self.coverage,
+                    "parts": [_recorded(part) for part in self.parts]},
+        )  # fmt: skip
+
+
+def _in_words(part: InferredPart) -> str:
+    promised = "; ".join(f"{name} = {words}" for name, words in part.promises.items())
+    if part.spec:
+        return f"{part.spec}; {promised}" if promised else part.spec
+    missing = [f"no field: {', '.join(part.missing)}"] if part.missing else []
+    return "; ".join([*missing, *(f"not explained: {words}" for words in part.unknown)])
+
+
+def _recorded(part: InferredPart) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in InferredPart.RECORD.split(", ")}
+
+
+def infer(model_type: str) -> Inference:
+    """Return the attention of a model type of Transformers, read off runs of tiny models with random weights.
+
+    A model of a configuration that is shrunk by rules on the names of its fields runs once in float64, and each column
+    of q, k and v of every call is looked up by value among the outputs of modules. A number is promised as an
+    expression in fields only if that holds in a second configuration as well. Raises ``InputError`` for an unknown type
+    and for one whose tiny model does not run, ``MissingExtra`` without Transformers.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtra("transformers", "transformers") from error
+    model = tiny(model_type)
+    parts = parts_of(model)
+    own = text_part(model.config).to_dict()
+    changed = {name: x for name, x in OTHER_NUMBERS.items() if own.get(name) is not None}
+    if own.get("kv_lora_rank"):
+        changed = {name: x for name, x in changed.items() if name not in ("head_dim", "num_key_value_heads")}
+    try:
+        other = {part.name: part for part in parts_of(tiny(model_type, **changed))}
+    except InputError:
+        other = {}
+    for part in parts:
+        part.promises = promised(part, other.get(part.name))
+    return Inference(model_type, transformers.__version__, parts)
+
+
+def parts_of(model: Module) -> list[InferredPart]:
+    """Return the parts of a tiny model that mix tokens, and what was read off their calls."""
+    run, config = traced(model), text_part(model.config)
+    first_calls = {call.name: call for call in reversed(run.calls)}
+    names = {module: name for name, module in model.named_modules()}
+    with probing():
+        found = probed(model, (), {"input_ids": tokens()}, names, set(first_calls), None)
+    mixing: Sequence[MixingPart] = found.parts if found is not None else []
+    parts = {part.name: InferredPart(layer_of(part.name), part.name, part.kind, part.sees) for part in mixing}
+    for name, call in first_calls.items():
+        kind = type(call.module).__name__
+        part = parts.setdefault(name, InferredPart(layer_of(name), name, kind, "keys of another part"))
+        part.facts = facts_of(run, call)
+        if part.layer is not None and part.facts.heads:
+            part.differs = disagreements(said(config, part.layer), part.facts)
+            part.expressions = expressions(config, part.facts.d_k)
+    return sorted(parts.values(), key=lambda part: (part.layer is None, part.layer or 0, part.name))

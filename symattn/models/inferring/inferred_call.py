@@ -1,0 +1,194 @@
+"""What one traced call of attention computes: its specification, and forms for which ``Attention`` has no field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.positions.position_fields import Rotary
+from symattn.attention.spec import Attention
+from symattn.models.auditing.call_judge import output
+from symattn.models.auditing.setting import CallSetting, Floats, Mask
+from symattn.models.inferring.column_sources import Origin, Sources, UnknownOrigin
+from symattn.models.inferring.tiny_models import TOKENS
+from symattn.models.inferring.traced_model import TracedCall, TracedRun
+
+#: Largest error of a call in float64 that its specification explains, as a fraction of its largest output.
+EXPLAINED = 2.0**-38
+_ROUND = 2.0**-30
+_ROLES = {"q": "queries", "k": "keys", "v": "values"}
+Window = int | tuple[int, int] | str | None
+
+
+@dataclass
+class CallFacts:
+    """What was read off one call of a layer's attention.
+
+    ``chain`` holds the steps of q, k and v from their projections, last first. ``missing`` lists forms without a field
+    in ``Attention``, ``unknown`` what was not explained.
+    """
+
+    name: str
+    heads: int = 0
+    kv_heads: int = 0
+    d_k: int = 0
+    scale: float = 0.0
+    softcap: float | None = None
+    sink: bool = False
+    bias: bool = False
+    causal: bool = False
+    window: Window = None
+    rotation: Any = None
+    base: float | None = None
+    norm: str = ""
+    eps: float = 0.0
+    chain: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def plain_mask(self) -> bool:
+        """Return whether the mask is one by positions."""
+        return self.window != "chosen"
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the numbers that fields of a configuration may give."""
+        return {
+            "heads": self.heads, "kv_heads": self.kv_heads, "scale": self.scale, "softcap": self.softcap,
+            "causal": self.causal, "window": self.window, "base": self.base,
+            "rotated": self.rotation.width if self.rotation else None,
+        }  # fmt: skip
+
+    def spec(self) -> Attention | None:
+        """Return the specification; None if a form has no field, or something was not explained."""
+        if self.missing or self.unknown:
+            return None
+        fields: dict[str, Any] = {"causal": self.causal, "heads": self.heads, "softcap": self.softcap}
+        if self.kv_heads != self.heads:
+            fields["kv_heads"] = self.kv_heads
+        if abs(self.scale - self.d_k**-0.5) > _ROUND * self.scale:
+            fields["scale"] = _rounded(self.scale)
+        if isinstance(self.window, str):
+            fields["block"] = int(self.window.removeprefix("blocks of "))
+        elif self.window is not None:
+            fields["window"] = self.window
+        if self.rotation is not None:
+            width = None if self.rotation.width == self.d_k else self.rotation.width
+            assert self.base is not None
+            fields["position"] = Rotary(base=_rounded(self.base), width=width, layout=self.rotation.pairs)
+        if self.norm:
+            fields |= {"qk_norm": self.norm, "eps": self.eps}
+        if self.sink:
+            fields["sink"] = "given"
+        return Attention(bias=self.bias, **fields)
+
+
+def _rounded(x: float) -> int | float:
+    """Return a number without the rounding of its computation: an integer if it is one."""
+    near = float(f"{x:.8g}")
+    return int(near) if near.is_integer() else near
+
+
+def mask_form(seen: Mask) -> tuple[bool, Window]:
+    """Return whether a mask (n, n) is causal, and its window: an int, (left, right), blocks, None or ``chosen``."""
+    places = np.arange(TOKENS)
+    behind = places[:, None] - places[None]
+    causal = not seen[behind < 0].any()
+    past = behind >= 0 if causal else np.ones((TOKENS, TOKENS), bool)
+    if (seen == past).all():
+        return causal, None
+    width = int(np.abs(behind)[seen].max()) + 1
+    if (seen == past & (np.abs(behind) < width)).all():
+        return causal, width if causal else (width - 1, width - 1)
+    for size in range(2, TOKENS):
+        if (seen == past & (places[:, None] // size == places[None] // size)).all():
+            return causal, f"blocks of {size}"
+    return causal, "chosen"
+
+
+def facts_of(run: TracedRun, call: TracedCall) -> CallFacts:
+    """Return what a call computes, from the projections of its module to its output."""
+    facts = CallFacts(call.name)
+    if call.setting is None or call.out is None:
+        facts.unknown.append(call.reason or "the call was not read")
+        return facts
+    setting = call.setting
+    facts.heads, facts.kv_heads, facts.d_k = setting.q.shape[1], setting.k.shape[1], setting.q.shape[-1]
+    facts.scale, facts.softcap, facts.sink = float(setting.scale), setting.softcap, setting.sink is not None
+    _explain_output(facts, setting, call.out)
+    if setting.k.shape[2] != TOKENS:
+        facts.missing.append("keys that are no tokens")
+        return facts
+    _explain_mask(facts, setting)
+    sources = Sources(run, call)
+    for role, array in (("q", setting.q), ("k", setting.k), ("v", setting.v)):
+        try:
+            origins = [sources.origin(head) for head in array[0]]
+        except UnknownOrigin:
+            facts.unknown.append(f"where {_ROLES[role]} come from")
+            continue
+        _note_origin(facts, role, origins[0])
+    facts.chain["o"] = sources.way_out(call.out, facts.missing) or ""
+    if not facts.chain["o"]:
+        facts.unknown.append("what follows the call")
+    _settle(facts)
+    return facts
+
+
+def _explain_output(facts: CallFacts, setting: CallSetting, out: Floats) -> None:
+    try:
+        wanted = output(setting)[0]
+    except Exception:
+        facts.unknown.append("the output of the call")
+        return
+    error = float(np.abs(wanted - out).max() / np.abs(wanted).max()) if wanted.shape == out.shape else np.inf
+    if not error <= EXPLAINED:
+        facts.unknown.append(f"the output of the call, which differs by {error:.1g}")
+
+
+def _explain_mask(facts: CallFacts, setting: CallSetting) -> None:
+    allowed = np.ones((1, 1, TOKENS, TOKENS), bool) if setting.allowed is None else setting.allowed
+    facts.causal, facts.window = mask_form(np.asarray(allowed[0, 0]))
+    if facts.window == "chosen":
+        facts.missing.append("keys are chosen")
+    if (allowed != allowed[:1, :1]).any():
+        facts.missing.append("a mask of each head")
+    facts.bias = setting.bias is not None
+
+
+def _note_origin(facts: CallFacts, role: str, origin: Origin) -> None:
+    facts.chain[role] = " ← ".join(origin.steps)
+    words = _ROLES[role]
+    facts.missing += [f"{words}: {form}" for form in origin.special]
+    if not origin.own:
+        facts.missing.append(f"{words} of another module")
+    if role == "v":
+        facts.missing += [f"values: times {origin.factor:.6g}"] * (origin.factor != 1)
+        facts.missing += ["norm of values"] * bool(origin.norm) + ["rotated values"] * (origin.turn is not None)
+        return
+    facts.scale *= origin.factor  # a factor of queries or keys is one of the scores
+    if origin.late:
+        facts.missing.append(f"norm of {words} after the rotation")
+    if origin.norm and origin.norm != "unknown":
+        facts.norm, facts.eps = origin.norm, origin.eps
+    elif origin.norm:
+        facts.unknown.append(f"the norm of {words}")
+    facts.rotation = origin.turn or facts.rotation
+
+
+def _settle(facts: CallFacts) -> None:
+    """Read off the base, and note forms of the rotation and of norms that no field describes."""
+    turn = facts.rotation
+    if turn is not None:
+        facts.base = turn.base()
+        forms = {"rates that are no powers of a base": facts.base is None, "rotation backwards": turn.sign < 0}
+        facts.missing += [form for form, holds in forms.items() if holds]
+    normed = [role for role in "qk" if "norm over" in facts.chain.get(role, "")]
+    if len(normed) == 1 and not facts.unknown:
+        facts.missing.append(f"a norm of {_ROLES[normed[0]]} alone")
+    turned = [role for role in "qk" if "rotation" in facts.chain.get(role, "")]
+    if len(turned) == 1 and not facts.unknown:
+        facts.missing.append(f"a rotation of {_ROLES[turned[0]]} alone")
+    facts.missing = list(dict.fromkeys(facts.missing))

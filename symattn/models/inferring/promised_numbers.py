@@ -1,0 +1,90 @@
+"""Numbers of an inferred specification as expressions in the fields of a configuration, which hold in two of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from symattn.models.inferring.inference import InferredPart
+
+#: Fields and their numbers in the second configuration.
+OTHER_NUMBERS: dict[str, Any] = {
+    "sliding_window": 7, "attention_chunk_size": 9, "local_attention": 8, "query_pre_attn_scalar": 100,
+    "attn_logit_softcapping": 30.0, "attention_multiplier": 0.3, "head_dim": 24, "num_key_value_heads": 1,
+}  # fmt: skip
+_CLOSE = 2.0**-26
+
+
+def layer_of(name: str) -> int | None:
+    """Return the number of a layer in the path of a module."""
+    found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
+    return int(found[1]) if found else None
+
+
+def _flat(config: Any) -> dict[str, float]:
+    """Return the numbers of a configuration by name, those of nested fields as ``outer.inner``."""
+    result: dict[str, float] = {}
+    for name, value in config.to_dict().items():
+        inner = value.items() if isinstance(value, Mapping) else [("", value)]
+        for key, x in inner:
+            deeper = x.items() if isinstance(x, Mapping) else [("", x)]
+            for last, y in deeper:
+                if type(y) in (int, float):
+                    result[".".join(str(part) for part in (name, key, last) if part != "")] = float(y)
+    return result
+
+
+def expressions(config: Any, d_k: int) -> dict[str, dict[str, float]]:
+    """Return for each number of a specification the expressions in fields that may give it, with their values."""
+    named = _flat(config)
+
+    def pick(*words: str) -> dict[str, float]:
+        return {name: x for name, x in named.items() if any(word in name for word in words)}
+
+    heads, keys = pick("heads", "n_head"), pick("key_value_heads", "kv_heads")
+    halves = {f"{name} // 2": x // 2 for name, x in pick("local_attention").items()}
+    roots = {f"1/√{name}": x**-0.5 for name, x in pick("pre_attn_scalar").items() if x > 0}
+    shares = {f"d_k · {name}": float(int(d_k * x)) for name, x in pick("partial_rotary", "rotary_pct").items()}
+    doubled = {f"2 · {name}": 2 * x for name, x in keys.items()}
+    return {
+        "heads": heads,
+        "kv_heads": {**keys, **heads, **doubled, "1": 1.0},
+        "scale": {"1/√d_k": d_k**-0.5, **roots, **pick("attention_multiplier"), "1": 1.0, "1/d_k": 1 / d_k},
+        "softcap": pick("softcap"),
+        "window": {**pick("sliding_window", "chunk_size"), **halves},
+        "base": pick("theta"),
+        "rotated": {"d_k": float(d_k), **pick("rope_head_dim"), **shares, **pick("rotary_dim")},
+    }
+
+
+def _number(x: Any) -> float | None:
+    """Return a number of a window as well: of one side, or the size of blocks."""
+    if isinstance(x, tuple):
+        return float(x[0])
+    if isinstance(x, str):
+        digits = x.rpartition(" ")[2]
+        return float(digits) if digits.isdigit() else None
+    return None if x is None or isinstance(x, bool) else float(x)
+
+
+def promised(part: InferredPart, other: InferredPart | None) -> dict[str, str]:
+    """Return the numbers of a part as expressions that hold in both configurations; {} without a second one."""
+    if part.facts is None or other is None or other.facts is None:
+        return {}
+    again = other.facts.numbers()
+    result: dict[str, str] = {}
+    for name, value in part.facts.numbers().items():
+        first, second = _number(value), _number(again[name])
+        if first is None or second is None:
+            continue
+        known = part.expressions.get(name, {})
+        fits = [e for e, x in known.items() if _near(first, x) and _near(second, other.expressions[name].get(e))]
+        if fits:
+            result[name] = fits[0]
+    return result
+
+
+def _near(a: float, b: float | None) -> bool:
+    return b is not None and abs(a - b) <= _CLOSE * abs(b)

@@ -1,0 +1,124 @@
+"""One run of a tiny model: each call of attention, and what every module received and gave, as columns over tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from symattn.models.auditing.dependence.in_float64 import lifted
+from symattn.models.auditing.dependence.token_rows import first
+from symattn.models.auditing.patches import doing, leave, watch
+from symattn.models.auditing.received import Received, UnreadCall, of_torch, of_transformers, setting_of
+from symattn.models.auditing.setting import Args, CallSetting, Floats, Kwargs, Module, Tensor, numbers
+from symattn.models.inferring.tiny_models import TOKENS, tokens
+
+#: A module with more columns than these is no source of columns of a call, unless it is within the caller.
+MAX_COLUMNS = 512
+
+
+@dataclass
+class TracedCall:
+    """A call of attention: its module's name, what it received as numbers and what it gave, (heads, tokens, d_v).
+
+    ``turn`` counts the earlier calls of this module; ``reason`` says why the call could not be read.
+    """
+
+    name: str
+    module: Module
+    turn: int
+    setting: CallSetting | None = None
+    out: Floats | None = None
+    reason: str = ""
+
+
+@dataclass
+class ModuleRun:
+    """One run of a module: its input and output, (tokens, columns)."""
+
+    module: Module
+    given: Floats
+    gave: Floats
+
+
+@dataclass
+class TracedRun:
+    """The calls of one run, and the runs of each module by name."""
+
+    calls: list[TracedCall] = field(default_factory=list)
+    runs: dict[str, list[ModuleRun]] = field(default_factory=dict)
+
+
+def columns(x: Any) -> Floats | None:
+    """Return an array of one item as (tokens, columns); None if it has no axis of tokens."""
+    if not hasattr(x, "is_floating_point") or not x.is_floating_point() or TOKENS not in x.shape:
+        return None
+    return np.moveaxis(numbers(x), list(x.shape).index(TOKENS), 0).reshape(TOKENS, -1)
+
+
+class _Recorder:
+    """What is reported while a model runs."""
+
+    def __init__(self, names: dict[Module, str]) -> None:
+        self.names, self.run = names, TracedRun()
+
+    def interface(self, function: Callable[..., Any], name: str, args: Args, kwargs: Kwargs) -> Tensor:
+        """Record a call of an attention function of Transformers."""
+        out = function(*args, **kwargs)
+        module = kwargs.get("module", args[0] if args else None)
+        self._record(module, lambda: of_transformers(function, name, args, kwargs), first(out), heads_last=True)
+        return out
+
+    def fused(self, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Tensor:
+        """Record a call of torch's function."""
+        out = function(*args, **kwargs)
+        self._record(None, lambda: of_torch(args, kwargs), out, heads_last=False)
+        return out
+
+    def entered(self, module: Module) -> None:
+        """Nothing is noted when a module begins."""
+
+    def left(self, module: Module, args: Args, kwargs: Kwargs, raised: bool) -> None:
+        """Nothing is noted here: what a module gave is seen by ``gave``."""
+
+    def _record(self, module: Module, read: Callable[[], Received], out: Tensor, heads_last: bool) -> None:
+        inner = next((m for m in reversed(doing.modules) if m in self.names), None)
+        module = module if module in self.names else inner
+        name = self.names.get(module, "–")
+        call = TracedCall(name, module, sum(c.name == name for c in self.run.calls))
+        try:
+            call.setting = setting_of(read(), range(TOKENS))
+            whole = numbers(out)[0]
+            call.out = whole.swapaxes(0, 1) if heads_last else whole
+        except UnreadCall as reason:
+            call.reason = str(reason)
+        self.run.calls.append(call)
+
+    def gave(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """Record what a module received and gave."""
+        result = columns(first(out))
+        if module not in self.names or result is None:
+            return
+        given = next((c for c in map(columns, (*args, *kwargs.values())) if c is not None), result)
+        self.run.runs.setdefault(self.names[module], []).append(ModuleRun(module, given, result))
+
+
+def traced(model: Module, start: int = 0) -> TracedRun:
+    """Run a tiny model once at the positions from ``start`` on, in float64."""
+    import torch
+    from torch.nn.modules import module as hooks
+
+    recorder: Any = _Recorder({module: name for name, module in model.named_modules()})
+    places = {"position_ids": torch.arange(start, start + TOKENS)[None]} if start else {}
+    watch(recorder)
+    handle = hooks.register_module_forward_hook(recorder.gave, with_kwargs=True)
+    try:
+        with torch.no_grad(), lifted():
+            model(tokens(), use_cache=False, **places)
+    finally:
+        handle.remove()
+        leave(recorder)
+    run: TracedRun = recorder.run
+    return run

@@ -1,0 +1,120 @@
+"""Attention is read off the run of a tiny model: equal to the rows that exist, and changes of the code are noticed."""
+
+import json
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+from cli.main import main  # noqa: E402
+from symattn.document.errors import InputError  # noqa: E402
+from symattn.models.configurations import attention  # noqa: E402
+from symattn.models.inferring.inference import infer, parts_of  # noqa: E402
+from symattn.models.inferring.tiny_models import text_part, tiny  # noqa: E402
+
+pytestmark = pytest.mark.transformers
+_LLAMA, _QWEN = "transformers.models.llama.modeling_llama.", "transformers.models.qwen3.modeling_qwen3."
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        "qwen3", "gemma2", "granite", "phi3", "opt", "gpt2", "stablelm", "cohere2", "exaone4", "modernbert",
+        "persimmon", "smollm3", "mixtral", "glm4", "bert", "nemotron", "ministral", "gpt_neox",
+    ],
+)  # fmt: skip
+def test_a_run_gives_the_attention_of_the_row(model_type: str) -> None:
+    model = tiny(model_type)
+    parts = parts_of(model)
+    assert parts
+    assert [p.specification for p in parts] == [attention(text_part(model.config), layer=p.layer) for p in parts]
+
+
+def test_numbers_are_expressions_that_hold_in_two_configurations() -> None:
+    parts = infer("gemma2").parts
+    assert parts[0].promises == {
+        "heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "scale": "1/√query_pre_attn_scalar",
+        "softcap": "attn_logit_softcapping", "window": "sliding_window", "base": "rope_parameters.rope_theta",
+        "rotated": "d_k",
+    }  # fmt: skip
+    assert "window" not in parts[1].promises
+
+
+@pytest.mark.parametrize(
+    ("model_type", "forms"),
+    [
+        ("qwen3_next", {"no call of attention", "output gate: sigmoid of each column"}),
+        ("olmo2", {"queries: norm over all heads", "keys: norm over all heads"}),
+        ("mamba2", {"no call of attention"}),
+    ],
+)
+def test_forms_without_a_field_are_named(model_type: str, forms: set[str]) -> None:
+    found = infer(model_type)
+    assert {form for part in found.parts for form in part.missing} == forms
+    assert not any(part.specification for part in found.parts)
+    assert found.exit_code == 3
+
+
+# -- changes of the code -----------------------------------------------------------------------------------------------
+def _scaled_inside(own: Any) -> Any:
+    return lambda module, q, k, v, mask, scaling, **more: own(module, q, k, v, mask, scaling * 1.02, **more)
+
+
+def _scaled(own: Any) -> Any:
+    def made(self: Any, *given: Any, **more: Any) -> None:
+        own(self, *given, **more)
+        self.scaling *= 1.02
+
+    return made
+
+
+def _unrotated_keys(own: Any) -> Any:
+    return lambda q, k, cos, sin, **more: (own(q, k, cos, sin, **more)[0], k)
+
+
+def _without_last_pairs(own: Any) -> Any:
+    def turned(q: Any, k: Any, cos: Any, sin: Any, **more: Any) -> Any:
+        return own(q, k, cos.clone().fill_(1.0), sin * 0, **more)
+
+    return turned
+
+
+CHANGED = {
+    "scale": (_LLAMA + "LlamaAttention.__init__", _scaled, "scale"),
+    "rotation left out": (_LLAMA + "apply_rotary_pos_emb", _without_last_pairs, "rotated"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_change_of_the_code_differs_from_the_fields(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path, change, field = CHANGED[name]
+    own = patch(path).get_original()[0]
+    with patch(path, change(own)):
+        assert main(["models", "infer", "llama", "-f", "json"]) == 1
+    differs = [words for part in json.loads(capsys.readouterr().out)["parts"] for words in part["differs"]]
+    assert differs
+    assert all(words.startswith(f"{field}: ") for words in differs)
+
+
+def test_a_call_that_computes_other_than_it_is_given_is_not_explained() -> None:
+    own = patch(_LLAMA + "eager_attention_forward").get_original()[0]
+    with patch(_LLAMA + "eager_attention_forward", _scaled_inside(own)):
+        parts = parts_of(tiny("llama"))
+    assert all(part.unknown[0].startswith("the output of the call") for part in parts)
+
+
+def test_keys_that_are_not_rotated_are_noticed() -> None:
+    own = patch(_QWEN + "apply_rotary_pos_emb").get_original()[0]
+    with patch(_QWEN + "apply_rotary_pos_emb", _unrotated_keys(own)):
+        parts = parts_of(tiny("qwen3"))
+    assert all("a rotation of queries alone" in part.missing for part in parts)
+
+
+@pytest.mark.parametrize("model_type", ["no_such_type", "blt"])
+def test_a_type_without_a_tiny_model_is_refused_in_a_line(model_type: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match=model_type):
+        infer(model_type)
+    assert main(["models", "infer", model_type]) == 2
+    assert len(capsys.readouterr().err.splitlines()) <= 4
