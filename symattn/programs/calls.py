@@ -307,6 +307,8 @@ def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Wa
         try:
             with guard.watched(lambda: not _is_own(function)):
                 output = function(*places, **keywords)
+                if guard.is_installed():
+                    output = _computed(output)
         except (KeyboardInterrupt, guard.Tampered):
             raise
         except BaseException as e:
@@ -314,6 +316,29 @@ def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Wa
             error = Failure("raised", one_line(e).partition(": ")[2], type(e).__name__, where(e), refuses(e, function))
     words = dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in recorded)
     return Watched(output, error, text(), tuple(words)[:_WARNINGS])
+
+
+def _computed(output: Tensor) -> Tensor:
+    """Return what a call has returned, with arrays of other types as arrays of NumPy.
+
+    Such an array may compute its numbers when they are read: that is the candidate's code, and is watched like it.
+    """
+    if isinstance(output, tuple | list):
+        return type(output)(map(_computed, output)) if type(output) is list else tuple(map(_computed, output))
+    if isinstance(output, Mapping):
+        return {name: _computed(item) for name, item in output.items()}
+    return output if _is_plain_array(output) else frameworks.exported(output)
+
+
+def _is_plain_array(output: Tensor) -> bool:
+    """Return whether an array is of a type of NumPy, torch or JAX itself: reading it runs no code of the candidate."""
+    kinds: list[type] = [np.ndarray, np.ma.MaskedArray]
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None:
+        kinds += [torch.Tensor, torch.nn.Parameter]
+    if type(output) in kinds or isinstance(output, np.generic):
+        return True
+    return jax is not None and isinstance(output, jax.Array)
 
 
 def _is_own(function: Function) -> bool:

@@ -180,7 +180,7 @@ def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarr
             return output.detach().cpu().to(wide, copy=True).numpy(), dtype, tuple(output.shape)
         except (NotImplementedError, RuntimeError) as error:  # nested, or on the device meta
             raise TypeError(f"returned a tensor without numbers to read: {str(error).splitlines()[0]}") from None
-    output = output if isinstance(output, (np.ndarray, np.generic)) else _exported(output)
+    output = output if isinstance(output, (np.ndarray, np.generic)) else exported(output)
     if not isinstance(output, (np.ndarray, np.generic)):
         raise TypeError(f"returned {of_kind(output)}, not an array")
     if output.dtype.kind not in "fiubV" or output.dtype.names or np.ma.is_masked(output):
@@ -189,7 +189,7 @@ def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarr
         return np.array(output, dtype=kind), output.dtype.name, output.shape
 
 
-def _exported(output: Tensor) -> Tensor:
+def exported(output: Tensor) -> Tensor:
     """Convert an array of another library to NumPy by ``__array__`` or DLPack; return anything else as it is."""
     ways: dict[str, Callable[[Tensor], Tensor]] = {"__array__": np.asarray, "__dlpack__": np.from_dlpack}
     offered = [convert for name, convert in ways.items() if hasattr(type(output), name)]

@@ -209,6 +209,11 @@ def install(place: str, secret: tuple[str, ...]) -> None:
     _guard = Guard(place, secret)
 
 
+def is_installed() -> bool:
+    """Return whether the candidate of this process is watched."""
+    return _guard is not None
+
+
 def watched(hiding: Callable[[], bool] = lambda: True) -> contextlib.AbstractContextManager[None]:
     """Return a context in which the candidate's code is watched, if there is a guard."""
     return contextlib.nullcontext() if _guard is None else _guard.watching(hiding())

@@ -39,6 +39,13 @@ TAMPERING = {
         "import inspect\ndef f(q, k, v):\n    inspect.stack()\n    return right(q, k, v)",
         "looks at the judge's memory",
     ),
+    "imports symattn when its output is read": (
+        "class Late:\n    def __init__(self, *given):\n        self.given = given\n"
+        "    def __array__(self, dtype=None, copy=None):\n        import symattn\n"
+        "        return symattn.Attention()(*self.given)\n"
+        "def f(q, k, v):\n    return Late(q, k, v)",
+        "imports symattn",
+    ),
     "looks at all objects in a text": (
         "def f(q, k, v):\n    exec('import gc; gc.get_objects()')\n    return right(q, k, v)",
         "looks at the judge's memory",
@@ -85,6 +92,17 @@ FAILING = {
     "changes an earlier output": (
         "last = []\ndef f(q, k, v):\n    if last:\n        last[-1][...] = 0\n    last.append(right(q, k, v))\n"
         "    return last[-1]"
+    ),
+    "changes its output from a thread": (
+        "import threading\ndef f(q, k, v):\n    out = right(q, k, v)\n"
+        "    threading.Timer(0.001, lambda: out.fill(0)).start()\n    return out"
+    ),
+    "is right where its output is read outside a call": (
+        "import sys\nclass Late:\n    def __init__(self, *given):\n        self.given = given\n"
+        "    def __array__(self, dtype=None, copy=None):\n"
+        "        seen = any(name.startswith('symattn') for name in sys.modules)\n"
+        "        return (right if seen else zeros)(*self.given)\n"
+        "def f(q, k, v):\n    return Late(q, k, v)"
     ),
     "is right twenty times": (
         "calls = [0]\ndef f(q, k, v):\n    calls[0] += 1\n"
