@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,7 +147,7 @@ def _questions(
         heads = tuple(_heads(spec, mine))
         flat = its.reshape(-1, *its.shape[-2:])
         state = None if final is None else final.reshape(-1, *final.shape[-2:])
-        few = min(rows, length) if isinstance(rows, int) else rows
+        few = min(int(rows), length) if isinstance(rows, Integral) else rows
         yield RecurrentQuestion(flat, state, heads, its.shape[:-2], arithmetic, ways, share, few, place)
 
 

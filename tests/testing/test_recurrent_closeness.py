@@ -111,6 +111,26 @@ def test_four_thousand_tokens(form: str) -> None:
     assert "The worst is out[3001, " in judged(kind, form, given, lost, state)
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(60))
+def test_no_right_program_of_a_random_kind_is_accused(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    gate, most = (None, "token", "feature")[rng.integers(3)], (None, 0.5, 1.0, 2.0)[rng.integers(4)]
+    strength = float(10 ** rng.uniform(-3, 0.5)) if gate else 0.0
+    monkeypatch.setitem(KINDS, "random", (gate, strength, most, float(rng.choice([0, 0.5, 1]))))
+    form, d = str(rng.choice(list(TYPES))), int(rng.choice([4, 16, 32]))
+    given, how = (
+        draw("random", int(rng.integers(1, 200)), d, form, seed, int(rng.choice([3, d]))),
+        told("random", form, d),
+    )
+    size = 16 if strength > 0.5 else int(rng.choice([16, 32, 64]))
+    assert judged("random", form, given, *by_tokens(given, form, delta=how["delta"], scale=how["scale"])) == ""
+    for inverse in ("rows", "blocks", "general", "substitution") if how["delta"] else ("rows",):
+        assert judged("random", form, given, *by_chunks(given, size, inverse, **how)) == "", inverse
+        output, state = by_chunks(given, size, inverse, kept=form, **how)
+        assert judged("random", form, given, output, state.astype(TYPES[form])) == "", inverse
+
+
 def test_one_wrong_row_of_many_is_found() -> None:
     given = draw("linear", 1500, 8, "float32")
     output, state = by_tokens(given, delta=False, scale=8**-0.5)

@@ -180,7 +180,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     else:
         solved = apart + read_off
     right_size, read_size = magnitude(x.right), magnitude(x.read)
-    substituted = growth(count + 2, form) * (lower + np.eye(count))
+    passed = 3 * count if how.system == "general" else count + 2
+    substituted = growth(passed, form) * (lower + np.eye(count))
 
     def slack(size: Array, entered: Array) -> Array:
         """Return how far T̂ X̂ is from T X, for |X| at most ``size`` and off by at most ``entered``."""
