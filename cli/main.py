@@ -43,7 +43,7 @@ GROUPS = {
     },
     "Models": {
         "audit": "Run a script and judge every attention call in it.",
-        "models": "Infer the attention of a model type from a run.",
+        "models": "Infer the attention of model types from runs, or lock it.",
         "generation": "Check that caches, padding and batches give the logits of the prefill.",
     },
     "Tool": {

@@ -1,0 +1,112 @@
+"""The lock: a line for each kind of part of each model type, to be reviewed, committed, and held against a release."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from symattn.document.errors import InputError
+from symattn.document.evidence import Verdict
+from symattn.document.model import Block, Code, Document, Paragraph, Table, WithVerdict, headers
+from symattn.models.inferring.inference import InferredPart, infer
+
+_SEPARATOR = " | "
+_MAX_BYTES = 16 * 2**20
+
+
+def locked_types() -> list[str]:
+    """Return the model types that Transformers lists as causal language models."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
+def lines_of(model_type: str) -> list[str]:
+    """Return the lines of one type, one for all parts of which the same is said; one with the reason if none runs."""
+    try:
+        parts = infer(model_type).parts
+    except InputError as error:
+        return [_SEPARATOR.join((model_type, "not inferred", str(error)))]
+    return sorted({_SEPARATOR.join((model_type, *_words(part))) for part in parts})
+
+
+def _words(part: InferredPart) -> Iterator[str]:
+    """Yield what a line says of a part: its place and class, its numbers, the steps of q, k, v, and what is missing."""
+    place = re.sub(r"(^|[.])[0-9]+(?=[.]|$)", r"\1*", part.name)
+    yield f"{place} ({part.kind})"
+    if part.facts is not None:
+        numbers = part.facts.numbers()
+        known = {name: part.promises.get(name, _literal(x)) for name, x in numbers.items() if x not in (None, False)}
+        yield ", ".join(f"{name} = {words}" for name, words in known.items())
+        forms = {"sink": part.facts.sink, "bias": part.facts.bias, "rotation": _layout(part)}
+        yield from (f"{name}: {value}" for name, value in forms.items() if value)
+    yield from (f"{role} = {steps}" for role, steps in part.chain.items())
+    yield from (f"no field: {form}" for form in part.missing)
+    yield from (f"not explained: {re.sub(r', which differs by .*', '', words)}" for words in part.unknown)
+
+
+def _layout(part: InferredPart) -> str:
+    return part.facts.rotation.layout if part.facts is not None and part.facts.rotation else ""
+
+
+def _literal(x: object) -> str:
+    return f"{x:.8g}" if isinstance(x, float) else str(x)
+
+
+@dataclass(repr=False)
+class LockCheck(WithVerdict):
+    """How a lock differs from what is inferred now: lines that are gone, and new ones."""
+
+    path: str
+    types: int
+    gone: list[str]
+    new: list[str]
+
+    @property
+    def verdict(self) -> Verdict:
+        """A fault if any line differs."""
+        return Verdict.FAULT if self.gone or self.new else Verdict.NO_FAULT
+
+    def __repr__(self) -> str:
+        return self._brief(f"models check {self.path}: {self.verdict.value}")
+
+    def document(self) -> Document:
+        """The comparison as a document."""
+        rows = [("−", line) for line in self.gone] + [("+", line) for line in self.new]
+        cells = tuple(((sign,), (Code(line),)) for sign, line in rows)
+        blocks: tuple[Block, ...] = (Table(headers("", "line"), cells),) if rows else ()
+        words = f"{len(self.gone)} lines are gone and {len(self.new)} are new, of {self.types} model types"
+        return Document(
+            "listing", "models", (f"Lock {self.path}",), blocks or (Paragraph(("Every line is inferred again.",)),),
+            command=f"symattn models check {self.path}", verdict=self.verdict, reason=(words,),
+            record={"path": self.path, "types": self.types, "gone": self.gone, "new": self.new},
+        )  # fmt: skip
+
+
+def check_lock(path: str) -> LockCheck:
+    """Infer every type of a lock again, and return which lines differ. Raises ``InputError`` for another file."""
+    file = Path(path)
+    if not file.is_file() or file.stat().st_size > _MAX_BYTES:
+        raise InputError(f"models: there is no lock {path}; hint: symattn models lock > models.lock")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"models: {path} is no text in UTF-8") from None
+    kept = [line for line in text.splitlines() if line and not line.startswith("#")]
+    for number, line in enumerate(kept, 1):
+        if _SEPARATOR not in line:
+            raise InputError(f"models: line {number} of {path} is none of a lock: {line[:60]!r}")
+    types = list(dict.fromkeys(line.partition(_SEPARATOR)[0] for line in kept))
+    now = [line for model_type in types for line in lines_of(model_type)]
+    return LockCheck(path, len(types), [x for x in kept if x not in now], [x for x in now if x not in kept])
+
+
+def lock_text(types: Sequence[str]) -> str:
+    """Return the lock of these model types; of all causal language models of Transformers without any."""
+    import transformers
+
+    lines = [line for model_type in (types or locked_types()) for line in lines_of(model_type)]
+    head = f"# inferred (transformers {transformers.__version__}); hold it against a release: symattn models check FILE"
+    return "\n".join([head, *lines])

@@ -1,0 +1,61 @@
+"""The lock: the same lines again from the same code, and a line that differs where the code changed."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+from cli.main import main
+
+pytestmark = pytest.mark.transformers
+_LLAMA = "transformers.models.llama.modeling_llama."
+
+
+@pytest.fixture
+def lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert main(["models", "lock", "llama", "mamba2"]) == 0
+    path = tmp_path / "models.lock"
+    path.write_text(capsys.readouterr().out)
+    return path
+
+
+def test_a_lock_has_a_line_for_each_kind_of_part(lock: Path) -> None:
+    head, *lines = lock.read_text().splitlines()
+    assert head.startswith("# inferred (transformers ")
+    assert [line.partition(" | ")[0] for line in lines] == ["llama", "mamba2"]
+    assert "kv_heads = num_key_value_heads, scale = 1/√d_k" in lines[0]
+    assert "q = rotation ← q_proj" in lines[0]
+    assert lines[1].endswith("no field: no call of attention")
+
+
+def test_the_same_code_gives_the_same_lines(lock: Path) -> None:
+    assert main(["models", "check", str(lock)]) == 0
+
+
+def _made(change: dict[str, Any]) -> Any:
+    own = patch(_LLAMA + "LlamaAttention.__init__").get_original()[0]
+
+    def made(self: Any, *given: Any, **more: Any) -> None:
+        own(self, *given, **more)
+        for name, value in change.items():
+            setattr(self, name, value)
+
+    return made
+
+
+@pytest.mark.parametrize("change", [{"scaling": 0.3}, {"scaling": 1.0}])
+def test_changed_code_gives_other_lines(lock: Path, change: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    with patch(_LLAMA + "LlamaAttention.__init__", _made(change)):
+        assert main(["models", "check", str(lock)]) == 1
+    assert "1 lines are gone and 1 are new, of 2 model types" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("text", ["no lock", None])
+def test_another_file_is_refused_in_a_line(text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "models.lock"
+    if text is not None:
+        path.write_text(text)
+    assert main(["models", "check", str(path)]) == 2
