@@ -7,6 +7,7 @@ https://github.com/ScalingIntelligence/KernelBench: the reference is the class `
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -21,6 +22,8 @@ from symattn.programs.refusing import one_line
 
 MODEL, CANDIDATE = "Model", "ModelNew"
 _MAX_ENTRIES = 1 << 20  # of one array that leaves the process of the reference
+_MAX_SCORES_IN_HALF = 1 << 22  # of rows with rows, whose bounds take seconds a million in half precision
+_HALF = ("float16", "bfloat16")
 _KEPT_AXES = 2  # the last ones, which are never cut
 
 
@@ -66,8 +69,9 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
         arrays = [frameworks.read(a) for a in given if hasattr(a, "dtype")]
     except Exception as error:  # the file's own code may raise anything
         return Benchmark(init, problem=one_line(error))
-    kept = tuple(_cut(values) for values, _, _ in arrays)
     floats = [dtype for values, dtype, _ in arrays if values.dtype.kind == "f"]
+    most_scores = _MAX_SCORES_IN_HALF if set(floats) & {*_HALF} else None
+    kept = _cut_together([values for values, _, _ in arrays], most_scores)
     problem = "" if len(arrays) == len(given) else "some of its inputs are no arrays"
     shapes = tuple(shape for _, _, shape in arrays)
     return Benchmark(init, shapes, kept, floats[0] if floats else "float32", heads_of(made), problem)
@@ -89,11 +93,28 @@ def _is_literal(value: object) -> bool:
         return False
 
 
-def _cut(values: np.ndarray) -> np.ndarray:
-    """Return the first items along the leading axes, as few as the largest array may have."""
-    result = values
-    for axis in range(max(values.ndim - _KEPT_AXES, 0)):
-        rest = prod(result.shape) // max(result.shape[axis], 1)
-        most = max(_MAX_ENTRIES // max(rest, 1), 1)
-        result = result[(slice(None),) * axis + (slice(most),)]
-    return np.ascontiguousarray(result)
+def _cut_together(arrays: Sequence[np.ndarray], most_scores: int | None) -> tuple[np.ndarray, ...]:
+    """Return the first items along the leading axes, as few as the largest array may have, and as many of each array.
+
+    An axis of which the arrays have different numbers is kept: heads of queries and of keys belong together.
+    """
+    result = [*arrays]
+    for axis in range(max((a.ndim for a in arrays), default=0) - _KEPT_AXES):
+        leading = [a for a in result if a.ndim - _KEPT_AXES > axis]
+        if len({a.shape[axis] for a in leading}) > 1:
+            continue
+        most = min(_most_items(a, axis, most_scores) for a in leading)
+        first = (slice(None),) * axis + (slice(most),)
+        result = [a[first] if a.ndim - _KEPT_AXES > axis else a for a in result]
+    return tuple(map(np.ascontiguousarray, result))
+
+
+def _most_items(array: np.ndarray, axis: int, most_scores: int | None) -> int:
+    """Return how many items along a leading axis an array may have."""
+    rest: int = max(prod(array.shape) // max(array.shape[axis], 1), 1)
+    most = _MAX_ENTRIES // rest
+    if most_scores is not None:
+        rows, columns = array.shape[-_KEPT_AXES:]
+        matrices = rest // max(rows * columns, 1)
+        most = min(most, most_scores // max(matrices * rows * rows, 1))
+    return max(int(most), 1)

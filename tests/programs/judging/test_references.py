@@ -9,7 +9,7 @@ import pytest
 
 from symattn import InputError, judge
 from symattn.document import schemas
-from symattn.programs.judging.benchmark import Benchmark
+from symattn.programs.judging.benchmark import Benchmark, _cut_together
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.references import named
 from symattn.programs.layouts import of_layout, to_layout
@@ -131,6 +131,15 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.M
         judge("kernel.py", reference="kernel.py")
     with pytest.raises(InputError, match="no file of Python or JSON"):
         judge("kernel.py", reference="missing.py")
+
+
+def test_own_inputs_are_cut_alike() -> None:
+    shapes = [(2, 16, 2048, 128), (2, 16, 4096, 128), (4096, 4096)]
+    arrays = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
+    assert [a.shape for a in _cut_together(arrays, None)] == [(1, 2, 2048, 128), (1, 2, 4096, 128), (4096, 4096)]
+    assert [a.shape[:2] for a in _cut_together(arrays[:2], 1 << 22)] == [(1, 1), (1, 1)]
+    grouped = [np.zeros((32, 512, 128)), np.zeros((8, 512, 128))]
+    assert [len(a) for a in _cut_together(grouped, None)] == [32, 8]
 
 
 def test_classes_are_made_with_the_arguments_of_the_reference() -> None:
