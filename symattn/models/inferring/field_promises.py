@@ -65,17 +65,13 @@ def said(config: Any, layer: int) -> dict[str, Any]:
     return {
         "heads": heads,
         "kv_heads": keys or heads,
-        "causal": not two_sided and not _denied(fields, "is_causal", "is_decoder"),
+        "causal": False if two_sided or fields.find("is_causal") is False else None,
         "window": _window(fields, sliding),
         "scale": _scale(fields, d, latent),
         "softcap": fields.find("attn_logit_softcapping"),
         **_rotation(fields, d, latent),
         "qk_norm": fields.find("use_qk_norm", "qk_layernorm"),
     }
-
-
-def _denied(fields: LayerFields, *names: str) -> bool:
-    return any(fields.find(name) is False for name in names)
 
 
 def _window(fields: LayerFields, sliding: bool) -> Any:
@@ -109,7 +105,9 @@ def _rotation(fields: LayerFields, d: int, latent: bool) -> dict[str, Any]:
 def disagreements(told: dict[str, Any], facts: CallFacts) -> list[str]:
     """Return where the fields and the run differ, in words."""
     found = facts.numbers()
-    names = ["heads", "kv_heads", "scale", "softcap", "causal"]
+    names = ["heads", "kv_heads", "softcap"]
+    names += ["causal"] if told["causal"] is False else []  # no field says that a model is causal
+    names += ["scale"] if told["rope_type"] in (None, "default") else []  # others may scale queries and keys
     names += ["window"] if facts.plain_mask else []
     names += ["rotated"] if told["rope_type"] != "proportional" else []
     names += ["base"] if told["rope_type"] in (None, "default") and found["base"] else []

@@ -192,7 +192,10 @@ def tiny(model_type: str, **fields: Any) -> Module:
 
     if model_type not in CONFIG_MAPPING:
         raise InputError(f"models: Transformers has no model_type {model_type!r}")
-    config = text_part(CONFIG_MAPPING[model_type]())
+    try:
+        config = text_part(CONFIG_MAPPING[model_type]())
+    except Exception as problem:
+        raise InputError(f"models: {model_type} has no default configuration: {one_line(problem)[:200]}") from None
     error: Exception | None = None
     for repair in _REPAIRS:
         data = {**shrunk(config), **fields}

@@ -89,7 +89,10 @@ class _Recorder:
         name = self.names.get(module, "–")
         call = TracedCall(name, module, sum(c.name == name for c in self.run.calls))
         try:
-            call.setting = setting_of(read(), range(TOKENS))
+            received = read()
+            if received.q.shape[-2] != TOKENS:
+                raise UnreadCall("its queries are not those of the tokens")
+            call.setting = setting_of(received, range(TOKENS))
             whole = numbers(out)[0]
             call.out = whole.swapaxes(0, 1) if heads_last else whole
         except UnreadCall as reason:

@@ -112,6 +112,12 @@ def test_keys_that_are_not_rotated_are_noticed() -> None:
     assert all("a rotation of queries alone" in part.missing for part in parts)
 
 
+@pytest.mark.parametrize("model_type", ["gpt_neox", "bert", "gpt_oss", "llama4_text"])
+def test_fields_that_say_nothing_accuse_no_model(model_type: str) -> None:
+    differs = [words for part in parts_of(tiny(model_type)) for words in part.differs]
+    assert not [words for words in differs if words.startswith(("causal", "scale"))]
+
+
 @pytest.mark.parametrize("model_type", ["no_such_type", "blt"])
 def test_a_type_without_a_tiny_model_is_refused_in_a_line(model_type: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=model_type):
