@@ -74,6 +74,7 @@ def output_alone(spec: Attention, layout: Layout = "nd") -> Definition:
         ways=(laid(spec), *(laid(partial(_first_output, way)) for way in others)),
         mistakes=Later(lambda: attending.by_rule(spec, names, of_variant)),
         numbered=tuple(attending.by_number(spec, of_variant, {*reference.SCORES, "weights"})),
+        as_run=attending.run_of(spec, layout),
     )
 
 
@@ -181,7 +182,7 @@ def main() -> None:
             rows.append(row(entry, name))
             print(rows[-1], flush=True)
     print(*summary(rows), sep="\n")
-    if not asked.names and not asked.only and asked.every == EVERY:
+    if not (asked.names or asked.only) and asked.every == EVERY:
         FILE.write_text("".join(f"{r}\n" for r in rows), encoding="utf-8")
 
 
