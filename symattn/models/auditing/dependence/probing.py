@@ -40,7 +40,7 @@ from symattn.programs.refusing import one_line
 
 #: Caches are left out, so that a pass can be repeated, and labels, whose loss is not looked at.
 _LEFT_OUT = ("past_key_values", "cache", "cache_params", "labels")
-_UNSTEADY = "a repeated pass gives other numbers, so that no change can be told from chance"
+_UNSTEADY = "a repeated pass gives other numbers, so that no change can be distinguished from chance"
 _ROUNDING_UNKNOWN = "whether later tokens matter is undecided: changes are small, and it does not run in float64"
 
 
