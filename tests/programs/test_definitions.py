@@ -77,7 +77,8 @@ def step(q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: int, least:
     if len(q) != 1 or q.shape[-1] < least:
         raise IndexError("other sizes")
     keys, values = np.concatenate([k_cache[:length], k]), np.concatenate([v_cache[:length], v])
-    weights = np.exp(q @ keys.T * q.dtype.type(q.shape[-1] ** -0.5))
+    scores = q @ keys.T * q.dtype.type(q.shape[-1] ** -0.5)
+    weights = np.exp(scores - scores.max())
     return weights / weights.sum() @ values
 
 

@@ -315,18 +315,18 @@ def audit(
     and mask that it received; and by *intent*, against what the model's configuration, the padding and the cache
     require. The error may be no more than rounding can cause in the format (``symattn.bounds.sharp``).
 
-    model     a module of torch; None for every module that runs meanwhile
-    contract  ``fused``: scores stay in float32; ``eager``: they may be stored in the input's format. By default what
-              the called code promises: ``eager`` for Transformers' eager functions, else ``fused``
-    rows      how many queries of each head are judged, always including those at the edges of windows and tiles;
-              None for all
-    gradients also judge backward passes: dQ of these queries, dK and dV of as many keys, in every head of small calls
-              and in some heads of large ones, against the exact derivative (``symattn.bounds.sharp.backward_bounds``)
-    layers    also judge whole layers of decoders: norms, projections, rotations, the feed-forward layer and residuals
-              of each, for some tokens, against ``block`` (``models.configurations``) of the model's configuration
+    model       a module of torch; None for every module that runs meanwhile
+    contract    ``fused``: scores stay in float32; ``eager``: they may be stored in the input's format. By default what
+                the called code promises: ``eager`` for Transformers' eager functions, else ``fused``
+    rows        how many queries of each head are judged, always including those at the edges of windows and tiles;
+                None for all
+    gradients   also judge backward passes: dQ of these queries, dK and dV of as many keys, in every head of small calls
+                and in some heads of large ones, against the exact derivative (``symattn.bounds.sharp.backward_bounds``)
+    layers      also judge whole layers of decoders: norms, projections, rotations, the feed-forward layer and
+                residuals of each, for some tokens, against ``block`` (``models.configurations``) of the configuration
     dependence  run the first pass of a model again with single tokens changed, to count the parts that mix tokens,
-              whatever their class, and to find outputs that depend on later tokens
-    causal    whether no output may depend on later tokens; None for what the model's configuration says
+                whatever their class, and to find outputs that depend on later tokens
+    causal      whether no output may depend on later tokens; None for what the model's configuration says
 
     An audit sees Transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and
     attention written out in operators, from the product of queries and keys to that of weights and values. A softmax
