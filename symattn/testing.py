@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # imported by assertions only, so that a test run without any
     from symattn.arrays.precision import Contract, Precision
     from symattn.attention.spec import Attention
     from symattn.bounds.domain import Domain
-    from symattn.bounds.recurrent.arithmetic import RecurrentArithmetic
+    from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
     from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.report import Report, Sought
 
@@ -209,9 +209,9 @@ def assert_close_to_exact(
     (``symattn.programs.sensitivity``).
 
     For a ``LinearAttention`` without a normaliser, ``inputs`` are ``g``, ``beta``, ``initial_state``, ``final_state``
-    (…, d_k, d_v) and ``cu_seqlens``; the limits are those of ``symattn.bounds.recurrent.limits``, at any length. Of
-    more than 512 tokens 256 rows of each head are judged, the worst among them. Sums and the state are in float32,
-    unless ``contract`` is "eager", or a ``RecurrentArithmetic`` that says the order and the formats.
+    (…, d_k, d_v) and ``cu_seqlens``; the limits are those of ``symattn.bounds.recurrent.recurrent_limits``, at any
+    length. Of more than 512 tokens 256 rows of each head are judged, the worst among them. Sums and the state are in
+    float32, unless ``contract`` is "eager", or a ``RecurrentArithmetic`` that says the order and the formats.
 
     Raises ``AttentionFault`` with the elements beyond a bound, and ``InputError`` for inputs that do not fit.
 

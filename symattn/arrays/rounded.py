@@ -54,7 +54,7 @@ from symattn.arrays.reductions import _axes
 from symattn.arrays.rounding.array import SPECIAL, ComputedNumber, LinearErrors, sharply
 from symattn.arrays.rounding.bounds import SLACK, common_ids, growth, holds, rounding, table, up
 from symattn.arrays.rounding.elementwise import RoundedElementwise
-from symattn.arrays.rounding.enclosed import InEnclosures
+from symattn.arrays.rounding.in_enclosures import InEnclosures
 from symattn.arrays.special import Forbidden
 from symattn.document.errors import InputError
 from symattn.document.model import Text
@@ -100,7 +100,7 @@ class RoundedSums(ComputedNumber):
         a, b = a.name_errors(), b.name_errors()
         shape = (*np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2]), a.plain_shape[-2], b.plain_shape[-1])
         largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if z.rows.radius.any()), 0)
-        ids, value = common_ids([a.rows, b.rows], largest), cls.products(a, b, shape)
+        ids, value = common_ids([a.rows, b.rows], largest), cls.multiply_matrices(a, b, shape)
         shared, rest, size, count = cls._product(a, b, ids, (*shape, ids.size))
         return cls.made(
             value,

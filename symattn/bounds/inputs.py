@@ -422,10 +422,10 @@ class Maker:
 
     def _score(self, inputs: Mapping[str, Array]) -> float:
         """Return the largest |s|, in float64; 0 where none is too large."""
-        return 0.0 if self.largest_score == np.inf else largest_score(self.spec, inputs)
+        return 0.0 if self.largest_score == np.inf else measure_largest_score(self.spec, inputs)
 
 
-def largest_score(spec: Attention, inputs: Mapping[str, Array]) -> float:
+def measure_largest_score(spec: Attention, inputs: Mapping[str, Array]) -> float:
     """Return the largest |s| before masks, in float64."""
     values: dict[str, Any] = dict(inputs)
     last = ""

@@ -16,9 +16,9 @@ import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Contract, Precision
-from symattn.bounds.recurrent.arithmetic import RecurrentArithmetic, of_precision
-from symattn.bounds.recurrent.limits import MAX_SPLIT_EXPONENT, Exact, Limits, exact_values, limits
 from symattn.bounds.recurrent.recurrence import Recurrence
+from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic, of_precision
+from symattn.bounds.recurrent.recurrent_limits import MAX_SPLIT_EXPONENT, ExactRecurrence, Limits, exact_values, limits
 from symattn.bounds.recurrent.replays import MOST_OF_SHARP, replay
 from symattn.bounds.sharp.limits import HYPOTHESIS
 from symattn.bounds.threads import one_blas_thread
@@ -293,7 +293,7 @@ def _judge(question: RecurrentQuestion) -> RecurrentVerdict:
 
 
 def _first_excess(
-    question: RecurrentQuestion, way: RecurrentArithmetic, exact: list[Exact], rows: list[list[int]]
+    question: RecurrentQuestion, way: RecurrentArithmetic, exact: list[ExactRecurrence], rows: list[list[int]]
 ) -> tuple[_Excess | None, int]:
     """Return the first head that a way does not explain, or None; and the number of elements without a limit."""
     silent = 0
@@ -315,7 +315,7 @@ def _limits(
 
 
 def _measure(
-    question: RecurrentQuestion, way: RecurrentArithmetic, head: int, exact: Exact, found: Limits
+    question: RecurrentQuestion, way: RecurrentArithmetic, head: int, exact: ExactRecurrence, found: Limits
 ) -> _Excess | None:
     """Return the worst element beyond its limit, or None.
 
@@ -346,7 +346,7 @@ def _measure(
     return excess._replace(guard=needed) if needed <= MOST_OF_SHARP else None
 
 
-def guard(question: RecurrentQuestion, way: RecurrentArithmetic, exact: Exact, head: int) -> float:
+def guard(question: RecurrentQuestion, way: RecurrentArithmetic, exact: ExactRecurrence, head: int) -> float:
     """Return the part of the sharp limit that a right program in this arithmetic needs for a head."""
     rows = _rows(question, head, exact)
     found = _limits(question, way, head, rows, with_state=True)
@@ -358,7 +358,7 @@ def guard(question: RecurrentQuestion, way: RecurrentArithmetic, exact: Exact, h
     return max(float(np.nan_to_num(a, nan=np.inf).max(initial=0.0)) for a in shares)
 
 
-def _rows(question: RecurrentQuestion, head: int, exact: Exact) -> list[int]:
+def _rows(question: RecurrentQuestion, head: int, exact: ExactRecurrence) -> list[int]:
     """Return the rows of a head to judge: those that were asked for, all, or those furthest off and drawn ones."""
     length, asked = question.length, question.rows
     if asked is not None and not isinstance(asked, int):
@@ -386,7 +386,7 @@ def _largest_chunk_exponent(question: RecurrentQuestion) -> float:
     return max(float(np.abs(total).max()) for total in totals)
 
 
-def _representable(exact: Exact, precision: Precision) -> bool:
+def _representable(exact: ExactRecurrence, precision: Precision) -> bool:
     most = float(precision.returned.largest) / 2
     return bool(np.abs(exact.output).max() < most and np.abs(exact.state).max() < most)
 
@@ -404,7 +404,7 @@ def _place(question: RecurrentQuestion, head: int, *at: int) -> str:
     return str([*front, *at])
 
 
-def _describe(question: RecurrentQuestion, exact: list[Exact], tried: list[_Excess]) -> str:
+def _describe(question: RecurrentQuestion, exact: list[ExactRecurrence], tried: list[_Excess]) -> str:
     """Describe an output that none of the ways tried explains, by the way that comes nearest."""
     excess = min(tried, key=lambda one: one.by_limit)
     certain = all(one.by_worst > 1 for one in tried)

@@ -9,7 +9,7 @@ import pytest
 from symattn.arrays.rounded import rounded
 from symattn.arrays.rounding import bounds
 from symattn.arrays.rounding.array import SPECIAL, MovedByRounding
-from symattn.arrays.rounding.enclosed import InEnclosures
+from symattn.arrays.rounding.in_enclosures import InEnclosures
 from symattn.document.errors import Refused, Undecided
 from tests.arrays.operations import TABLE
 
@@ -62,13 +62,13 @@ def test_enclosures_hold_the_balls_and_have_their_bounds(form: str, name: str) -
 
 
 def test_radii_that_are_left_out_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = InEnclosures.floats.__func__  # type: ignore[attr-defined]
+    usual = InEnclosures.read_floats.__func__  # type: ignore[attr-defined]
 
     def without_radii(cls: Any, value: Any, data: object = None) -> bounds.Floats:
         found = usual(cls, value, data)
         return bounds.Floats(found.near, np.zeros_like(found.off))
 
-    monkeypatch.setattr(InEnclosures, "floats", classmethod(without_radii))
+    monkeypatch.setattr(InEnclosures, "read_floats", classmethod(without_radii))
     outputs = [pair for name in TABLE for runs in _runs("float32", name) for pair in zip(*runs, strict=True)]
     assert not all(_encloses(wide, sharp) for sharp, wide in outputs)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from symattn.arrays.formats import Format
-from symattn.bounds.recurrent.arithmetic import RecurrentArithmetic
+from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.document.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.definitions.linear import LinearAttention

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from symattn.arrays.formats import Format
-from symattn.bounds.recurrent import limits as law
-from symattn.bounds.recurrent.arithmetic import RecurrentArithmetic
-from symattn.bounds.recurrent.limits import Exact, exact_values, limits
+from symattn.bounds.recurrent import recurrent_limits as law
 from symattn.bounds.recurrent.recurrence import Recurrence
+from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
+from symattn.bounds.recurrent.recurrent_limits import ExactRecurrence, exact_values, limits
 from symattn.bounds.recurrent.replays import replay
 from symattn.bounds.recurrent.sources import Roundings
 from tests.verification.recurrent_programs import KINDS, TYPES, draw
@@ -62,7 +62,7 @@ def test_the_exact_values_are_those_of_a_longer_format() -> None:
 Store = Callable[[str, Array], Array]
 
 
-def program_with_stores(of: Recurrence, size: int, store: Store) -> Exact:
+def program_with_stores(of: Recurrence, size: int, store: Store) -> ExactRecurrence:
     """Compute by chunks in float64, each array that is stored passed through ``store`` under its own name."""
     state, outputs = of.state, []
     for lo in range(0, len(of.q), size):
@@ -77,7 +77,7 @@ def program_with_stores(of: Recurrence, size: int, store: Store) -> Exact:
         result = put("q", q * np.exp(sums)) @ copy + put("N", np.tril(q @ k.T * decay)) @ u
         outputs.append(put("out", result))
         state = np.exp(sums[-1]) * state + put("K", k * np.exp(sums[-1:] - sums)).T @ u
-    return Exact(np.concatenate(outputs), state)
+    return ExactRecurrence(np.concatenate(outputs), state)
 
 
 def adversarial_share(of: Recurrence, size: int, row: int, column: int) -> float:

@@ -56,11 +56,12 @@ def _plane(k: int) -> Any:
 class ComputedNumber(Planes):
     """An exact number x with bounds on x̃ − x and x̂ − x̃: x̃ is the computed number, x̂ the number that is read.
 
-    Planes: x, in balls; ``rows``, four planes: x̃ − x = Σ c_s ε_s + r with |r| ≤ own; ``last``, |x̂ − x̃| ≤ last, the
-    rounding that each reader may see or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else 0; ``count``, the
-    number of these; and ``near``, two planes: x in float64, which every operation reads several times.
+    Planes: x, in the kind ``values``; ``rows``, four planes: x̃ − x = Σ c_s ε_s + r with |r| ≤ own; ``last``,
+    |x̂ − x̃| ≤ last, the rounding that each reader may see or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else
+    0; ``count``, the number of these; and ``near``, two planes: x in float64, which every operation reads several
+    times.
 
-    ``values`` is the kind that holds x. The methods that read or write it are those of ``-- the exact numbers`` alone.
+    ``values`` is the kind that encloses x, balls here. Only the methods under "the exact numbers" read or write it.
     """
 
     holds = "exact numbers, each with how far correct code may be from it"
@@ -75,18 +76,18 @@ class ComputedNumber(Planes):
         return Ball(self.planes[0])
 
     @classmethod
-    def plane(cls, value: Any) -> np.ndarray:
+    def write_plane(cls, value: Any) -> np.ndarray:
         """Return the plane in which exact values stand."""
         entries: np.ndarray = value.entries
         return entries
 
     @classmethod
-    def floats(cls, value: Any, data: object = None) -> bounds.Floats:
+    def read_floats(cls, value: Any, data: object = None) -> bounds.Floats:
         """Return exact values, which were made from ``data``, as float64."""
         return bounds.floats(value.entries, data)
 
     @classmethod
-    def special(cls, plane: np.ndarray) -> np.ndarray:
+    def find_special(cls, plane: np.ndarray) -> np.ndarray:
         """Return where −∞ and undefined elements are."""
         types = list(map(type, plane.ravel().tolist()))
         if types.count(flint.arb) == len(types):
@@ -94,12 +95,12 @@ class ComputedNumber(Planes):
         return np.array([issubclass(t, SPECIAL) for t in types]).reshape(plane.shape)
 
     @classmethod
-    def inverse(cls, b: Self, undefined: np.ndarray) -> Any:
+    def invert_divisor(cls, b: Self, undefined: np.ndarray) -> Any:
         """Return 1/y, and any number where the quotient is undefined."""
         return 1 / Ball(np.where(undefined, flint.arb(1), b.planes[0]))
 
     @classmethod
-    def slopes(cls, name: str, x: Self, y: Any) -> bounds.Floats:
+    def find_slopes(cls, name: str, x: Self, y: Any) -> bounds.Floats:
         """Return f'(x) for y = f(x) as float64, 0 where x is no number."""
         of_balls = np.frompyfunc(
             lambda s, t: flint.arb(0) if isinstance(s, SPECIAL) else _slope_of_ball(name, s, t), 2, 1
@@ -107,7 +108,7 @@ class ComputedNumber(Planes):
         return bounds.floats(of_balls(x.planes[0], y.entries))
 
     @classmethod
-    def products(cls, a: Self, b: Self, shape: tuple[int, ...]) -> Any:
+    def multiply_matrices(cls, a: Self, b: Self, shape: tuple[int, ...]) -> Any:
         """Return the product of matrices, of this shape."""
         value = np.empty(shape, dtype=object)
         x, y = (np.broadcast_to(z.planes[0], (*shape[:-2], *z.plain_shape[-2:])) for z in (a, b))
@@ -116,7 +117,7 @@ class ComputedNumber(Planes):
         return Ball(value)
 
     @classmethod
-    def decide(cls, words: str, a: Self, b: Self) -> None:
+    def check_decided(cls, words: str, a: Self, b: Self) -> None:
         """Raise ``MovedByRounding`` if roundings can change whether a is less than, or equal to, b."""
 
         def check(x: Any, y: Any, e: float) -> None:
@@ -144,9 +145,9 @@ class ComputedNumber(Planes):
 
     @classmethod
     def _read(cls, value: Any, f: Format, data: object = None) -> Self:
-        x = cls.floats(value, data)
+        x = cls.read_floats(value, data)
         read = np.where(bounds.holds(f, x), 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f))
-        return cls(cls.plane(value), *bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x)
+        return cls(cls.write_plane(value), *bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x)
 
     @property
     def rows(self) -> bounds.Errors:
@@ -230,13 +231,13 @@ class ComputedNumber(Planes):
         if np.any(times):
             rest = rest + times * (radius + rest + last)
         rest = bounds.up(rest + more + (np.where(same, 0, last) if unchanged else last))
-        x = cls.floats(value) if near is None else near
+        x = cls.read_floats(value) if near is None else near
         last = np.where(same, last, 0.0) if unchanged else np.zeros(())
         e = bounds.up(radius + rest + last)
         fresh = bounds.rounding(bounds.up(x.size + e), x.low - e, relative, cls.precision.score, small)
         last = last + np.where(same, 0.0, fresh) if unchanged else fresh
-        plane = cls.plane(value)
-        odd = cls.special(plane)
+        plane = cls.write_plane(value)
+        odd = cls.find_special(plane)
         gone = ~np.isfinite(radius + rest + last) | odd
         if gone.any():
             shared, radius = np.where(gone[..., None], 0, shared), np.where(gone, 0, radius)

@@ -98,7 +98,8 @@ class RoundedElementwise(ComputedNumber):
     def _negative(cls, a: Self) -> Self:
         """−x, with the errors of x negated."""
         *bounds, near, off = a.planes[5:]
-        return cls(cls.plane(-a.value), *negated(a.rows), *(p.copy() for p in bounds), np.asarray(-near), off.copy())
+        plane, rows = cls.write_plane(-a.value), negated(a.rows)
+        return cls(plane, *rows, *(p.copy() for p in bounds), np.asarray(-near), off.copy())
 
     def as_input(self) -> Self:
         """Return these numbers stored in the input's format: rounded once more if the arithmetic is wider."""
@@ -149,12 +150,12 @@ class RoundedElementwise(ComputedNumber):
         The reciprocal underflows, by η, only where |ŷ| exceeds the reciprocal of the smallest normal number.
         """
         value, e, y, f = a.value / b.value, b.error, b.near, cls.precision.score
-        inverse = cls.inverse(b, cls.special(cls.plane(value)))
+        inverse = cls.invert_divisor(b, cls.find_special(cls.write_plane(value)))
         one, power = _is_one(y, e), _is_power(y, e)
         share = np.where(e == 0, 0.0, up(e / y.low))
         terms = _scaled(a, b, lambda: up(1 / np.maximum(y.low - e, 0)))
         lost = np.where(b.reach * float(f.smallest_normal) > 1, a.reach * float(f.eta), 0)
-        of_a, near = cls.floats(inverse), cls.floats(value)
+        of_a, near = cls.read_floats(inverse), cls.read_floats(value)
         by_b = times(near, of_a)
         slopes = [(of_a, a), (Floats(-by_b.near, by_b.off), b)]
         return cls.made(
@@ -175,8 +176,8 @@ class RoundedElementwise(ComputedNumber):
     def _unary(cls, name: str, a: Self) -> Self:
         """f(x), within ε of f(x̂)."""
         value = cls.values._unary(name, a.value)
-        x, y, e = a.near, cls.floats(value), a.error
-        tangent = cls.slopes(name, a, value)
+        x, y, e = a.near, cls.read_floats(value), a.error
+        tangent = cls.find_slopes(name, a, value)
         rest, flat = up(beyond_tangent(name, x, y, e)), up(steepest(name, x, e) * e)
         bounded = flat < up(tangent.size * e + rest)
         tangent = Floats(np.where(bounded, 0, tangent.near), np.where(bounded, 0, tangent.off))
@@ -197,13 +198,13 @@ class RoundedElementwise(ComputedNumber):
         x, y, e = a.near, b.near, (a.error, b.error)
         gap, unsure = x.near - y.near, up(x.off + y.off + e[0] + e[1])
         unsure = unsure + np.where(unsure > 0, SLACK * (np.abs(x.near) + np.abs(y.near)), 0)
-        none, other = cls.special(a.planes[0]), cls.special(b.planes[0])
+        none, other = cls.find_special(a.planes[0]), cls.find_special(b.planes[0])
         first = np.where(none | other, other, gap >= unsure)
         second = np.where(none | other, none, -gap >= unsure)
         either: list[Any] = [*bounded(np.maximum(*e)), 0.0, 0.0, 0.0]
         planes = zip(a.planes[1:8], b.planes[1:8], either, strict=True)
         result = [np.where(first, p, np.where(second, q, r)) for p, q, r in planes]
-        return cls(cls.plane(value), *result, *cls.floats(value))
+        return cls(cls.write_plane(value), *result, *cls.read_floats(value))
 
     @classmethod
     @sharply
@@ -228,7 +229,7 @@ class RoundedElementwise(ComputedNumber):
     @classmethod
     def _compared(cls, of: Callable[[Any, Any], object], words: str, a: Self, b: Self) -> Any:
         """Return the order or equality of the exact numbers. Raises Undecided if roundings can change it."""
-        cls.decide(words, a, b)
+        cls.check_decided(words, a, b)
         return of(a.value, b.value)
 
 

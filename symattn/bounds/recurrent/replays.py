@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.bounds.recurrent.arithmetic import RecurrentArithmetic
-from symattn.bounds.recurrent.limits import Exact
 from symattn.bounds.recurrent.recurrence import Recurrence, decayed_products, unit_lower_inverse
+from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
+from symattn.bounds.recurrent.recurrent_limits import ExactRecurrence
 
 Array = np.ndarray
 #: Part of the sharp limit that a replay may reach where that limit is used.
@@ -19,11 +19,13 @@ MOST_OF_SHARP = 1 / 3
 WIDE = np.float32
 
 
-def replay(of: Recurrence, how: RecurrentArithmetic) -> Exact:
+def replay(of: Recurrence, how: RecurrentArithmetic) -> ExactRecurrence:
     """Return what a right program in this arithmetic gives."""
     with np.errstate(all="ignore"):
         output, state = _token_by_token(of, how) if how.order == "tokens" else _in_chunks(of, how)
-    return Exact(_stored(output, how.output).astype(np.float64), _stored(state, how.ending).astype(np.float64))
+    return ExactRecurrence(
+        _stored(output, how.output).astype(np.float64), _stored(state, how.ending).astype(np.float64)
+    )
 
 
 def _stored(x: Array, form: Format | None) -> Array:

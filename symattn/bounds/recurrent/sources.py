@@ -34,8 +34,8 @@ from math import ceil, expm1, log2
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.bounds.recurrent.arithmetic import EXPONENTIAL, RecurrentArithmetic, rounding_of
 from symattn.bounds.recurrent.recurrence import Chunk, Recurrence, decayed_products
+from symattn.bounds.recurrent.recurrent_arithmetic import EXPONENTIAL, RecurrentArithmetic, rounding_of
 
 Array = np.ndarray
 #: Iterations after which a bound that still grows is given up.

@@ -89,7 +89,7 @@ class Turn:
 
 
 @dataclass
-class Origin:
+class ColumnOrigin:
     """How columns came about: the steps from a projection to them, last first, and their rotation and norm."""
 
     steps: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Origin:
     special: list[str] = field(default_factory=list)
 
 
-class Sources:
+class ColumnSources:
     """The outputs of modules from which columns of a call may come: those within its own module first."""
 
     def __init__(self, run: TracedRun, call: TracedCall) -> None:
@@ -127,7 +127,7 @@ class Sources:
             self._pairs[gap] = Pool([(name, np.hypot(a[:, :-gap], a[:, gap:])) for name, a in wide])
         return self._pairs[gap]
 
-    def origin(self, wanted: Floats, depth: int = 0) -> Origin:
+    def origin(self, wanted: Floats, depth: int = 0) -> ColumnOrigin:
         """Return where columns (n, d) come from. Raises ``UnknownOrigin``."""
         found = self.pool.find(wanted)
         rest = [j for j, source in enumerate(found) if source is None and np.abs(wanted[:, j]).max() > _ZERO]
@@ -138,7 +138,7 @@ class Sources:
         names = list(dict.fromkeys(names + [source[0] for source in found if source is not None]))
         if not names:
             raise UnknownOrigin
-        origin = Origin(["rotation"] if turn else [], turn)
+        origin = ColumnOrigin(["rotation"] if turn else [], turn)
         one = self.runs[names[0]]
         if not is_norm(one.module) or depth >= _MAX_DEPTH:
             origin.steps += [*self._before(names[0]), *(f"beside {name}" for name in names[1:])]
@@ -190,7 +190,7 @@ class Sources:
                 return gate
         return ""
 
-    def _through_norm(self, origin: Origin, name: str, place: int, d: int, depth: int) -> Origin:
+    def _through_norm(self, origin: ColumnOrigin, name: str, place: int, d: int, depth: int) -> ColumnOrigin:
         kind, size, eps = norm_of(self.runs[name], d)
         over = "all heads" if size > d else "a head" if size == d else f"{size} columns"
         origin.steps.append(f"{kind} norm over {over}")
@@ -261,7 +261,7 @@ class Sources:
             return None
         return np.abs(np.angle(step)), float(np.sign(np.angle(step[0]))), known[0][0], places
 
-    def _scaled(self, wanted: Floats, depth: int) -> Origin:
+    def _scaled(self, wanted: Floats, depth: int) -> ColumnOrigin:
         """Return the origin of columns that are others times one number, or one of each token."""
         if depth >= _MAX_DEPTH:
             raise UnknownOrigin
@@ -284,7 +284,7 @@ class Sources:
         raise UnknownOrigin
 
 
-def _named_scaling(inner: Origin, ratio: float, one: bool, unit: bool) -> Origin:
+def _named_scaling(inner: ColumnOrigin, ratio: float, one: bool, unit: bool) -> ColumnOrigin:
     if one:
         inner.steps.insert(0, f"times {ratio:.6g}")
         inner.factor *= ratio

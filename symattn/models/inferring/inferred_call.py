@@ -11,7 +11,7 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.models.auditing.call_judge import output
 from symattn.models.auditing.setting import CallSetting, Floats, Mask
-from symattn.models.inferring.column_sources import Origin, Sources, UnknownOrigin
+from symattn.models.inferring.column_sources import ColumnOrigin, ColumnSources, UnknownOrigin
 from symattn.models.inferring.tiny_models import TOKENS
 from symattn.models.inferring.traced_model import TracedCall, TracedRun
 
@@ -122,7 +122,7 @@ def facts_of(run: TracedRun, call: TracedCall) -> CallFacts:
         facts.missing.append("keys that are no tokens")
         return facts
     _explain_mask(facts, setting)
-    sources = Sources(run, call)
+    sources = ColumnSources(run, call)
     for role, array in (("q", setting.q), ("k", setting.k), ("v", setting.v)):
         try:
             origins = [sources.origin(head) for head in array[0]]
@@ -158,7 +158,7 @@ def _explain_mask(facts: CallFacts, setting: CallSetting) -> None:
     facts.bias = setting.bias is not None
 
 
-def _note_origin(facts: CallFacts, role: str, origin: Origin) -> None:
+def _note_origin(facts: CallFacts, role: str, origin: ColumnOrigin) -> None:
     facts.chain[role] = " ← ".join(origin.steps)
     words = _ROLES[role]
     facts.missing += [f"{words}: {form}" for form in origin.special]

@@ -18,7 +18,7 @@ from symattn.attention.codec import json_text
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
-from symattn.programs.judging.axes import compute_axis
+from symattn.programs.judging.definition_axes import compute_axis
 from symattn.programs.judging.kernel_form import KernelForm, RequestBatch, batch_of, role_of
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.registry import Specification

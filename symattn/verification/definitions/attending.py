@@ -13,13 +13,13 @@ from symattn.arrays.enclosure import Enclosure
 from symattn.attention.inputs import needed, required
 from symattn.attention.spec import Attention
 from symattn.bounds import extras, reference
-from symattn.bounds import inputs as score_inputs
 from symattn.bounds.called_target import Inputs, Layout
+from symattn.bounds.inputs import measure_largest_score
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.verification import rules
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered
 from symattn.verification.definitions.definition_subject import Definition, Family, Input, Numbers
-from symattn.verification.definitions.inner_attention import InnerAttention, in_letters
+from symattn.verification.definitions.inner_attention import InnerAttention, with_leading_axes
 from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 
@@ -84,12 +84,12 @@ def inner(spec: Attention, layout: Layout) -> InnerAttention:
     axes = {i.name: len(i.shape.split()) for i in inputs(spec, layout)}
 
     def arrange(made: Mapping[str, Array]) -> dict[str, Array]:
-        arrays = {name: in_letters(axes[name], made[name]) for name in axes if name in made}
+        arrays = {name: with_leading_axes(axes[name], made[name]) for name in axes if name in made}
         return {n: ordered(layout, a, back=True) if n in ("q", "k", "v") else a for n, a in arrays.items()}
 
     def largest_score(inputs: Mapping[str, Array]) -> float:
         arrays = {n: ordered(layout, inputs[n]) if n in ("q", "k", "v") else inputs[n] for n in axes if n in inputs}
-        return score_inputs.largest_score(spec, arrays)
+        return measure_largest_score(spec, arrays)
 
     return InnerAttention(spec, tuple(axes), arrange, largest_score)
 

@@ -17,13 +17,13 @@ from symattn.attention.positions import position_fields, rotary
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.bounds.called_target import Inputs, Layout
-from symattn.bounds.inputs import largest_score
+from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.reference import RIGHT, Run, Variant, variant_values
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
-from symattn.verification.definitions.inner_attention import InnerAttention, in_letters
+from symattn.verification.definitions.inner_attention import InnerAttention, with_leading_axes
 from symattn.verification.rules.rotating import tables_of
 from symattn.verification.subject import Array
 
@@ -150,7 +150,7 @@ def _inner(attention: Attention, layout: Layout, static: bool) -> InnerAttention
             cache = made[name][..., :past, :]
             empty = np.zeros((*cache.shape[:-2], _empty_slots(past, new) * static, cache.shape[-1]))
             arrays |= {name: made[name][..., past:, :], f"{name}_cache": np.concatenate([cache, empty], axis=-2)}
-        return {n: attending.ordered(layout, in_letters(axes, a), back=True) for n, a in arrays.items()}
+        return {n: attending.ordered(layout, with_leading_axes(axes, a), back=True) for n, a in arrays.items()}
 
     return InnerAttention(attention, ("q", "k", "v"), arrange, partial(_largest_score, attention, layout))
 
@@ -160,22 +160,26 @@ def _largest_score(attention: Attention, layout: Layout, inputs: Mapping[str, Ar
     arrays = {n: attending.ordered(layout, inputs[n]) for n in ("q", "k", "k_cache")}
     keys = np.concatenate([arrays["k_cache"], arrays["k"]], axis=-2)
     if attention.position is None:
-        return largest_score(replace(attention, causal=False), {"q": arrays["q"], "k": keys, "v": keys})
+        return measure_largest_score(replace(attention, causal=False), {"q": arrays["q"], "k": keys, "v": keys})
     norms = (float(np.linalg.norm(a, axis=-1).max(initial=0.0)) for a in (arrays["q"], keys))
     scale = attention.scale if isinstance(attention.scale, Real) else keys.shape[-1] ** -0.5
     return prod(norms) * abs(float(scale))
 
 
 def _empty_slots(past: int, new: int) -> int:
-    """Return how many slots of a cache are empty, so that as few of its tokens as possible exceed its ``length``."""
-    return new + min(range(3), key=lambda more: abs((past + 2 * new + more) % 3 - more))
+    """Return how many empty slots let the number of filled ones be as near to ``past`` as it can be."""
+    return min(range(new, new + 3), key=lambda empty: abs(_filled_slots(past + empty, new) - past))
 
 
 def _length(layout: Layout, inputs: Inputs) -> Array:
     """Return how many slots are filled: of those that the new tokens leave, all but up to two."""
     axis = attending.tokens_axis(layout)
     slots, new = inputs["k_cache"].shape[axis], inputs["k"].shape[axis]
-    return np.asarray(max(0, slots - new - (slots + new) % 3), dtype=np.int64)
+    return np.asarray(_filled_slots(slots, new), dtype=np.int64)
+
+
+def _filled_slots(slots: int, new: int) -> int:
+    return max(0, slots - new - (slots + new) % 3)
 
 
 def _emptied(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:

@@ -204,8 +204,10 @@ class InDefinition(Search[DefinitionMistake]):
             traced = judge.Traced(partial(run, judged.case.inputs), part.expected.allowed)
             return replace(judged, parts=(replace(part, expected=traced),))
 
+        rng = np.random.default_rng((self.session.seed, 2))
+
         def called(title: str, made: dict[str, np.ndarray]) -> CaseResult | None:
-            case = self.subject.case_of_attention(self.session, "range", title, made)
+            case = self.subject.case_of_attention(self.session, "range", title, made, rng)
             if case is None:
                 return None
             session, legal = self.session, self.session.legal(case.inputs)

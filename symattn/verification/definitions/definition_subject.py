@@ -295,13 +295,12 @@ class Definition(Subject):
         return self.inner.maker(session)
 
     def case_of_attention(
-        self, session: Session, group: str, title: str, made: Mapping[str, Array], rng: Random | None = None
+        self, session: Session, group: str, title: str, made: Mapping[str, Array], rng: Random
     ) -> Case | None:
         """Return a case whose attention has these inputs; None if the definition has none."""
         arranged = None if self.inner is None else self.inner.arrange(made)
         if arranged is None:
             return None
-        rng = rng or np.random.default_rng((session.seed, len(title)))
         return Case(group, title, self.with_drawn(session, arranged, rng))
 
     def with_drawn(self, session: Session, inputs: Mapping[str, Array], rng: Random) -> dict[str, Array]:

@@ -32,7 +32,7 @@ _FORMS = {"mask": "qk", "bias": "qk", "drop": "qk"}
 #: How often inputs are halved to keep a promise on their scores; beyond, scores do not follow them.
 MAX_HALVINGS = 40
 
-#: From the arrays of an attention in the layout (…, h, n, d) to those of a definition; None if they are none of these.
+#: From the arrays of an attention in the layout (…, h, n, d) to those of a definition; None if these sizes have none.
 Arrange: TypeAlias = "Callable[[Mapping[str, Array]], dict[str, Array] | None]"
 
 
@@ -78,6 +78,6 @@ class InnerAttention:
                 yield case
 
 
-def in_letters(axes: int, array: Array) -> Array:
+def with_leading_axes(axes: int, array: Array) -> Array:
     """Return the array with axes of length 1 in front, up to this number of axes."""
     return np.asarray(array)[(None,) * max(0, axes - np.ndim(array))]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from symattn import Attention, InputError, judge
-from symattn.programs.judging.axes import compute_axis
+from symattn.programs.judging.definition_axes import compute_axis
 from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.kernel_form import K_OFFSETS, Q_OFFSETS, batch_of

@@ -11,7 +11,7 @@ from symattn.models.auditing.dependence.token_rows import Tokens, change, first
 from symattn.models.auditing.setting import Module, Tensor
 
 if TYPE_CHECKING:
-    from symattn.models.auditing.dependence.probing import Held
+    from symattn.models.auditing.dependence.probing import HeldOutputs
 
 #: Halfway, in bits, between the rounding units of float64 (2⁻⁵³) and of float32 (2⁻²⁴).
 REAL_IN_FLOAT64 = 2.0**-38
@@ -56,7 +56,7 @@ def doubled(x: Any) -> Any:
 
 
 def really_changes(
-    module: Module, tokens: Tokens, inputs: Any, token: int, rows: Tensor, held: Held | None = None
+    module: Module, tokens: Tokens, inputs: Any, token: int, rows: Tensor, held: HeldOutputs | None = None
 ) -> bool | None:
     """Return whether these outputs (b, n) of a module differ between two inputs, (args, kwargs), beyond rounding.
 

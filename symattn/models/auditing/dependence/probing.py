@@ -58,7 +58,7 @@ class Running:
     drawn: Tensor | None = None  # the state of torch's generator when it began, in training
 
 
-class Held:
+class HeldOutputs:
     """What parts returned before, in order: they return it again while what is around them is run again.
 
     Where tokens are changed, it is changed as well, so that what mixes the outputs of a part is seen, too.
@@ -114,7 +114,7 @@ class Probe:
         self.places = [int(t) for t in real[0].nonzero()[:, 0]]
         self.found: dict[str, MixingPart] = {}
         self._stack: list[Running] = []
-        self.held: Held | None = None  # while a part is run again
+        self.held: HeldOutputs | None = None  # while a part is run again
         self._around = self._modules_around_layers()
 
     def _modules_around_layers(self) -> set[Module]:
@@ -153,7 +153,7 @@ class Probe:
         around = module in self._around
         if out is None or not (around or outer in self._around) or _never_mixes(module):
             return
-        self.held = Held(self.tokens, running.mixing if around else [])
+        self.held = HeldOutputs(self.tokens, running.mixing if around else [])
         try:
             finding = self._mixes(running, args, kwargs, out)
         finally:
@@ -382,7 +382,7 @@ def is_real(
     base: Tensor,
     out: Tensor,
     rows: Tensor,
-    held: Held | None = None,
+    held: HeldOutputs | None = None,
 ) -> bool | None:
     """Return whether these outputs (b, n) differ beyond rounding between two inputs; None if that is unknown.
 

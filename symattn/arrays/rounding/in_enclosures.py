@@ -29,40 +29,40 @@ class InEnclosures(ComputedNumber):
         return Enclosure(self.planes[0], self.near.off)
 
     @classmethod
-    def plane(cls, value: Any) -> np.ndarray:
+    def write_plane(cls, value: Any) -> np.ndarray:
         return np.array(np.broadcast_to(value.mid, value.plain_shape))
 
     @classmethod
-    def floats(cls, value: Any, data: object = None) -> bounds.Floats:
+    def read_floats(cls, value: Any, data: object = None) -> bounds.Floats:
         """Return the midpoints and radii; 0 with the radius ∞ where nothing is known, 0 where it is no number."""
-        middle = cls.plane(value)
+        middle = cls.write_plane(value)
         radius = np.array(np.broadcast_to(value.rad, value.plain_shape))
         number = np.isfinite(middle) & np.isfinite(radius)
         return bounds.Floats(np.where(number, middle, 0.0), radius)
 
     @classmethod
-    def special(cls, plane: np.ndarray) -> np.ndarray:
+    def find_special(cls, plane: np.ndarray) -> np.ndarray:
         return np.asarray(~np.isfinite(plane))
 
     @classmethod
-    def inverse(cls, b: Self, undefined: np.ndarray) -> Any:
+    def invert_divisor(cls, b: Self, undefined: np.ndarray) -> Any:
         middle, radius = np.broadcast_arrays(b.planes[0], b.near.off)
         divisors = Enclosure(np.where(undefined, 1.0, middle), np.where(undefined, 0.0, radius))
         return 1 / divisors
 
     @classmethod
-    def slopes(cls, name: str, x: Self, y: Any) -> bounds.Floats:
+    def find_slopes(cls, name: str, x: Self, y: Any) -> bounds.Floats:
         number = np.isfinite(x.planes[0])
         argument = Enclosure(np.where(number, x.planes[0], 1.0), np.where(number, x.near.off, 0.0))
-        result = cls.floats(FUNCTIONS[name].slope(Enclosure.xp, argument, y))
+        result = cls.read_floats(FUNCTIONS[name].slope(Enclosure.xp, argument, y))
         return bounds.Floats(np.where(number, result.near, 0.0), np.where(number, result.off, 0.0))
 
     @classmethod
-    def products(cls, a: Self, b: Self, shape: tuple[int, ...]) -> Any:
+    def multiply_matrices(cls, a: Self, b: Self, shape: tuple[int, ...]) -> Any:
         return Enclosure._matmul(a.value, b.value)
 
     @classmethod
-    def decide(cls, words: str, a: Self, b: Self) -> None:
+    def check_decided(cls, words: str, a: Self, b: Self) -> None:
         x, y, e = a.near, b.near, bounds.up(a.error + b.error)
         apart = np.abs(x.near - y.near) / bounds.UP - bounds.up(x.off + y.off)
         numbers = np.isfinite(a.planes[0]) & np.isfinite(b.planes[0])

@@ -51,8 +51,8 @@ from math import log, sqrt
 
 import numpy as np
 
-from symattn.bounds.recurrent.arithmetic import RecurrentArithmetic, rounding_of
 from symattn.bounds.recurrent.recurrence import Chunk, Recurrence, chunks_of
+from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic, rounding_of
 from symattn.bounds.recurrent.sources import (
     Roundings,
     TokenRoundings,
@@ -92,18 +92,18 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactRecurrence:
     """The outputs (n, d_v) and the final state (d_k, d_v) in float64."""
 
     output: Array
     state: Array
 
 
-def exact_values(of: Recurrence, size: int = TOKENS_AT_ONCE) -> Exact:
+def exact_values(of: Recurrence, size: int = TOKENS_AT_ONCE) -> ExactRecurrence:
     """Compute the recurrence in float64."""
     every = list(chunks_of(of, size))
     outputs = [x.output for x in every]
-    return Exact(np.concatenate(outputs), every[-1].end)
+    return ExactRecurrence(np.concatenate(outputs), every[-1].end)
 
 
 def multiplier(entries: int, alpha: float) -> float:
