@@ -1,6 +1,7 @@
 """The probe of dependence: leaks of later tokens are found in parts of any class, and right parts are not accused."""
 
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -156,3 +157,30 @@ def test_the_model_gives_what_it_gave_and_draws_what_it_drew() -> None:
             audited, again = model(ids), torch.rand(1)
     assert torch.equal(plain, audited)
     assert torch.equal(drawn, again)
+
+
+def test_a_module_that_ends_in_another_thread_is_no_part_of_a_pass() -> None:
+    model = made(Part(RIGHT["recurrence"][0])).eval()
+    go = threading.Event()
+
+    class Waiting(torch.nn.Module):  # begun before the passes of the model, ended within the last of them
+        def forward(self, x: Any) -> Any:
+            go.wait(60)
+            return x
+
+    thread = threading.Thread(target=Waiting(), args=(torch.zeros(2, 24, 16),))
+    passes = 0
+
+    def end_the_other(module: Any, args: Any) -> None:
+        nonlocal passes
+        passes += 1
+        if passes == 2:  # the first pass that is probed
+            go.set()
+            thread.join()
+
+    with torch.no_grad(), audit(model, causal=True) as report:
+        thread.start()
+        model.layers[0].register_forward_pre_hook(end_the_other)
+        model((torch.arange(48) * 7 % 47).view(2, 24))
+    assert not thread.is_alive()
+    assert [part.state for part in report.mixing] == ["no leak", "no leak"]

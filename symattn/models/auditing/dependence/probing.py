@@ -8,6 +8,7 @@ a change is small, the module is run again in float64.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -497,14 +498,21 @@ def _with_token(tokens: Tokens, key: int | str, args: Args, kwargs: Kwargs, s: i
 
 @contextmanager
 def _hooked(probe: Probe | None, see: Callable[..., Any]) -> Iterator[None]:
-    """Have every module that runs seen, and what it returns replaced where parts are held fixed."""
+    """Have every module that runs seen, and what it returns replaced where parts are held fixed.
+
+    These hooks serve all modules of the process: passes of other threads are left alone.
+    """
     from torch.nn.modules import module as hooks
 
+    probing_thread = threading.get_ident()
+
     def entered(module: Module, args: Args) -> None:
-        if probe is not None:
+        if probe is not None and threading.get_ident() == probing_thread:
             probe.entered(module)
 
     def left(module: Module, args: Args, kwargs: Kwargs, out: Any) -> Any:
+        if threading.get_ident() != probing_thread:
+            return None
         if probe is None:
             return see(module, args, kwargs, out)
         if probe.held is None:
