@@ -129,7 +129,9 @@ class _Bound:
         t = np.where(self.open, self.t.midpoints(), -np.inf)
         tau = upper(self.tau) * 4 / 3
         tau[tau <= np.nextafter(0, 1)] = 0  # upper() moved an exact zero
-        above = (t + tau)[..., None, :] > (t - tau)[..., :, None]
+        with np.errstate(over="ignore"):  # a fill of −1.8·10³⁰⁸ becomes −∞, and is counted
+            largest, smallest = t + tau, t - tau
+        above = largest[..., None, :] > smallest[..., :, None]
         above &= self.open[..., None, :]
         values: np.ndarray = above.sum(axis=-1) - (tau > 0)
         return np.where(self.open, np.maximum(values, 0), 0)
