@@ -30,6 +30,7 @@ from symattn.arrays.planes import Planes, Typed, _boxed
 from symattn.arrays.residues import functions, primes
 from symattn.arrays.residues.degree import Chance
 from symattn.arrays.residues.field import Field
+from symattn.arrays.residues.infinities import at_levels
 from symattn.arrays.residues.state import Plane, State, chosen, moved, numbers, overwritten
 from symattn.arrays.structure import _holds
 from symattn.document.errors import InputError, Refused
@@ -125,8 +126,16 @@ class Modular(Planes):
             return cls.lift(plain)
         for typed in sorted(set(plain[forbidden & np.isfinite(plain)].tolist())):
             note(f"the literal {float(typed)!r} was read as -inf")
+        return cls.forbidding(plain, np.asarray(forbidden))
+
+    @classmethod
+    def forbidding(cls, plain: np.ndarray, forbidden: np.ndarray) -> Self:
+        """Return numbers of which some are −∞, or finite ones that stand for it; see ``Field.leveled``."""
         state = cls._numbers(np.where(forbidden, 0, plain))
-        return cls.holding(replace(state, forbidden=np.asarray(forbidden), number=None, multiple=None, sign=0))
+        cls.field.stand_ins |= bool(np.isfinite(plain[forbidden]).any())
+        if cls.field.leveled:
+            return cls.holding(at_levels(state, np.where(forbidden, plain.astype(np.float64), 0.0)))
+        return cls.holding(replace(state, forbidden=forbidden, number=None, multiple=None, sign=0))
 
     @classmethod
     def undefined(cls) -> Self:
@@ -257,8 +266,10 @@ class Modular(Planes):
 
     @classmethod
     def _forbidden(cls, a: Self) -> np.ndarray:
-        forbidden = a.state.forbidden
-        return np.zeros(a.plain_shape, dtype=bool) if forbidden is None else forbidden.copy()
+        state = a.state
+        if state.level is not None:
+            return np.isneginf(state.level)
+        return np.zeros(a.plain_shape, dtype=bool) if state.forbidden is None else state.forbidden.copy()
 
     @classmethod
     def _undefined(cls, a: Self) -> np.ndarray:

@@ -393,6 +393,7 @@ class ResidueRun:
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
         self.rough = self.ordered = self.free = self.nested = self.capped = False  # see ``Field``
+        self.stand_ins = self.leveled = False  # the same
         self.roots: tuple[int, ...] = ()  # the primes must have these roots of unity
         self.difference: Difference | None = None
         self.reason = ""
@@ -411,13 +412,22 @@ class ResidueRun:
         return "for " + " and ".join(filter(None, (drawn, f"all {', '.join(others)}" if others else "")))
 
     def settle(self, prepare: Prepare, epsilon: float) -> None:
-        """Draw pairs of primes until enough agree or two differ; then also with maxima that are one of their arguments,
-        as max + log(1 + e^−|x − y|) requires, and with powers that have exponents of their own, as tanh written by
-        exponentials requires in a softmax."""
+        """Draw pairs of primes until enough agree or two differ; if they do not agree, read the code in other ways.
+
+        Maxima are one of their arguments, as max + log(1 + e^−|x − y|) requires; numbers that stand for −∞ have levels,
+        as a hidden tile requires that is filled with one; powers have exponents of their own, as tanh written by
+        exponentials requires in a softmax.
+        """
         self._settle_roots(prepare, epsilon)
         if self.difference is not None and self.free and not (self.rough or self.ordered):
             again = copy(self)
             again.difference, again.ordered = None, True
+            again.settle(prepare, epsilon)
+            if not again.difference and not again.reason:
+                vars(self).update(vars(again))
+        if (self.difference is not None or self.reason) and self.stand_ins and not self.leveled:
+            again = copy(self)
+            again.difference, again.reason, again.leveled = None, "", True
             again.settle(prepare, epsilon)
             if not again.difference and not again.reason:
                 vars(self).update(vars(again))
@@ -469,6 +479,7 @@ class ResidueRun:
     def _kind(self, p: int, q: int) -> type[Modular]:
         kind: Any = modular(p, q, self.random.getrandbits(63), self.rough)
         kind.field.meant, kind.field.ordered, kind.field.capped = True, self.ordered, self.capped
+        kind.field.leveled = self.leveled
         if self.angles is not None:
             kind.tables = lambda name, angles, of=self.angles.of: kind.lift(of(name, angles))
         return kind  # type: ignore[no-any-return]
@@ -499,6 +510,7 @@ class _Point:
             run.reason = str(error) if isinstance(error, SymattnError) else f"{type(error).__name__}: {error}"
         run.free |= kind.field.free
         run.nested |= kind.field.nested
+        run.stand_ins |= kind.field.stand_ins
         run.unbounded = {**run.unbounded, **kind.field.unbounded}
         decisions = kind.field.decisions
         self.decided, self.answers = decisions.count, tuple(sorted(decisions.answers.items()))

@@ -13,6 +13,7 @@ import numpy as np
 from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Floats, Modulus, ResidueExponential
 from symattn.arrays.residues.degree import ONE, UNKNOWN, Decisions, ExponentForm, MonomialWeight, ResidueRatio
+from symattn.arrays.residues.infinities import at_levels, have_levels, scaled_levels, sum_of_levels
 from symattn.arrays.residues.state import Plane, State, numbers, power_of
 from symattn.document.errors import Refused
 
@@ -53,6 +54,8 @@ class Field:
         self.free = False  # whether new letters were used for the larger of two
         self.nested = False  # whether an exponential stands for any function, with which e^(s − m)/e^(−m) is not e^s
         self.capped = False  # whether e^x has an exponent of its own, see ``functions.capping``
+        self.stand_ins = False  # whether a finite number was read as −∞
+        self.leveled = False  # whether finite numbers that stand for −∞ have levels, see ``infinities``
         self.rough = False  # whether numbers that are nearly equal as floats count as equal, see ``modular``
 
     def letters(self, shape: Shape) -> State:
@@ -78,6 +81,8 @@ class Field:
         return State(shape, plane(self.p), plane(self.q), None, form, sign=sign, multiple=c, power=power)
 
     def add(self, x: State, y: State) -> State:
+        if have_levels(x, y):
+            return at_levels(self.add(x.finite(), y.finite()), sum_of_levels(x, y))
         shape = np.broadcast_shapes(x.shape, y.shape)
         if x.factor is not None or y.factor is not None:
             return self._add_logarithms(x, y, shape)
@@ -112,6 +117,10 @@ class Field:
         )
 
     def multiply(self, x: State, y: State) -> State:
+        for infinite, other in ((x, y), (y, x)):
+            if have_levels(infinite) and other.forbidden is None:
+                product = self.multiply(infinite.finite(), other)
+                return at_levels(product, scaled_levels(infinite, other))
         shape = np.broadcast_shapes(x.shape, y.shape)
         if x.factor is not None or y.factor is not None:
             return self._signed(*((x, y) if y.factor is None else (y, x)))
@@ -154,6 +163,8 @@ class Field:
         )
 
     def divide(self, x: State, y: State) -> State:
+        if have_levels(x) and y.number:
+            return self.multiply(x, self.constant(1 / y.number, 0, y.shape))
         shape = np.broadcast_shapes(x.shape, y.shape)
         if y.multiple:
             return self.multiply(x, self.constant(1 / y.multiple, -y.power, y.shape))

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import isqrt, log
+from math import isqrt
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Floats, Modulus
 from symattn.arrays.residues.degree import ONE, UNKNOWN, Chance, ExponentForm, ResidueRatio
 from symattn.arrays.residues.field import Field
+from symattn.arrays.residues.infinities import at_levels, bare_infinities, have_levels, known_number
 from symattn.arrays.residues.primes import root
 from symattn.arrays.residues.state import Plane, State, chosen, moved, power_of
 from symattn.document.errors import Refused, Undecided
@@ -43,6 +44,8 @@ def exponential(field: Field, x: State) -> State:
         return any_function(field, "exp", x)
     if x.factor is not None and x.power:
         raise Refused("modular: the exponential of a logarithm to another base")
+    if x.level is not None and (x.level > 0).any():
+        raise Refused("modular: the exponential of inf (a masked score that was subtracted)")
     forbidden = x.forbidden
 
     def run(s: Floats, *factor: Floats) -> Floats:
@@ -164,8 +167,49 @@ def any_function(field: Field, name: str, x: State) -> State:
 
 def highest(field: Field, x: State, axis: int) -> State:
     """Return a maximum over an axis: a letter for each set of numbers, −∞ where all elements are."""
+    if have_levels(x):
+        return _highest_of_levels(field, x, axis)
     peaks = _peaks_of(field, x).sum(axis=axis, dtype=np.uint64)
     return _forbidden(_letters_for(field, peaks, x), None if x.forbidden is None else np.all(x.forbidden, axis=axis))
+
+
+def _highest_of_levels(field: Field, x: State, axis: int) -> State:
+    """Return a maximum of elements with levels: of those at the highest level of each row."""
+    level = x.levels.max(axis=axis, keepdims=True)
+    highest = x.levels == level
+    bare = np.all(bare_infinities(x) | ~highest, axis=axis)
+    peaks = np.where(highest, _peaks_of(field, _without_bare(x)), np.uint64(0)).sum(axis=axis, dtype=np.uint64)
+    return _at_level_or_bare(_letters_for(field, peaks, x), level.squeeze(axis), bare)
+
+
+def _higher_of_levels(field: Field, x: State, y: State) -> State:
+    """Return the larger of two elements with levels: the one of the higher level, a letter if they have the same."""
+    level = np.maximum(x.levels, y.levels)
+    bare = np.ones(level.shape, dtype=bool)
+    peaks = []
+    for state in (x, y):
+        highest = state.levels == level
+        bare &= bare_infinities(state) | ~highest
+        peaks.append(np.where(highest, _peaks_of(field, _without_bare(state)), np.uint64(0)))
+    return _at_level_or_bare(_letters_for(field, _joint_peaks(*peaks), x, y), level, bare)
+
+
+def _joint_peaks(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the peaks of the larger of two; the larger of a number and itself is that number."""
+    with np.errstate(over="ignore"):
+        return np.where(one == other, one, one + other)
+
+
+def _without_bare(x: State) -> State:
+    """Return the residues as finite elements, and infinities that have none as forbidden ones."""
+    bare = bare_infinities(x)
+    return replace(x, forbidden=bare if bare.any() else None, level=None)
+
+
+def _at_level_or_bare(letters: State, level: np.ndarray, bare: np.ndarray) -> State:
+    """Return letters at these levels; where all numbers are one bare infinity, this one."""
+    value, exponent = (plane and Plane(np.where(bare, 0.0, plane.value)) for plane in (letters.value, letters.exponent))
+    return at_levels(replace(letters, value=value, exponent=exponent), level)
 
 
 def _peaks_of(field: Field, x: State) -> np.ndarray:
@@ -206,9 +250,13 @@ def _letters_for(field: Field, peaks: np.ndarray, *of: State) -> State:
 def higher(field: Field, x: State, y: State) -> State:
     """Return the larger of two: a letter for both, −∞ where both are; the true maximum of known numbers, and of −∞."""
     shape = np.broadcast_shapes(x.shape, y.shape)
+    if have_levels(x, y):
+        return _higher_of_levels(
+            field, *(moved(lambda plane: np.broadcast_to(plane, shape), shape, [s]) for s in (x, y))
+        )
     if x.all_forbidden or y.all_forbidden:
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if x.all_forbidden else x])
-    if (first := _known(x)) is not None and (second := _known(y)) is not None:
+    if (first := known_number(x)) is not None and (second := known_number(y)) is not None:
         larger = x if first > second else y
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
     if (field.ordered or 0 in (x.number, y.number)) and not field.rough and _is_ordered(field, x, y):
@@ -220,9 +268,7 @@ def higher(field: Field, x: State, y: State) -> State:
     field.free = True
     planes = [np.broadcast_to(_peaks_of(field, s), shape) for s in (x, y)]
     one, other = (plane[_without_copies(shape, planes)] for plane in planes)
-    with np.errstate(over="ignore"):
-        both = np.where(one == other, one, one + other)  # the larger of a number and itself
-    letters = _letters_for(field, both, x, y)
+    letters = _letters_for(field, _joint_peaks(one, other), x, y)
     letters = moved(lambda plane: np.broadcast_to(plane, shape), shape, [letters])
     forbidden = None if x.forbidden is None or y.forbidden is None else x.forbidden & y.forbidden
     return _forbidden(letters, forbidden)
@@ -248,14 +294,6 @@ def _is_exponent(x: State) -> bool:
     return x.exponent is not None and x.constant is None
 
 
-def _known(x: State) -> Fraction | float | None:
-    """Return the number c (ln 2)^k that all elements are, exact if k = 0, or None."""
-    if x.constant is None:
-        return None
-    c, power = x.constant
-    return c if power == 0 else float(c) * log(2) ** power
-
-
 def _forbidden(letters: State, where: np.ndarray | None) -> State:
     return letters if where is None or not where.any() else replace(letters, forbidden=where)
 
@@ -269,7 +307,10 @@ def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
     assert x.value is not None
     assert y.value is not None
     same = np.broadcast_to(field.p.add(x.value.value, -y.value.value) == 0, shape)
-    if x.forbidden is not None or y.forbidden is not None:
+    if have_levels(x, y):
+        infinite = np.isneginf(x.levels) & np.isneginf(y.levels)
+        same = infinite | (same & (x.levels == y.levels))
+    elif x.forbidden is not None or y.forbidden is not None:
         a, b = (np.False_ if s.forbidden is None else s.forbidden for s in (x, y))
         same = np.where(a | b, a & b, same)
     if x.ratio is None or y.ratio is None:
@@ -299,12 +340,14 @@ def decided_equal(field: Field, x: State, y: State) -> np.ndarray:
 def less(field: Field, x: State, y: State) -> np.ndarray:
     """Return where x < y, if residues can decide: known numbers, −∞, and 0 against nonnegative elements."""
     shape = np.broadcast_shapes(x.shape, y.shape)
+    if have_levels(x, y):
+        return _less_by_level(field, x, y)
     if y.all_forbidden:
         return np.zeros(shape, dtype=bool)
     if x.all_forbidden:
         return np.broadcast_to(np.True_ if y.forbidden is None else ~y.forbidden, shape)
     if x.forbidden is None and y.forbidden is None:
-        if (known := _known(x)) is not None and (other := _known(y)) is not None:
+        if (known := known_number(x)) is not None and (other := known_number(y)) is not None:
             return np.full(shape, known < other)
         if x.number == 0 and y.sign:
             return np.asarray(~decided_equal(field, x, y) & ~undefined(y))
@@ -316,6 +359,15 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
     if _is_ordered(field, x, y):
         return _in_any_order(field, x, y)
     raise Undecided("modular: residues have no order; compare plain numbers, or use maximum")
+
+
+def _less_by_level(field: Field, x: State, y: State) -> np.ndarray:
+    """Return where x < y if one has levels: by these, and if they are equal by the residues."""
+    below, alike = x.levels < y.levels, x.levels == y.levels
+    equal_infinities = np.isneginf(x.levels + y.levels) | (bare_infinities(x) & bare_infinities(y))
+    if not (alike & ~equal_infinities).any():
+        return np.asarray(below)
+    return np.asarray(np.where(alike, ~equal_infinities & less(field, x.finite(), y.finite()), below))
 
 
 def _is_less_than_far(far: Fraction, data: State, reverse: bool) -> np.ndarray:

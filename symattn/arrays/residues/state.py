@@ -3,7 +3,9 @@
 value      the element mod p; None for a logarithm, which only ``exp`` can take
 exponent   the element mod q, for exponents; None if it is not known: e^x has none, so e^(e^x) is refused
 factor     Z mod p, for elements x + (ln 2)^power log Z with exponent x; None if there is no logarithm
-forbidden  where the element is −∞; None if nowhere. There the contents of other planes are arbitrary
+forbidden  where the element is −∞; None if nowhere. There the contents of other planes are arbitrary, unless it has a
+           level
+level      the level of each element, 0 where it is finite, see ``infinities``; if None, −∞ where it is forbidden
 divisors   identifies the divisor B of each element (see ``degree``): equal numbers mean equal B, 0 means B = 1; None
            is 0 everywhere. If it does not vary along an axis, the stride is 0
 ratio      the weights of the elements (of Z, if there is a logarithm); None if they have no bound
@@ -53,6 +55,7 @@ class State:
     multiple: Fraction | None = None
     power: int = 0
     peaks: Plane | None = None
+    level: np.ndarray | None = None
 
     def alias(self) -> State:
         """Return the same elements for another array: changes of one do not affect the other."""
@@ -62,6 +65,17 @@ class State:
     @property
     def all_forbidden(self) -> bool:
         return self.forbidden is not None and bool(self.forbidden.all())
+
+    @property
+    def levels(self) -> np.ndarray:
+        """The level of each element: 0 where it is finite."""
+        if self.level is not None:
+            return self.level
+        return np.zeros(self.shape) if self.forbidden is None else np.where(self.forbidden, -np.inf, 0.0)
+
+    def finite(self) -> State:
+        """Return the same residues, as elements that are all finite."""
+        return replace(self, forbidden=None, level=None)
 
     @property
     def constant(self) -> tuple[Fraction, int] | None:
@@ -121,6 +135,8 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
     same, multiples = {s.number for s in states}, {(s.multiple, s.power) for s in states}
     multiple = states[0].multiple if len(multiples) == 1 else None
     over = _optional(run, [s.divisors for s in states], states)
+    forbidden = _optional(run, [s.forbidden for s in states], states)
+    leveled = forbidden is not None and any(s.level is not None for s in states)
     ratio = states[0].ratio if single else _either([s.ratio for s in states])
     return State(
         shape,
@@ -129,7 +145,7 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
         replace(ratio, bottom=ONE) if ratio and over is None and ratio.bottom is not ONE else ratio,
         states[0].form if single else _either([s.form for s in states]),
         _plane(run, [s.factor or _ones(s.shape) for s in states]) if logarithm else None,
-        _optional(run, [s.forbidden for s in states], states),
+        forbidden,
         over,
         same.pop() if len(same) == 1 else None,
         min(s.sign for s in states),
@@ -137,6 +153,7 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
         multiple,
         states[0].power if multiple else power_of(states),
         _plane(run, [s.peaks for s in states]),
+        np.asarray(run(*(s.levels for s in states))) if leveled else None,
     )
 
 
@@ -177,7 +194,7 @@ def chosen(condition: np.ndarray, x: State, y: State) -> State:
     """Return elements of x where the condition holds, else of y."""
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
     for state, other, dropped in ((x, y, ~condition), (y, x, condition)):
-        if other.all_forbidden and state.shape == shape:
+        if other.all_forbidden and other.level is None and state.level is None and state.shape == shape:
             where = dropped if state.forbidden is None else dropped | state.forbidden
             where = np.broadcast_to(where, shape)
             return replace(state.alias(), forbidden=where, number=None, multiple=None, sign=0)
@@ -187,7 +204,9 @@ def chosen(condition: np.ndarray, x: State, y: State) -> State:
 def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]) -> State:
     """Return ``old`` after ``place`` has written the elements of ``new`` to every plane."""
     where = _placed(old.forbidden, new.forbidden, old.shape, place)
-    if new.all_forbidden:
+    leveled = where is not None and (old.level is not None or new.level is not None)
+    level = _placed(old.levels, new.levels, old.shape, place) if leveled else None
+    if new.all_forbidden and level is None:
         return replace(old, forbidden=where, number=None, multiple=None, sign=0)
     logarithm = old.factor is not None or new.factor is not None
     mine, theirs = (s.factor or _ones(s.shape) if logarithm else None for s in (old, new))
@@ -205,6 +224,7 @@ def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]
         old.defined and new.defined,
         power=power_of((old, new)),
         peaks=_overwritten(_peaks_to_write_to(old), new.peaks, place),
+        level=level,
     )
 
 
@@ -225,7 +245,8 @@ def _placed(
 ) -> np.ndarray | None:
     if old is None and new is None:
         return None
-    result = np.zeros(shape, dtype=bool if (old if new is None else new).dtype == bool else np.int64)  # type: ignore
+    dtype = (old if new is None else new).dtype  # type: ignore[union-attr]
+    result = np.zeros(shape, dtype=np.int64 if dtype.kind in "iu" else dtype)
     if old is not None:
         result[...] = old
     place(result, 0 if new is None else new)

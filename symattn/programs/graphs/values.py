@@ -2,7 +2,8 @@
 
 ``lifted`` converts plain values to arrays of a kind. Three things that a graph can only write as floats are replaced by
 what they stand for, and noted as hypotheses: a float next to √k or 1/√k for a whole k, the float32 of a short decimal,
-such as ε = 10⁻⁶, and the least number of a format, or one below −10⁹, which forbids as −∞ does.
+such as ε = 10⁻⁶, and the least number of a format, or one below −10⁹, which forbids as −∞ does; residues try numbers
+from −10⁴ down as −∞ too.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Context:
         self.xp: Any = like.__array_namespace__()
         self.dtype = None if self.kind else like.dtype
         self.in_letters = self.kind is not None and like.dtype is None  # booleans are conditions on positions
+        self.has_residues = hasattr(self.kind, "field")
         self.in_floats = hasattr(self.kind, "tables")  # plain numbers stay floats, since they lead to tables of angles
 
     def lifted(self, x: Value) -> Value:
@@ -54,7 +56,7 @@ class Context:
             return x.astype(self.dtype) if x.dtype.kind == "f" else x
         if isinstance(x, np.ndarray) and x.dtype == bool and not self.in_letters:
             return x
-        if isinstance(x, np.ndarray) and x.size > _FEW and x.dtype.kind in "iuf" and hasattr(self.kind, "field"):
+        if isinstance(x, np.ndarray) and x.size > _FEW and x.dtype.kind in "iuf" and self.has_residues:
             each, places = np.unique(x, return_inverse=True)  # such as a matrix of zeros and ones, or a mask
             if each.size < x.size:
                 return self.lifted(each)[places.reshape(x.shape)]
@@ -74,7 +76,13 @@ class Context:
             return self.kind.literal(np.asarray(-np.inf))
         if x in _LEAST or x <= _FORBIDS:
             note(f"hypothesis: {x:.4g} forbids as −∞ does, in every row in which some key is allowed")
+            if self.has_residues:
+                return self.kind.forbidding(np.asarray(x), np.asarray(True))
             return self.kind.literal(np.asarray(-np.inf))
+        if self.has_residues and x <= self.kind.sentinel:  # such as −10⁴: as −∞ only if it does not do as a number
+            if self.kind.field.leveled:
+                return self.kind.literal(np.asarray(x))
+            self.kind.field.stand_ins = True
         k, inverse = root(x)
         if not k:
             return self.kind.of(decimal(x))
