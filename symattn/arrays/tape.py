@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
+from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -103,11 +104,13 @@ class Taped(ArrayBase):
     @property
     def plain_shape(self) -> tuple[int, ...]:
         """The shape as plain integers."""
-        return tuple(map(int, self._value.shape))
+        value = self._value
+        # the shape of an array of NumPy holds plain integers already
+        return value.shape if type(value) is np.ndarray else tuple(map(int, value.shape))
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.plain_shape, dtype=int))
+        return prod(self.plain_shape)
 
     @property
     def dtype(self) -> Any:
@@ -306,7 +309,10 @@ class TapedNamespace(TapedReductions, LinearReductions):
         ends = np.cumsum([0, *(x.size for x in arrays)])
         numbered = dict(zip(map(id, arrays), ends, strict=False))
 
+        @cache
         def places() -> Any:
+            """Return the places that the elements of the results had; the operands share them on the way back."""
+
             def of(x: Taped) -> Any:
                 return numbered[id(x)] + np.arange(x.size).reshape(x.plain_shape)
 
@@ -369,6 +375,8 @@ def _bare(x: object) -> Any:
 
 def _of_range(xp: Functions, g: Any, places: np.ndarray, start: int, shape: tuple[int, ...]) -> Any:
     """Return the part of g that belongs to the array of this shape whose elements are numbered from ``start`` on."""
-    flat = np.reshape(places, -1)
-    mine = np.flatnonzero((flat >= start) & (flat < start + np.prod(shape, dtype=int)))
+    flat, size = np.reshape(places, -1), prod(shape)
+    if start == 0 and flat.size and flat.max() < size:  # no element is another array's
+        return scattered(xp, g, flat, shape)
+    mine = np.flatnonzero((flat >= start) & (flat < start + size))
     return scattered(xp, xp.take(xp.reshape(g, (-1,)), mine, axis=0), flat[mine] - start, shape)

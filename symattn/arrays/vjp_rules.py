@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def spread(xp: Functions, g: Array, shape: tuple[int, ...], axis: Any) -> Any:
 
 def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> Any:
     """Sum the elements of g that were taken from each place of an array; ``places`` are flat indices into it."""
-    size = int(np.prod(shape, dtype=int))
+    size = prod(shape)
     flat, taken = xp.reshape(g, (-1,)), np.reshape(places, -1)
     if not taken.size:
         return xp.zeros(shape, dtype=g.dtype)
@@ -74,7 +75,7 @@ def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> A
         order = np.zeros(size, dtype=int)
         order[taken] = np.arange(taken.size)
         result = xp.take(flat, order, axis=0)
-        return xp.reshape(result if times.all() else xp.where(times > 0, result, 0), shape)
+        return xp.reshape(result if taken.size == size else xp.where(times > 0, result, 0), shape)
     order = np.argsort(taken, kind="stable")  # the first times₀ elements go to one place, the next times₁ to the next
     if times.min() == times.max():
         return xp.reshape(xp.sum(xp.reshape(xp.take(flat, order, axis=0), (times.size, -1)), axis=1), shape)
@@ -126,6 +127,8 @@ def _exact(xp: Any) -> bool:
 def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
     """Return one True for each maximum: the last one in the order of the axes."""
     axes = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
+    if np.count_nonzero(largest, axis=axes).max(initial=0) <= 1:  # no ties, as mostly
+        return largest
     front = np.moveaxis(largest, axes, range(len(axes)))
     rows = front.reshape(-1, *front.shape[len(axes) :])
     alone = rows & (np.cumsum(rows[::-1], axis=0)[::-1] == 1)
