@@ -10,6 +10,7 @@ from symattn import Attention, Domain, verify
 from symattn.programs.request import Request
 from symattn.programs.target import Wrapped, target
 from tests.programs.programs import attention
+from tests.verification.naming import convicts
 
 TWO = Attention(heads=2, causal=True)
 
@@ -75,7 +76,7 @@ def test_a_function_that_is_wrong_for_one_query_is_called_so_only_where_that_is_
 def test_right_and_wrong_ones_are_told_apart() -> None:
     assert verify(without, TWO, framework="numpy", examples=5).verdict.value == "no fault"
     domain = Domain(decoding=True)
-    assert verify(unscaled, TWO, framework="numpy", examples=5, domain=domain).verdict.value == "fault"
+    assert convicts(unscaled, TWO, framework="numpy", examples=5, domain=domain)
 
 
 @pytest.mark.deep

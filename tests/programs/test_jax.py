@@ -13,6 +13,7 @@ from symattn.programs.repeat import repeat_target, written
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
 from tests.refusals import refuses
+from tests.verification.naming import convicts
 
 jax = pytest.importorskip("jax")
 eqx = pytest.importorskip("equinox")
@@ -151,7 +152,7 @@ def test_a_wrong_module_is_named() -> None:
 
 def test_norms_are_judged_row_by_row() -> None:
     assert verify(eqx.nn.RMSNorm(6), RMSNorm(eps=1e-5), examples=1).verdict.value == "no fault"
-    assert verify(eqx.nn.LayerNorm(6, eps=1e-3), LayerNorm(eps=1e-5), examples=1).verdict.value == "fault"
+    assert convicts(eqx.nn.LayerNorm(6, eps=1e-3), LayerNorm(eps=1e-5), examples=1)
 
 
 def test_float64_without_its_switch_is_one_line() -> None:

@@ -12,6 +12,7 @@ import pytest
 from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.document.errors import InputError
 from symattn.programs import loading
+from tests.verification.naming import convicts
 
 HERE = Path(__file__).parents[2]
 
@@ -64,7 +65,7 @@ def test_grouped_queries_and_norms(keras: Any) -> None:
     assert verify(norm, LayerNorm(eps=1e-5), examples=1).verdict.value == "no fault"
     rms = built(keras.layers.RMSNormalization(epsilon=1e-5), 1)
     assert verify(rms, RMSNorm(eps=1e-5), examples=1).verdict.value == "no fault"
-    assert verify(rms, RMSNorm(eps=1e-3), examples=1).verdict.value == "fault"
+    assert convicts(rms, RMSNorm(eps=1e-3), examples=1)
 
 
 @pytest.mark.keras

@@ -15,6 +15,7 @@ from symattn.programs.target import Wrapped, target
 from symattn.programs.verifying import requested
 from tests import refusals
 from tests.programs.programs import Program
+from tests.verification.naming import convicts
 
 pytestmark = pytest.mark.torch
 TWO = Attention(heads=2)
@@ -341,4 +342,4 @@ def of_transformers(name: str) -> Any:
 )  # fmt: skip
 def test_layers_of_transformers(name: str, spec: Any, other: Any) -> None:
     assert verify(of_transformers(name), spec, examples=0).verdict.value == "no fault"
-    assert verify(of_transformers(name), other, examples=0).verdict.value == "fault"
+    assert convicts(of_transformers(name), other, examples=0)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention
+from symattn import Attention, Verdict
 from symattn.programs.verify import verify
+from symattn.programs.verifying import Options, verified
 from symattn.verification.report import Fault
 
 Array = Any
@@ -25,6 +26,11 @@ def faults(program: Program, spec: Attention, **told: Any) -> tuple[Fault, ...]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         return verify(program, spec, **{"examples": 15, **told}).faults
+
+
+def convicts(program: Program, spec: Any = None, **told: Any) -> bool:
+    """Return whether a call shows a fault for certain, at the first one, without a search for its cause."""
+    return verified(program, spec, Options(verdict_alone=True, **told)).verdict is Verdict.FAULT
 
 
 @dataclass(frozen=True)

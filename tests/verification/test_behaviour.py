@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Verdict
+from symattn import Attention
 from symattn.bounds.domain import Domain
 from symattn.programs.verify import verify as sources_verify
 from symattn.verification.report import Report
 from tests.faults.programs import causal, plain, softmax
-from tests.verification.naming import Array, Named
+from tests.verification.naming import Array, Named, convicts
 
 SMALL: dict[str, Any] = {"examples": 0, "domain": Domain(max_tokens=17, max_width=8)}
 TOP_LEFT = Attention(causal=True, alignment="top-left")
@@ -206,7 +206,7 @@ def test_axes_in_front_are_a_note_or_a_fault_as_promised() -> None:
     report = verify(program)
     assert report.faults == ()
     assert any("Domain(batch=True)" in note for note in report.notes)
-    assert verify(program, domain=Domain(max_tokens=17, max_width=8, batch=True)).verdict is Verdict.FAULT
+    assert convicts(program, domain=Domain(max_tokens=17, max_width=8, batch=True))
 
 
 @pytest.mark.deep

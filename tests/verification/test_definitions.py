@@ -32,7 +32,7 @@ from symattn.bounds.case_result import Case, screening_error
 from symattn.bounds.judge import judge
 from symattn.document.evidence import Verdict
 from symattn.programs import definitions
-from symattn.programs.verifying import requested
+from symattn.programs.verifying import Options, requested, verified
 from symattn.verification.definitions import definition_causes as definition_causes
 from symattn.verification.definitions import gradients
 from symattn.verification.definitions.definition_mistakes import explains, legal, of_fields
@@ -44,6 +44,7 @@ from tests.faults import definitions as programs
 from tests.faults.collection.every import chosen
 from tests.faults.programs import Program, collected
 from tests.refusals import refuses
+from tests.verification.naming import convicts
 
 #: Wrong programs of the collection, and how the mistake is named.
 COLLECTED = {
@@ -668,7 +669,8 @@ def first_keys(keys):
 @pytest.mark.parametrize(("keys", "verdict"), [(16, "fault"), (64, "fault"), (10**9, "no fault")])
 def test_layers_are_tried_with_more_tokens_than_common_tiles_have(keys, verdict) -> None:
     plain = Block(attention=Attention(), norm=None, activation=None)
-    assert verify(first_keys(keys), plain, framework="numpy").verdict.value == verdict
+    asked = Options(framework="numpy", verdict_alone=verdict == "fault")  # then no cause is asked for
+    assert verified(first_keys(keys), plain, asked).verdict.value == verdict
 
 
 def test_no_row_is_screened_by_the_size_of_a_larger_one_in_half_precision() -> None:
@@ -698,7 +700,7 @@ def test_rows_are_tried_that_are_wider_than_common_tiles(columns) -> None:
         o, lse = merging(np.exp, np.log)(o1, l1, o2, l2)
         return np.concatenate([o[..., :columns], o2[..., columns:]], axis=-1), lse
 
-    assert verify(merge, Merge(), framework="numpy").verdict.value == "fault"
+    assert convicts(merge, Merge(), framework="numpy")
 
 
 @pytest.mark.deep
@@ -708,7 +710,7 @@ def test_pairs_are_rotated_in_rows_that_are_wider_than_common_tiles() -> None:
         turned = np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
         return turned if x.shape[-1] <= 64 else x
 
-    assert verify(rotate, Rotary(), framework="numpy").verdict.value == "fault"
+    assert convicts(rotate, Rotary(), framework="numpy")
 
 
 @pytest.mark.deep

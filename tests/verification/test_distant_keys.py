@@ -8,12 +8,13 @@ import pytest
 
 from symattn import Attention, Domain, Verdict
 from symattn.programs.verify import verify
+from symattn.programs.verifying import Options, verified
 from symattn.verification.definitions.caches import Cached
 from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.definitions.merging import Merge
 from symattn.verification.definitions.weights import Softmax
 from tests.faults.programs import softmax
-from tests.verification.naming import scores
+from tests.verification.naming import convicts, scores
 
 Array = Any
 SMALL: dict[str, Any] = {"examples": 0, "domain": Domain(max_tokens=140, max_width=8)}
@@ -58,7 +59,7 @@ def test_keys_that_are_skipped_far_below_the_largest_score_are_missed(program: A
 
 @pytest.mark.deep
 def test_an_early_exit_is_a_fault() -> None:
-    assert verify(tiled(16, 10, ends=True), **SMALL).verdict is Verdict.FAULT
+    assert convicts(tiled(16, 10, ends=True), **SMALL)
 
 
 @pytest.mark.deep
@@ -118,8 +119,8 @@ DEFINED: dict[str, tuple[Any, Callable[[float], Callable[..., Any]]]] = {
 def test_definitions_with_exponentials_are_tried_with_distant_ones(name: str) -> None:
     definition, make = DEFINED[name]
     with np.errstate(all="ignore"):
-        told = {"framework": "numpy", "examples": 0}
-        assert verify(make(10.0), definition, **told).verdict is Verdict.FAULT
+        told: dict[str, Any] = {"framework": "numpy", "examples": 0}
+        assert convicts(make(10.0), definition, **told)
         assert verify(make(200.0), definition, **told).verdict is Verdict.NO_FAULT
 
 
@@ -155,8 +156,9 @@ def test_merges_are_tried_with_parts_that_have_no_keys(
     program: Any, promised: bool, verdict: Verdict, noted: bool
 ) -> None:
     with np.errstate(all="ignore"):
-        told = {"framework": "numpy", "examples": 0, "domain": Domain(fully_masked_rows=promised)}
-        report = verify(program, Merge(), **told)
+        domain, alone = Domain(fully_masked_rows=promised), verdict is Verdict.FAULT  # then no cause is asked for
+        told = Options(framework="numpy", examples=0, domain=domain, verdict_alone=alone)
+        report = verified(program, Merge(), told)
     assert report.verdict is verdict
     assert any("l1 = l2 = −∞ (a part without keys)" in note for note in report.notes) is noted
 
@@ -187,5 +189,6 @@ def _static(wrong: Callable[[int, int, int], bool]) -> Callable[..., Array]:
     ids=["right", "empty", "just filled"],
 )
 def test_caches_are_tried_empty_and_just_filled(wrong: Any, verdict: Verdict) -> None:
-    report = verify(_static(wrong), Cached(Attention(causal=True)), framework="numpy", examples=0)
-    assert report.verdict is verdict
+    alone = verdict is Verdict.FAULT  # then no cause is asked for
+    told = Options(framework="numpy", examples=0, verdict_alone=alone)
+    assert verified(_static(wrong), Cached(Attention(causal=True)), told).verdict is verdict
