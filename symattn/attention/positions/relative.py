@@ -6,6 +6,8 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import integer_root, made_wide
@@ -170,6 +172,8 @@ def deberta_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
 def bucket(distance: Array, starts: tuple[int, ...]) -> Array:
     """Return the bucket of each distance a ≥ 0: the number of ``starts`` at or below it."""
     xp = namespace_of(distance)
+    if xp is np:  # without the comparison of each distance with each start
+        return np.searchsorted(starts, np.asarray(distance), side="right")
     begun = distance[..., None] >= xp.asarray(starts, dtype=xp.int64)
     return xp.sum(xp.astype(begun, xp.int64), axis=-1)
 
