@@ -32,6 +32,8 @@ SHORT = 2
 DEEP = 16
 #: So many of those that a plain run leaves out, which are slow or need a tool.
 SLOW = 6
+#: The same of a table whose rows, of one kind each, take ten seconds: what is marked ``long``.
+LONG = 3
 _MARKER = re.compile(r"\bmark\.(\w+)")
 #: Cases that are in no such table: they would become deep ones, and be run where they must not.
 BY_HAND = ("exhaustive", "guests", "cuda")
@@ -94,7 +96,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not any(item.get_closest_marker(name) for name in BY_HAND):
             tables.setdefault((item.nodeid.partition("[")[0], bool(item.get_closest_marker("deep"))), []).append(item)
     for (table, deep), cases in tables.items():
-        most = DEEP if left_out.isdisjoint(mark.name for mark in cases[0].iter_markers()) else SLOW
+        marks = {mark.name for mark in cases[0].iter_markers()}
+        most = LONG if "long" in marks else DEEP if left_out.isdisjoint(marks) else SLOW
         drawn = {*range(len(cases))}
         if len(cases) > most and not _of_pages(cases[0]):
             drawn = {*Random(table).sample(range(len(cases)), most)}

@@ -182,6 +182,7 @@ THEOREMS = [
 
 
 @pytest.mark.deep
+@pytest.mark.long
 @pytest.mark.parametrize(("derivation", "topic", "name"), THEOREMS)
 def test_a_theorem_that_fails_is_not_told(
     derivation: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch

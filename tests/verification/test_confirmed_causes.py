@@ -135,7 +135,14 @@ _CAUSES: tuple[tuple[Callable[..., Any], Any, str, str], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("program", "spec", "precision", "cause"), _CAUSES)
+#: As another row: a mask where sizes are equal, a mask for several queries, a maximum in the logarithm of the sum.
+_ALIKE = (causal_if_square, one_mask_for_five_queries, maximum_before_the_cap)
+
+
+@pytest.mark.parametrize(
+    ("program", "spec", "precision", "cause"),
+    [pytest.param(*row, marks=pytest.mark.exhaustive if row[0] in _ALIKE else ()) for row in _CAUSES],
+)
 def test_a_cause_is_what_no_other_size_contradicts(
     program: Callable[..., Any], spec: Attention, precision: str, cause: str
 ) -> None:

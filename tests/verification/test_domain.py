@@ -148,7 +148,9 @@ def test_rotated_queries_stand_at_places_of_keys(alignment: Any) -> None:
     spec(**inputs)
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize(  # two drawn domains for each of three specifications, and as many by hand
+    "number", [pytest.param(n, marks=() if n < 6 else pytest.mark.exhaustive) for n in range(12)]
+)
 def test_what_reaches_the_function_keeps_every_promise(number: int) -> None:
     spec = SPECS[number % 3][0]
     domain = drawn(np.random.default_rng(100 + number))
@@ -372,7 +374,7 @@ def _by_constants(width: int, scale: float) -> Any:
     ("layer", "note", "right"),
     [
         pytest.param(_by_constants(16, 16**-0.5), "--min-width 16 --max-width 16", True, marks=pytest.mark.deep),
-        pytest.param(_by_constants(20, 20**-0.5), "--min-width 20 --max-width 20", True, marks=pytest.mark.deep),
+        pytest.param(_by_constants(20, 20**-0.5), "--min-width 20 --max-width 20", True, marks=pytest.mark.exhaustive),
         pytest.param(_by_constants(16, 32**-0.5), "--min-width 16 --max-width 16", False, marks=pytest.mark.deep),
         pytest.param(_cut, "--square-weights", True, marks=pytest.mark.deep),
         pytest.param(_sliced, "--same-width", True, marks=pytest.mark.deep),

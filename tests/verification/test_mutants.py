@@ -25,6 +25,7 @@ def _marked(number: int) -> object:
 
 
 @pytest.mark.deep
+@pytest.mark.long
 @pytest.mark.parametrize("number", [_marked(n) for n in DRAWN])
 def test_a_mutant_ends_in_a_report(number: int) -> None:
     made = mutant(number)
@@ -33,6 +34,7 @@ def test_a_mutant_ends_in_a_report(number: int) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.long
 @pytest.mark.parametrize("name", [n for n in VARIANTS if n != OVERFLOWS])
 def test_the_definition_itself_has_no_fault(name: str) -> None:
     """Every comparison of it included, such as which scores a sparse normaliser keeps."""
@@ -56,6 +58,7 @@ EVERY = range(500)
 NAMED = (17, 21, 25, 37, 41, 139, 142, 180, 215, 247, 277, 289, 299)  # in their own words, of two both
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number",
     [pytest.param(n, marks=pytest.mark.deep if n < 12 or n in NAMED else pytest.mark.exhaustive) for n in EVERY],

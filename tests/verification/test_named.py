@@ -671,6 +671,7 @@ _SLOW = [p for p in _PAIRS if p.precision == "bfloat16" and "the last key is dro
 
 
 @pytest.mark.deep
+@pytest.mark.long
 @pytest.mark.parametrize(
     "pair", [pytest.param(p, id=p.words, marks=[pytest.mark.exhaustive] if p in _SLOW else []) for p in _PAIRS]
 )
@@ -681,6 +682,7 @@ def test_the_mistake_is_named(pair: _Pair) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.long
 @pytest.mark.parametrize("pair", [pytest.param(p, id=p.words) for p in _PAIRS[::4]])
 def test_without_it_the_program_is_right(pair: _Pair) -> None:
     assert _verified(pair, pair.right).verdict.value == "no fault"

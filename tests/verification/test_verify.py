@@ -90,6 +90,7 @@ def test_the_mistake_is_named(wrong: Program) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("wrong", EVERY, ids=lambda w: w.name)
 def test_every_mistake_is_named_in_every_precision(

@@ -252,7 +252,10 @@ def test_inputs_that_differ_already_are_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("dtype", "part"), [(np.float32, np.nan), (np.float32, 0.3), (ml_dtypes.bfloat16, 5.0)])
+@pytest.mark.parametrize(("dtype", "part"), [
+    (np.float32, np.nan), (ml_dtypes.bfloat16, 5.0),
+    pytest.param(np.float32, 0.3, marks=pytest.mark.exhaustive),  # a number, as in bfloat16
+])  # fmt: skip
 def test_queries_in_which_two_files_part_are_looked_at(tmp_path: Path, dtype: type, part: float) -> None:
     """One head has one wrong query among 400, which is none of those that are looked at for other reasons."""
     arrays = {n: a for n, a in made(dtype, n=400).items() if n in ("q", "k", "v", "o")}

@@ -71,6 +71,7 @@ def _edited(folder: Path, text: str, repair: Repair) -> Callable[..., Any]:
 
 
 @pytest.mark.deep
+@pytest.mark.long
 @pytest.mark.parametrize("drawn", _mistakes(), ids=lambda d: f"{d.program}-{d.rule}")
 def test_a_drawn_mistake_is_repaired_and_each_repair_is_right_on_new_inputs(tmp_path: Path, drawn: Drawn) -> None:
     report = verify(loaded(tmp_path, drawn.text), _spec(drawn.program), examples=8, repair=True)

@@ -103,6 +103,7 @@ def left_of_theorem(found: Figures) -> list[str]:
 
 
 @pytest.mark.deep
+@pytest.mark.long
 @pytest.mark.parametrize("topic", TOPICS)
 def test_one_mutant_of_theorems_in_seven_is_refused(topic: str) -> None:
     refused = 0
