@@ -343,8 +343,7 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
         return to_layout(a.input, value, how.layout)
     if a.form == "bounds" and a.input != "doc":
         # offsets of documents among the queries or among the keys, also of those that have none there
-        every = np.unique(np.concatenate([inputs["doc_q"], inputs["doc_k"]]))
-        return np.concatenate([[0], np.searchsorted(inputs[a.input], every, side="right")]).astype(np.int32)
+        return _bounds_of(inputs[a.input], numbers_of_documents(inputs["doc_q"], inputs["doc_k"]))
     if a.form in _OTHERS:
         return _OTHERS[a.form](value)
     source, axes = ("q", AXES[how.layout]) if "q" in inputs else ("x", 3)
@@ -405,6 +404,24 @@ def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple
     return whole.reshape(tuple(1 if c == "1" else sizes[c] for c in a.form))
 
 
+def numbers_of_documents(*labels: Tensor) -> Tensor:
+    """Return the numbers of all documents; numbers that labels skip are those of documents without tokens.
+
+    If some are skipped, documents without tokens also come before the first and after the last one.
+    """
+    present = np.unique(np.concatenate(labels))
+    if not present.size:
+        return present
+    first, last = int(present[0]), int(present[-1])
+    skipped = present.size < last - first + 1
+    return np.arange(first - skipped, last + skipped + 1)
+
+
+def _bounds_of(labels: Tensor, documents: Tensor) -> Tensor:
+    """Return the offsets of documents among tokens with these labels."""
+    return np.concatenate([[0], np.searchsorted(labels, documents, side="right")]).astype(np.int32)
+
+
 def _counted(keep: Tensor) -> Tensor:
     """Return the numbers of valid keys, (b,), from (b, n_k) or (b, 1, n_k)."""
     result = keep.sum(axis=-1)
@@ -414,7 +431,7 @@ def _counted(keep: Tensor) -> Tensor:
 _OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "lengths": _counted,
     "length": lambda keep: int(_counted(keep)[0]),
-    "bounds": lambda doc: np.array([0, *(np.flatnonzero(np.diff(doc)) + 1), doc.shape[-1]], np.int32),
+    "bounds": lambda doc: _bounds_of(doc, numbers_of_documents(doc)),
     "nff": lambda table: np.concatenate([table, table], axis=-1),
     "nf2": lambda table: np.repeat(table, 2, axis=-1),
 }

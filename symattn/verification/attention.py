@@ -22,7 +22,7 @@ from symattn.bounds.reference import float64_outputs
 from symattn.document import codec, errors
 from symattn.verification import power, reduce
 from symattn.verification.diagnosis.observe import ObservedScale, scales
-from symattn.verification.probing import behaviour, hints, numbers, together
+from symattn.verification.probing import behaviour, empty_documents, hints, numbers, together
 from symattn.verification.probing.probes import FAMILIES, GROUPS, Group, altered, batches, search, small
 from symattn.verification.report import Counterexample, Fault, SmallestSeen, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
@@ -71,6 +71,9 @@ class OfAttention(Subject):
         for case in session.share(behaviour.GROUP, behaviour.cases(session.maker, rng)):
             behaviour.take(session, case)
         behaviour.leaking(session, "all")
+        if self.spec.documents:
+            for case in session.share(empty_documents.GROUP, empty_documents.cases(session.maker, rng)):
+                empty_documents.take(session, case)
         if session.known == 0:
             if session.domain != session.promised and (session.identity is None or session.identity.agrees is None):
                 session.identity = hints.residues(session)
@@ -289,6 +292,7 @@ class OfAttention(Subject):
                 f"{', '.join(untried)} stands for −∞: that is right if no score lies below; scores were tried down to "
                 f"−{level:g}, and --max-abs-score tries others."
             )
+        yield from empty_documents.reservations(session)
         reach = max((n for n in self.spec.sides if n is not None), default=0)
         if reach >= session.domain.max_tokens:
             yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."

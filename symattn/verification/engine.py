@@ -98,8 +98,8 @@ class Session:
     identity: IdentityResult | None = None  # attention only: the result on residues,
     in_front: CaseResult | None = None  # a wrong case with leading axes,
     backwards: str = ""  # a note on arrays with negative strides,
-    on_empty: list[CaseResult] = field(default_factory=list)  # definitions only: no numbers where a part has no keys,
-    leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # and NaN that passes a mask
+    on_empty: list[CaseResult] = field(default_factory=list)  # no numbers where a part has no keys, or no tokens
+    leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # NaN that passes a mask
     latest: dict[Hashable, Legal] = field(default_factory=dict)  # the legal outputs for the last inputs
     trial: Trial | None = None  # what the bits show, in half precision
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes

@@ -51,6 +51,7 @@ _ABOUT = {
     "numbers": "every kind of number in some sizes",
     "again": "repeated calls, arrays with gaps, transposed views",
     "empty parts": "parts without keys, empty and full caches",
+    "empty documents": "documents without tokens",
     "random": "random sizes and kinds of numbers",
     "bits": "lengths of 256, each output bit for bit",
     "semantics": "the code itself, modulo pairs of primes",

@@ -20,7 +20,7 @@ from symattn.arrays.formats import HALF
 from symattn.arrays.precision import Precision
 from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.case_result import Case, CaseResult, Expected
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.reference import float64_outputs
@@ -53,6 +53,8 @@ _BEYOND = (19, 70)  # sizes a little beyond those of common tiles; larger ones t
 _DISTANCES, _OF_DISTANT = (4.0, 9.0, 11.0, 15.0), {"b": 1, "h": 1, "n_q": 3, "n_k": 70}
 #: Sizes that are large at once.
 _AT_ONCE = (Sizes(260, 300, 72, 66, 80), Sizes(520, 1100, 72, 66, 80))
+#: Sizes of several blocks at which parts without keys are tried as well.
+_LARGE_WITH_EMPTY_PARTS = {"n_q": 140, "n_k": 270, "d_k": 8, "d_v": 66}
 _MOST_AT_ONCE = 2**21  # entries of an array of which bounds hold some twenty copies
 _TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
@@ -437,7 +439,8 @@ class Definition(Subject):
         """Yield inputs with a part without keys, and with an empty and a full cache."""
         if self.empties is None:
             return
-        for sizes in self._sizes(session)[:2]:
+        large = self.within(self._small_but(_LARGE_WITH_EMPTY_PARTS), session.domain)
+        for sizes in (*self._sizes(session)[:2], large):
             made = self._case(session, "empty parts", next(iter(self.families)), sizes, rng)
             for words, inputs in self.empties(dict(made.inputs)):
                 yield Case("empty parts", words, inputs)
@@ -561,20 +564,33 @@ class Definition(Subject):
 
     # -- outputs -------------------------------------------------------------------------------------------------------
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
-        """Return the legal outputs; with −∞ in a log-sum-exp those of the ways that have a value there."""
+        """Return the legal outputs; with −∞ in a log-sum-exp each way counts where it has a value."""
         empty = self.empties is not None and any(np.isneginf(a).any() for a in inputs.values() if a.dtype.kind == "f")
-        of = replace(self, ways=self._ways_with_values(inputs)) if empty else self
-        return definition_mistakes.legal(of, precision, inputs)
+        return (
+            self._legal_beside_infinities(precision, inputs)
+            if empty
+            else definition_mistakes.legal(self, precision, inputs)
+        )
 
-    def _ways_with_values(self, inputs: Inputs) -> tuple[Compute, ...]:
-        """Return the first way, and the others that are numbers wherever the first one is."""
+    def _legal_beside_infinities(self, precision: Precision, inputs: Inputs) -> judge.Legal:
+        """Return the legal outputs; ways that lack values for −∞ count for the entries that do not depend on it."""
 
-        def numbers(way: Compute) -> list[np.ndarray]:
-            return [~np.isnan(a) for a in float64_outputs(partial(self.run, way), inputs)]
+        def in_floats(way: Compute, given: Inputs) -> Sequence[Array]:
+            return float64_outputs(partial(self.run, way), given)
 
         first, *others = self.ways
-        expected = numbers(first)
-        return (first, *(way for way in others if all(map(np.array_equal, numbers(way), expected))))
+        finite = {n: np.where(np.isneginf(a), 0.0, a) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+        right = in_floats(first, inputs)
+        numbers = [~np.isnan(a) for a in right]
+        apart = [a == b for a, b in zip(right, in_floats(first, finite), strict=True)]
+        whole, lacking = [first], list[Compute]()
+        for way in others:
+            has_values = all(map(np.array_equal, numbers, (~np.isnan(a) for a in in_floats(way, inputs))))
+            (whole if has_values else lacking).append(way)
+        legal = definition_mistakes.legal(replace(self, ways=tuple(whole)), precision, inputs)
+        of_finite = definition_mistakes.legal(replace(self, ways=tuple(lacking)), precision, finite)
+        narrowed = [partial(_bounded_at, apart, way) for way in of_finite.ways[: len(lacking)]]
+        return legal._replace(ways=[*legal.ways, *narrowed])
 
     def right(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs by the first way."""
@@ -630,17 +646,33 @@ class Definition(Subject):
             )
 
 
+def _bounded_at(places: Sequence[Array], way: Callable[[], Sequence[Expected]]) -> list[Expected]:
+    """Return the outputs of a way, with its bounds at these entries alone."""
+    return [e.widened(np.where(at, e.allowed, 0.0)) for e, at in zip(way(), places, strict=True)]
+
+
 def _take_empty(session: Session, case: Case) -> None:
-    """Try a case with an empty part: wrong numbers are a fault; NaN, infinities and errors only if the domain has rows
-    without any key, since common formulas, such as σ(l₂ − l₁), have no value there."""
+    """Try a case with an empty part: wrong numbers are a fault, infinities in place of numbers too; NaN and errors only
+    if the domain has rows without any key, since common formulas, such as σ(l₂ − l₁), have no value there."""
     if session.over:
         return
     judged = session.run_case(case)
-    without = judged.finding in ("not finite", "raises")
+    without = judged.finding == "raises" or (judged.finding == "not finite" and _lacks_values(judged))
     if judged.finding is not None and without and not session.domain.fully_masked_rows:
         session.on_empty.append(judged)
     else:
         session.keep(judged)
+
+
+def _lacks_values(judged: CaseResult) -> bool:
+    """Return whether every wrong entry of the outputs is NaN: a formula that has no value there."""
+    for part in judged.parts:
+        if part.got is None or part.ratios is None:
+            continue
+        wrong = np.asarray(part.got, dtype=np.float64)[part.ratios > 1]
+        if not np.isnan(wrong).all():
+            return False
+    return True
 
 
 def known(factor: str, sizes: Mapping[str, int]) -> int:

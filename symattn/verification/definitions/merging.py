@@ -90,7 +90,7 @@ def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) ->
         shapes=tuple(shapes),
         families={**FAMILIES, "offset": _offset},
         distant=_distant,
-        empties=_without_keys,
+        empties=partial(_without_keys, lift, lower),
         settings={"base": spec.base},
     )
 
@@ -121,14 +121,27 @@ def _distant(distance: float) -> Family:
     return family
 
 
-def _without_keys(inputs: dict[str, np.ndarray]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yield the inputs with the first part, the second, or both without keys in every second row: o = 0 and l = −∞."""
-    for words, parts in {"l1 = −∞": "1", "l2 = −∞": "2", "l1 = l2 = −∞": "12"}.items():
-        result = {name: np.array(a) for name, a in inputs.items()}
+#: The parts without keys, and in which one of so many rows, of all heads and items in order, they have none.
+_EMPTY_PARTS: dict[str, tuple[str, int]] = {
+    "l1 = −∞": ("1", 3),
+    "l2 = −∞": ("2", 3),
+    "l1 = l2 = −∞": ("12", 3),
+    "l1 = −∞ in every row": ("1", 1),
+    "l2 = −∞ in every row": ("2", 1),
+}
+
+
+def _without_keys(
+    lift: Lift, lower: Lift, inputs: dict[str, np.ndarray]
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Yield the inputs with the first part, the second, or both without keys in some rows: o = 0 and l = −∞."""
+    for words, (parts, step) in _EMPTY_PARTS.items():
+        result = dict(inputs)
         for part in parts:
-            lse, o = result[f"l{part}"], result[f"o{part}"]
-            lse[..., ::2] = -np.inf
-            o[np.isneginf(lse).reshape(o.shape[:-1])] = 0.0
+            column = np.array(lift(inputs[f"l{part}"]))
+            column.reshape(-1)[::step] = -np.inf
+            result[f"o{part}"] = np.where(np.isneginf(column), 0.0, inputs[f"o{part}"])
+            result[f"l{part}"] = np.ascontiguousarray(lower(column))
         yield f"{words} (a part without keys)", result
 
 

@@ -1,0 +1,104 @@
+"""Documents without tokens, and parts of a merge without keys: on either side, in some rows, in all, in long inputs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Merge, Verdict
+from symattn.programs.layouts import numbers_of_documents
+from symattn.programs.verify import verify
+from tests.faults.programs import softmax
+from tests.verification.naming import scores
+
+Array = Any
+PACKED = Attention(documents=True)
+
+
+def packed(*, guarded: bool = True, until_empty: bool = False) -> Callable[..., Array]:
+    """Attention document by document; ``until_empty``: all that come behind an empty one are lost."""
+
+    def program(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array) -> Array:
+        out = np.zeros((len(q), v.shape[-1]), q.dtype)
+        for n in range(len(cu_seqlens_q) - 1):
+            rows, keys = slice(*cu_seqlens_q[n : n + 2]), slice(*cu_seqlens_k[n : n + 2])
+            if until_empty and keys.start == keys.stop:
+                break
+            if guarded and rows.start == rows.stop:
+                continue
+            s = scores(q[rows], k[keys])
+            out[rows] = softmax(s) @ v[keys]
+        return out
+
+    return program
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("program", "verdict", "left_out"),
+    [
+        (packed(until_empty=True), Verdict.FAULT, False),
+        (packed(), Verdict.NO_FAULT, False),
+        (packed(guarded=False), Verdict.NO_FAULT, True),
+    ],
+    ids=["stops at an empty one", "right", "no maximum of no scores"],
+)
+def test_documents_without_tokens_are_tried(program: Any, verdict: Verdict, left_out: bool) -> None:
+    report = verify(program, PACKED, framework="numpy", examples=0)
+    assert report.verdict is verdict
+    assert any("Documents of no tokens are left out" in line for line in report.reservations) is left_out
+
+
+def test_numbers_that_labels_skip_are_documents_without_tokens() -> None:
+    assert numbers_of_documents(np.array([1, 1, 2])).tolist() == [1, 2]
+    assert numbers_of_documents(np.array([0, 2]), np.array([2, 4])).tolist() == [-1, 0, 1, 2, 3, 4, 5]
+
+
+def merged(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
+    top = np.maximum(l1, l2)
+    m = np.where(np.isneginf(top), 0, top).astype(o1.dtype)
+    w1, w2 = np.exp(l1 - m), np.exp(l2 - m)
+    total = w1 + w2
+    divisor = np.where(total == 0, 1, total).astype(o1.dtype)[..., None]
+    return (o1 * w1[..., None] + o2 * w2[..., None]) / divisor, m + np.log(total)
+
+
+def by_sigmoid(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
+    share = 1 / (1 + np.exp(l1 - l2))
+    return o1 - share[..., None] * (o1 - o2), l1 + np.log1p(np.exp(l2 - l1))
+
+
+def infinite_log_sum(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
+    o, lse = merged(o1, l1, o2, l2)
+    return o, np.where(np.isneginf(l2), l2, lse)
+
+
+def all_rows(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
+    o, lse = merged(o1, l1, o2, l2)
+    return o * o.dtype.type(not np.isneginf(l1).all()), lse
+
+
+def many_rows(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
+    o, lse = merged(o1, l1, o2, l2)
+    lost = np.isneginf(l2)[..., None] & (l1.shape[-1] > 128)
+    return np.where(lost, o2, o), lse
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("program", "verdict"),
+    [
+        (all_rows, Verdict.FAULT),
+        (infinite_log_sum, Verdict.FAULT),
+        (many_rows, Verdict.FAULT),
+        (by_sigmoid, Verdict.NO_FAULT),
+        (merged, Verdict.NO_FAULT),
+    ],
+    ids=["every row", "−∞ for a number", "more than 128 rows", "NaN alone", "right"],
+)
+def test_parts_without_keys_are_tried_on_either_side(program: Any, verdict: Verdict, precision: Any) -> None:
+    with np.errstate(all="ignore"):
+        report = verify(program, Merge(), framework="numpy", examples=0, precision=precision)
+    assert report.verdict is verdict
