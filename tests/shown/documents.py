@@ -21,7 +21,7 @@ from symattn.document.model import Document, Printable
 from symattn.document.printable import Shown
 from symattn.drawing import names as pictures
 from symattn.theorems import catalogue
-from symattn.theorems.documents import book
+from symattn.theorems.documents import Decided, book
 from symattn.theorems.runner import run
 from tests.docs.pages import ROOT
 
@@ -32,10 +32,15 @@ _CLAIMS: tuple[tuple[str, ...], ...] = (
 
 
 @cache
+def decided() -> list[Decided]:
+    """Every theorem with its finding and the equations of its proof."""
+    return run(list(catalogue().values()), catalogue, jobs=2, explain=True)
+
+
+@cache
 def volume() -> Document:
     """The book, with the equations of every proof."""
-    found = run(list(catalogue().values()), catalogue, jobs=2, explain=True)
-    return book(found, "symattn report --book --explain")
+    return book(decided(), "symattn report --book --explain")
 
 
 def every() -> Iterator[tuple[str, Document]]:

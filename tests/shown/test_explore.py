@@ -19,11 +19,12 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden
 from symattn.attention.spec import Attention
 from symattn.derivations.walks.run import exact as exact_arrays
+from symattn.document.evidence import Grade
 from symattn.document.model import Document
 from symattn.drawing import names as pictures
 from tests.document.render.test_latex_compiles import together
 from tests.shown import node
-from tests.shown.documents import AROUND, Formula
+from tests.shown.documents import AROUND, Formula, decided, volume
 from tests.shown.documents import of as formulas_of
 from tests.shown.node import FOLDER
 
@@ -240,6 +241,11 @@ def test_a_wrong_formula_is_refused(reader: str, tmp_path: Path) -> None:
     told = refused(reader, [RIGHT, WRONG, RIGHT], tmp_path)
     assert len(told) == 1
     assert "nothing" in told[0] or "Undefined" in told[0]
+
+
+def test_the_book_leaves_no_theorem_open() -> None:
+    assert {one.finding.false_grade for one in decided()} == {Grade.REFUTED}
+    assert not any(evidence.grade is Grade.UNDECIDED for evidence in volume().evidence())
 
 
 def test_every_document_compiles_and_fits(documents: list[tuple[str, Document]], tmp_path: Path) -> None:

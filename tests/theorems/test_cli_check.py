@@ -268,10 +268,14 @@ def test_all_is_the_whole_catalogue(run):
 
 
 @pytest.mark.latex
-@pytest.mark.parametrize("explain", [pytest.param(False, marks=pytest.mark.exhaustive), True])
-def test_the_whole_book_compiles(tmp_path: Path, explain: bool):
+@pytest.mark.parametrize(  # the tests that show pages compile the whole book with its proofs, without contents
+    ("topics", "explain"),
+    [(("masks", "heads"), True), *(pytest.param((), each, marks=pytest.mark.exhaustive) for each in (False, True))],
+)
+def test_the_book_compiles_with_its_contents(tmp_path: Path, topics: tuple[str, ...], explain: bool):
     assert shutil.which("pdflatex"), "pdflatex is needed"
-    found = decide_all([*catalogue().values()], dict, explain=explain, cached=False)
+    theorems = [t for topic in topics for t in of_topic(topic)] or [*catalogue().values()]
+    found = decide_all(theorems, dict, explain=explain, cached=False)
     assert {decided.finding.false_grade for decided in found} == {Grade.REFUTED}
     document = book(found, "symattn report --book")
     assert not any(evidence.grade is Grade.UNDECIDED for evidence in document.evidence())
