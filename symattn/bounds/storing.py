@@ -20,6 +20,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
+from symattn.arrays.rounding.array import ComputedNumber
 from symattn.arrays.tensors import is_tensor
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
@@ -60,7 +61,12 @@ MULTIPLES: Mapping[str, Grid] = {
 
 
 def rounded(f: Grid, x: object) -> Any:
-    """Round numbers within the range of the format; larger ones, and infinities, stay."""
+    """Round numbers within the range of the format; larger ones, and infinities, stay.
+
+    Arrays with bounds have to be inputs, which are known exactly.
+    """
+    if isinstance(x, ComputedNumber):
+        return type(x).lift(rounded(f, x.exact_floats()))
     xp = namespace_of(x) if is_tensor(x) else np
     a = xp.asarray(x, dtype=xp.float64)
     in_range = xp.abs(a) <= float(f.largest)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 #: Promises about two lengths, which a definition must have.
 _OF_BOTH = {"square": {"n_q", "n_k"}, "same_width": {"d_k", "d_v"}, "square_weights": {"d_k", "d_model"}}
-_OF_PLAIN_ATTENTION = ("nonfinite_forbidden", "batch")
+_OF_PLAIN_ATTENTION = ("batch",)
 
 
 def check_domain(spec: object, domain: Domain) -> None:
@@ -53,6 +53,10 @@ def check_domain(spec: object, domain: Domain) -> None:
         result = f"--{promise.replace('_', '-')}"
         if promise in _OF_PLAIN_ATTENTION:
             raise InputError(f"{result}: definitions other than plain attention do not know it; hint: leave it out")
+        if promise == "nonfinite_forbidden" and not subject.returns_attended:
+            raise InputError(
+                f"{result}: {subject.title} does not return the output of an attention; hint: leave it out"
+            )
         if promise == "max_abs_score" and subject.inner is None:
             raise InputError(f"{result}: {subject.title} has no scores; hint: leave it out")
         if not _OF_BOTH.get(promise, set()) <= names:

@@ -47,6 +47,7 @@ class OfAttention(Subject):
     what = "the specification"
     random = "accuracy"
     misshapen = "call"
+    returns_attended = True
     meant = frozenset({"worked", "scale", "structure", "mask", "windows", "long"})
 
     # -- inputs --------------------------------------------------------------------------------------------------------
@@ -80,6 +81,31 @@ class OfAttention(Subject):
             for case in hints.cases(session.identity, session.maker, rng):
                 session.take(case)
             _try_leading_axes(session, rng)
+
+    @property
+    def attention(self) -> Attention:
+        """The specification."""
+        return self.spec
+
+    def case_of_attention(
+        self, session: Session, group: str, title: str, made: Mapping[str, Array], rng: Random
+    ) -> Case:
+        """Return a case with these inputs."""
+        return Case(group, title, made)
+
+    def attended(self, session: Session, made: Mapping[str, Array]) -> Array | None:
+        """Return the function's output."""
+        return session.call(Case("structure", "weights", made)).output
+
+    def arrays_of_attention(self, inputs: Inputs) -> dict[str, Array]:
+        """Return the inputs."""
+        return dict(inputs)
+
+    def final_scores(self, judged: CaseResult) -> Array:
+        """Return the scores by which the case was judged."""
+        run = traced(judged).run
+        scores = np.asarray(run.final_scores.midpoints(), dtype=np.float64)
+        return np.where(run.allowed, scores, -np.inf)
 
     def maker(self, session: Session) -> Maker:
         """Return the maker of inputs of the specification, as the function takes them."""
@@ -234,10 +260,7 @@ class OfAttention(Subject):
 
     def misconduct(self, session: Session) -> Iterator[Fault]:
         """Yield a fault if NaN leaks through a mask and the domain forbids that."""
-        leak = behaviour.leaking(session, "all") if session.domain.nonfinite_forbidden else None
-        if leak is not None:
-            cause = "NaN in a key or value that no query may attend to reaches an output"
-            yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
+        yield from behaviour.faults_of_leaks(session)
 
     def look_closer(self, session: Session) -> None:
         """See ``arithmetic.aims``; only the bits of half precision show its arithmetic."""

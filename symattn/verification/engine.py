@@ -22,7 +22,7 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Maker
 from symattn.bounds.judge import Legal, judge
 from symattn.bounds.threads import one_blas_thread
-from symattn.document.errors import CannotRun, CannotRunHere, NeedsMemory, SymattnError
+from symattn.document.errors import CannotRun, CannotRunHere, InputError, NeedsMemory, SymattnError
 from symattn.document.evidence import Grade
 from symattn.document.text import equal_sizes
 from symattn.verification import power
@@ -149,6 +149,13 @@ class Session:
         """The specification, if attention is verified."""
         attention: Attention = self.subject.spec  # type: ignore[attr-defined]
         return attention
+
+    @property
+    def attention(self) -> Attention:
+        """The attention that is verified, or that the definition contains. Raises ``InputError`` if there is none."""
+        if self.subject.attention is None:
+            raise InputError("the definition contains no attention")
+        return self.subject.attention
 
     @property
     def maker(self) -> Maker:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult, Expected, Screened, screening_error
 from symattn.bounds.judge import Legal
@@ -47,6 +48,7 @@ class Subject(ABC):
     climbed   largest number of input entries from which larger errors are sought
     meant     groups that test what is computed rather than its arithmetic
     costs     number of runs that one run counts for
+    returns_attended  whether the first output is that of an attention, as ``attended`` returns it
     screened_groups  groups whose calls are compared with float64 first, however small they are
     """
 
@@ -59,6 +61,7 @@ class Subject(ABC):
     climbed: int = 600
     meant: frozenset[str] = frozenset()
     costs: int = 1
+    returns_attended: bool = False
     screened_groups: frozenset[str] = frozenset()
 
     # -- inputs --------------------------------------------------------------------------------------------------------
@@ -78,9 +81,32 @@ class Subject(ABC):
         """Return the groups that are tried after the random inputs."""
         return {}
 
+    @property
+    @abstractmethod
+    def attention(self) -> Attention | None:
+        """The attention that is verified, or that the definition contains; None if there is none."""
+
     @abstractmethod
     def maker(self, session: Session) -> Maker:
-        """Return the maker of inputs of the attention that is verified. Raises ``InputError`` if there is none."""
+        """Return the maker of inputs of that attention. Raises ``InputError`` if there is none."""
+
+    @abstractmethod
+    def case_of_attention(
+        self, session: Session, group: str, title: str, made: Mapping[str, Array], rng: Random
+    ) -> Case | None:
+        """Return a case in which that attention has these inputs; None if there is none."""
+
+    @abstractmethod
+    def attended(self, session: Session, made: Mapping[str, Array]) -> Array | None:
+        """Return the output of that attention by the function, for these inputs; None if no output shows it."""
+
+    @abstractmethod
+    def arrays_of_attention(self, inputs: Inputs) -> dict[str, Array] | None:
+        """Return the arrays of that attention for these inputs; None if they are unknown."""
+
+    @abstractmethod
+    def final_scores(self, judged: CaseResult) -> Array | None:
+        """Return the scores of that attention in a case, −∞ where a key is forbidden; None if they are unknown."""
 
     def required(self, session: Session) -> dict[str, int]:
         """Return how many cases of further groups a verdict requires."""

@@ -33,6 +33,7 @@ from symattn.verification import engine
 from symattn.verification.definitions import attending, lse
 from symattn.verification.definitions.definition_mistakes import Compute, Later
 from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.report import Report
 from tests.faults.collection.entries import Entry, Wrong
 from tests.faults.collection.every import chosen
@@ -58,21 +59,24 @@ def output_alone(spec: Attention, layout: Layout = "nd") -> Definition:
     """Return the definition of the output of an attention, made of the ways of its log-sums."""
     attending.check(spec, "the output", layout)
     laid = partial(attending.in_order, layout, ("q", "k", "v"))
-    names = ("q", "k", "v", *inputs.needed(spec, "qkv"))
+    names = frozenset(("q", "k", "v", *inputs.needed(spec, "qkv")))
     first, *others = lse.ways(replace(spec, lse=True))
     assert first is not None
 
     def of_variant(variant: reference.Variant) -> Compute:
         return laid(lambda **keywords: reference.variant_values(spec, keywords, variant)["output"])
 
+    wrong = WrongAttention(spec, names, of_variant)
     return attending.of_attention(
         spec,
         layout,
+        wrong,
         title=called(spec),
         step="weights",
         outputs=("output",),
         ways=(laid(spec), *(laid(partial(_first_output, way)) for way in others)),
-        mistakes=Later(lambda: attending.by_rule(spec, names, of_variant)),
+        mistakes=Later(lambda: attending.known_mistakes(wrong)),
+        others=(),
         numbered=tuple(attending.by_number(spec, of_variant, {*reference.SCORES, "weights"})),
         as_run=attending.run_of(spec, layout),
     )

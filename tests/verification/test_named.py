@@ -736,9 +736,10 @@ def test_steps_are_made_idle_by_numbers_that_the_format_holds() -> None:
         called.append(case.inputs["sink"])
         return SimpleNamespace(finding=None, outcome=SimpleNamespace(late=False), decisive=True)
 
-    precision, maker = Precision.of("bfloat16"), SimpleNamespace(admits=lambda inputs: True)
+    precision = Precision.of("bfloat16")
+    subject = SimpleNamespace(completed=lambda session, inputs: inputs, fits=lambda session, inputs: True)
     session: Any = SimpleNamespace(
-        precision=precision, maker=maker, run_case=run_case, effort=SimpleNamespace(over=False)
+        precision=precision, subject=subject, run_case=run_case, effort=SimpleNamespace(over=False)
     )
     wrong: Any = SimpleNamespace(case=Case("sizes", "", {"sink": np.ones(2)}), ratios=np.ones(1), parts=())
     assert idle_step(session, [wrong])[0] == "sink"

@@ -166,6 +166,13 @@ class ComputedNumber(Planes):
         """The exact values in float64."""
         return bounds.Floats(*self.planes[8:])
 
+    def exact_floats(self) -> np.ndarray:
+        """Return the numbers as float64. Raises ``Undecided`` if one is none, or was rounded before."""
+        near = self.near
+        if near.off.any() or self.error.any() or self.find_special(self.planes[0]).any():
+            raise Undecided(f"{self.name}: numbers that were computed before are not known exactly")
+        return near.near
+
     @property
     def reach(self) -> np.ndarray:
         """An upper bound of |x̂|."""

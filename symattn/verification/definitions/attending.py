@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from math import prod
 from numbers import Real
 from typing import Any, get_args
 
@@ -17,9 +18,15 @@ from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.inputs import measure_largest_score
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.verification import rules
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later, Numbered
 from symattn.verification.definitions.definition_subject import Definition, Family, Input, Numbers
-from symattn.verification.definitions.inner_attention import InnerAttention, with_leading_axes
+from symattn.verification.definitions.inner_attention import (
+    Attended,
+    Call,
+    InnerAttention,
+    WrongAttention,
+    with_leading_axes,
+)
 from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 
@@ -66,20 +73,28 @@ def check(spec: Attention, what: str, layout: Layout) -> None:
         raise InputError(f"{what}: the layout {layout} has no axis for the {spec.heads} heads")
 
 
-def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
-    """Return a definition with the inputs of an attention, and further fields as given."""
+def of_attention(
+    spec: Attention, layout: Layout, wrong: WrongAttention, attended: Attended | None = None, **more: Any
+) -> Definition:
+    """Return a definition with the inputs of an attention, and further fields as given.
+
+    ``wrong`` makes the mistakes of the attention; ``attended`` reads its output off the function, if not as the first
+    output.
+    """
     usual: dict[str, Any] = {
+        "others": Later(lambda: known_mistakes(wrong)),
         "inputs": inputs(spec, layout), "shapes": sizes(spec, layout), "settings": settings(spec),
         "kept": frozenset("hg") if spec.heads > 1 else frozenset(),
         # queries are the last of the keys' tokens
         "admits": lambda inputs, sizes: spec.position is None or sizes["n_q"] <= sizes["n_k"],
         "open": partial(open_rows, spec),
-        "closing": closing, "whole": ("q", "k"), "distant": partial(distant, spec), "inner": inner(spec, layout),
+        "closing": closing, "whole": ("q", "k"), "distant": partial(distant, spec),
+        "inner": inner(spec, layout, wrong, attended),
     }  # fmt: skip
     return Definition(**usual | more)
 
 
-def inner(spec: Attention, layout: Layout) -> InnerAttention:
+def inner(spec: Attention, layout: Layout, wrong: WrongAttention, attended: Attended | None = None) -> InnerAttention:
     """Return the attention of a definition that takes its arrays in a layout, besides others."""
     axes = {i.name: len(i.shape.split()) for i in inputs(spec, layout)}
 
@@ -87,11 +102,32 @@ def inner(spec: Attention, layout: Layout) -> InnerAttention:
         arrays = {name: with_leading_axes(axes[name], made[name]) for name in axes if name in made}
         return {n: ordered(layout, a, back=True) if n in ("q", "k", "v") else a for n, a in arrays.items()}
 
-    def largest_score(inputs: Mapping[str, Array]) -> float:
-        arrays = {n: ordered(layout, inputs[n]) if n in ("q", "k", "v") else inputs[n] for n in axes if n in inputs}
-        return measure_largest_score(spec, arrays)
+    def arrays_of(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return {n: ordered(layout, inputs[n]) if n in ("q", "k", "v") else inputs[n] for n in axes if n in inputs}
 
-    return InnerAttention(spec, tuple(axes), arrange, largest_score)
+    def largest_score(inputs: Mapping[str, Array]) -> float:
+        return measure_largest_score(spec, arrays_of(inputs))
+
+    def first_output(call: Call, made: Mapping[str, Array]) -> Array | None:
+        outputs = call(arrange(made))
+        return None if outputs is None else as_attended(layout, outputs[0], made)
+
+    return InnerAttention(
+        spec,
+        tuple(axes),
+        arrange,
+        largest_score,
+        arrays_of=arrays_of,
+        attended=attended or first_output,
+        wrong=wrong,
+        returned=attended is None,
+    )
+
+
+def as_attended(layout: Layout, output: Array, made: Mapping[str, Array]) -> Array | None:
+    """Return an output in a layout with the axes of an attention's output for these arrays; None if it does not fit."""
+    shape = (*made["q"].shape[:-1], made["v"].shape[-1])
+    return ordered(layout, output).reshape(shape) if output.size == prod(shape) else None
 
 
 def run_of(spec: Attention, layout: Layout) -> Callable[[Inputs], reference.Run] | None:
@@ -110,12 +146,9 @@ def enclosed_run(spec: Attention, arrays: Inputs) -> reference.Run:
         return reference.run(spec, arrays)
 
 
-def by_rule(
-    spec: Attention, names: Iterable[str], made: Callable[[reference.Variant], Compute], step: str = "", lead: str = ""
-) -> Iterator[DefinitionMistake]:
-    """Yield the mistakes in the steps of the attention of a definition; ``made`` returns its run with a variant."""
-    for m in rules.known(spec, frozenset(names)):
-        yield DefinitionMistake(step or m.step, lead + m.cause, made(m.variant))
+def known_mistakes(wrong: WrongAttention) -> Iterator[DefinitionMistake]:
+    """Yield the mistakes by rule in the steps of the attention of a definition."""
+    yield from wrong.made_of(rules.known(wrong.spec, wrong.names))
 
 
 def by_number(

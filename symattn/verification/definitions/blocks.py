@@ -19,6 +19,7 @@ from symattn.document.errors import InputError
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later, Numbered
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input
+from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.rules.norms import norms as of_norms
 from symattn.verification.subject import Array, Random
 
@@ -134,13 +135,14 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
 
 def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
     """Yield the mistakes of a block's attention, of its norms, and between the feed-forward layer's projections."""
-    yield from attending.by_rule(spec.attention, ("x", "w_q", "w_k", "w_v", "w_o"), partial(_of_variant, spec))
-    names = list(norm_places(spec))
+    names = frozenset(("x", "w_q", "w_k", "w_v", "w_o"))
+    yield from attending.known_mistakes(WrongAttention(spec.attention, names, partial(_of_variant, spec)))
+    places = list(norm_places(spec))
     for words, how in of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ():
         yield DefinitionMistake(
-            "norm", f"in the norms: {words}", partial(_changed, spec, partial(_normed, names, how, spec.eps))
+            "norm", f"in the norms: {words}", partial(_changed, spec, partial(_normed, places, how, spec.eps))
         )
-        for name in names if len(names) > 1 else ():
+        for name in places if len(places) > 1 else ():
             wrong = partial(_changed, spec, partial(_normed, [name], how, spec.eps))
             yield DefinitionMistake("norm", f"in the norm of {_part(name)}: {words}", wrong)
     if spec.activation:

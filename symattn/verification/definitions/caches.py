@@ -23,7 +23,7 @@ from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
-from symattn.verification.definitions.inner_attention import InnerAttention, with_leading_axes
+from symattn.verification.definitions.inner_attention import InnerAttention, WrongAttention, with_leading_axes
 from symattn.verification.rules.rotating import tables_of
 from symattn.verification.subject import Array
 
@@ -92,6 +92,8 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
     def made(variant: Variant) -> Compute:
         return laid(partial(_attended, spec, variant=variant))
 
+    wrong = WrongAttention(plain, frozenset(("q", "k", "v", "mask")), made)
+
     front = {**({"b": 2} if "b" in layout else {}), **({"h": a.heads if a.heads > 1 else 2} if "h" in layout else {})}
     front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
     sizes = tuple({**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v} for n, m, d_k, d_v in _SIZES)
@@ -105,7 +107,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
             DefinitionMistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)
         ),
         # The mistakes of the attention to all slots, except those of masks and positions.
-        others=Later(lambda: (m for m in attending.by_rule(plain, ("q", "k", "v", "mask"), made) if m.step != "mask")),
+        others=Later(lambda: (m for m in attending.known_mistakes(wrong) if m.step != "mask")),
         numbered=tuple(attending.by_number(plain, made)),
         shapes=sizes,
         settings=attending.settings(a),
@@ -116,7 +118,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         admits=lambda inputs, result: not static or result["m"] >= result["n"],
         means={"m": ("n_k", 1)},
         whole=("q", "k k_cache"),
-        inner=_inner(a, layout, static),
+        inner=replace(_inner(a, layout, static), wrong=wrong),
         as_run=_run_of(a, layout),
     )
 

@@ -9,23 +9,28 @@ from typing import Any
 
 import numpy as np
 
+from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
 from symattn.bounds.case_result import Case, CaseResult, Part, largest
+from symattn.bounds.mistake import Mistake
 from symattn.verification.definitions import definition_mistakes
-from symattn.verification.definitions.definition_mistakes import DefinitionMistake, Numbered, explains
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered, explains
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
+from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.diagnosis import outofrange, parts, screening
-from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
+from symattn.verification.diagnosis.attention_search import AttentionSearch
+from symattn.verification.diagnosis.causes import Cause, Way, by_size, where_made
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys
 from symattn.verification.rules import operations, recording
 from symattn.verification.rules.predicates import Pairs
 
 _LEGAL = 8  # multiple of the bound of the right definition
+_BESIDE = 3  # the same, for mistakes whose outputs are nearly the right ones
 _ASKED = 6  # wrong cases that are asked for each output, beside fresh ones
 
 
 @dataclass
-class InDefinition(Search[DefinitionMistake]):
+class InDefinition(AttentionSearch[DefinitionMistake]):
     """A search among the definition's own mistakes, and further ones."""
 
     judged = (10**6, 30, 0)
@@ -36,6 +41,22 @@ class InDefinition(Search[DefinitionMistake]):
         """The verified definition."""
         assert isinstance(self.session.subject, Definition)
         return self.session.subject
+
+    def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[DefinitionMistake]:
+        """See ``AttentionSearch``."""
+        wrong = self._wrong_attention
+        yield from () if wrong is None else wrong.made_of(mistakes)
+
+    @property
+    def searched(self) -> tuple[Attention, frozenset[str]] | None:
+        """See ``AttentionSearch``."""
+        wrong = self._wrong_attention
+        return None if wrong is None else (wrong.spec, wrong.names)
+
+    @property
+    def _wrong_attention(self) -> WrongAttention | None:
+        inner = self.subject.inner
+        return None if inner is None else inner.wrong
 
     def constants(self) -> list[DefinitionMistake]:
         """See ``Search``."""
@@ -57,11 +78,32 @@ class InDefinition(Search[DefinitionMistake]):
 
     def ways(self) -> Sequence[Way[DefinitionMistake]]:
         """See ``Search``: further mistakes come after the definition's own."""
-        subject = self.subject
-        others: Way[DefinitionMistake] = lambda: self._likely(subject.others)  # noqa: E731 - made if it is needed
-        arrays: Way[DefinitionMistake] = lambda: self._likely(definition_mistakes.of_arrays(subject))  # noqa: E731
-        rules = (self.with_numbers, arrays, self._of_operations, self.sometimes, self.in_parts, self.pairs)
-        return self.known, self._by_weights, self.less_clear, others, *rules
+        first = (self.known, self._skipped_keys, self._finite_infinities, self._counted_keys, self._by_weights)
+        by_rule = (self._further_known, self._entries, self._stored, self.with_numbers, self._of_arrays)
+        sometimes = (self._of_operations, self.sometimes, self._by_weights_of_lengths)
+        return *first, self.less_clear, *by_rule, *sometimes, self._tiles, self.in_parts, self.pairs
+
+    @property
+    def decided(self) -> Sequence[Way[DefinitionMistake]]:
+        """See ``Search``: besides mistakes with the same residues, those of the attention that only floats show."""
+        by_weights = (self._by_weights, self._by_weights_of_lengths)
+        return self.exactly, self._skipped_keys, self._finite_infinities, *by_weights, self._entries, self._stored
+
+    def _further_known(self) -> list[DefinitionMistake]:
+        """Return likely ones among the further mistakes of the definition."""
+        return self._likely(self.subject.others)
+
+    def _of_arrays(self) -> list[DefinitionMistake]:
+        """Return likely changes of the entries of an input or an output."""
+        return self._likely(definition_mistakes.of_arrays(self.subject))
+
+    def _entries(self) -> Iterator[DefinitionMistake]:
+        """Return likely changes of the entries of an array within the attention."""
+        return self.likely_by_rule([*self.entries_of_attention()])
+
+    def _tiles(self) -> list[DefinitionMistake]:
+        """Return likely mistakes of tiles of unusual widths."""
+        return self._likely(self.widths_of_tiles())
 
     def axes_of_outputs(self) -> parts.Axes:
         """See ``Search``: the axes of the first input, if outputs have as many."""
@@ -103,7 +145,7 @@ class InDefinition(Search[DefinitionMistake]):
                 return result
         return []
 
-    def _by_weights(self) -> Iterator[DefinitionMistake]:
+    def _counted_keys(self) -> Iterator[DefinitionMistake]:
         """Yield the mistake of wrongly counted keys, as the function's own weights show it."""
         way = self.subject.counted
         if way is not None:
@@ -145,12 +187,19 @@ class InDefinition(Search[DefinitionMistake]):
         return super().rules_out(judged, mistake) and screening.left(self, [judged], mistake) > screening.LITTLE
 
     def explains(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
-        """See ``judging``."""
+        """Decide by exact outputs whether a mistake explains a case; in floats as in ``InAttention``."""
+        if mistake.around or mistake.in_floats:
+            return self.answer(judged, mistake)
         subject, precision, among = self.subject, self.session.precision, self.among
         return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
 
     def confirmed(self, mistake: DefinitionMistake, wrong: Sequence[CaseResult]) -> bool:
-        """Require that each wrong output is explained in some case: in others the mistake may leave it undecidable."""
+        """Require that each wrong output is explained in some case: in others the mistake may leave it undecidable.
+
+        A mistake that is judged in floats must leave little of the error.
+        """
+        if mistake.in_floats:
+            return not wrong or screening.left(self, wrong, mistake) <= screening.LITTLE
         cases = [*wrong, *self.wrong[:_ASKED]]
         outputs = frozenset[int]().union(*(r.wrong for r in cases))
         if self.among is not None or len(outputs) < 2:
@@ -224,6 +273,11 @@ class InDefinition(Search[DefinitionMistake]):
     def slack(self, judged: CaseResult, mistake: DefinitionMistake, part: Part, wrong: np.ndarray) -> np.ndarray:
         """Return several times the definition's bound, scaled up for larger numbers, plus rounding of the result."""
         allowed = part.expected.allowed
+        if mistake.around:
+            place = next(k for k, p in enumerate(judged.parts) if p is part)
+            runs = ([*self.subject_outputs(judged, way)] for way in mistake.around)
+            moved = (np.abs(outputs[place] - wrong) for outputs in runs)
+            return np.asarray(_BESIDE * (allowed if allowed.shape == wrong.shape else 0) + sum(moved))
         most = np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0)
         legal = allowed if allowed.shape == wrong.shape else most
         relative = max(most / max(largest(part.expected.near), 1e-300), float(self.session.precision.returned.u))
@@ -235,4 +289,8 @@ class InDefinition(Search[DefinitionMistake]):
 
     def run(self, judged: CaseResult, mistake: DefinitionMistake) -> list[np.ndarray]:
         """See ``Search``."""
-        return reference.float64_outputs(partial(self.subject.run, mistake.run), judged.case.inputs)
+        return self.subject_outputs(judged, mistake.run)
+
+    def subject_outputs(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
+        """Return the outputs by a way of computing, in float64."""
+        return reference.float64_outputs(partial(self.subject.run, way), judged.case.inputs)

@@ -54,7 +54,8 @@ class DefinitionMistake:
 
     ``exact``: it gives another result in exact arithmetic; otherwise it only loses digits. ``where`` says in which
     cases it is made (None: in all). ``spec`` is the specification that it amounts to, if any; ``change``, for a mistake
-    outside of the definition, makes it in any way of computing; ``reads`` is the one input that it changes.
+    outside of the definition, makes it in any way of computing; ``reads`` is the one input that it changes. ``around``,
+    ``in_floats`` and ``general`` are those of ``bounds.mistake.Mistake``, for a mistake of an attention inside.
     """
 
     step: str
@@ -65,6 +66,9 @@ class DefinitionMistake:
     spec: Any = None
     change: Callable[[Compute], Compute] | None = None
     reads: str = ""
+    around: tuple[Compute, ...] = ()
+    in_floats: bool = False
+    general: bool = False
 
     @property
     def computes(self) -> object:
@@ -349,8 +353,8 @@ def explains(
         if part.expected.allowed.shape == allowed.shape:
             allowed = np.maximum(allowed, np.where(np.isfinite(part.expected.allowed), part.expected.allowed, 0))
         result = np.isfinite(allowed)
-        if part.got is not None and part.got.shape == allowed.shape:  # code computes infinity for x/0: undefined
-            result &= ~(np.isinf(part.got) & np.isnan(wrong.near))
+        if part.got is not None and part.got.shape == allowed.shape:  # where it is undefined, code may give numbers
+            result &= ~(~np.isnan(part.got) & np.isnan(wrong.near))
         return matches(part, wrong.widened(allowed), result, mistake.exact)
 
     wrong = partial(expected, subject, judged.case.inputs, precision, [mistake.run])

@@ -18,12 +18,14 @@ import numpy as np
 
 from symattn.arrays.formats import HALF
 from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
 from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult, Expected
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
-from symattn.bounds.reference import float64_outputs
+from symattn.bounds.mistake import At
+from symattn.bounds.reference import canonical, float64_outputs, trace
 from symattn.document.errors import InputError
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
@@ -32,7 +34,7 @@ from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Numbered
 from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.power import LEAST, Mutation, powers
-from symattn.verification.probing import hints, probes
+from symattn.verification.probing import behaviour, hints, probes
 from symattn.verification.probing.together import lengths_of_several
 from symattn.verification.subject import Array, Cases, Random, Subject
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from symattn.bounds.reference import Run
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
+    from symattn.verification.report import Fault
 
 _DRAWN = 6  # cases on which a mistake must have an effect to count
 _UNSEEN = 3  # fresh cases to confirm a cause
@@ -290,6 +293,48 @@ class Definition(Subject):
                 result[i.name] = a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
         return result
 
+    @property
+    def returns_attended(self) -> bool:  # type: ignore[override]
+        """See ``Subject``."""
+        return self.inner is not None and self.inner.returned
+
+    def misconduct(self, session: Session) -> Iterator[Fault]:
+        """Yield a fault if NaN leaks through a mask and the domain forbids that."""
+        yield from behaviour.faults_of_leaks(session)
+
+    @property
+    def attention(self) -> Attention | None:
+        """See ``Subject``."""
+        return None if self.inner is None else self.inner.spec
+
+    def attended(self, session: Session, made: Mapping[str, Array]) -> Array | None:
+        """See ``Subject``."""
+        if self.inner is None or self.inner.attended is None:
+            return None
+        rng = np.random.default_rng((session.seed, 22))
+
+        def call(inputs: Mapping[str, Array]) -> Sequence[Array] | None:
+            given = self.with_drawn(session, inputs, rng)
+            outcome = session.call(Case("structure", "weights", given)) if self.fits(session, given) else None
+            outputs = [] if outcome is None else [outcome.output, *outcome.others]
+            known = [a for a in outputs if a is not None]
+            return known if known and len(known) == len(outputs) else None
+
+        return self.inner.attended(call, made)
+
+    def arrays_of_attention(self, inputs: Inputs) -> dict[str, Array] | None:
+        """See ``Subject``."""
+        return None if self.inner is None else self.inner.arrays_of(inputs)
+
+    def final_scores(self, judged: CaseResult) -> Array | None:
+        """See ``Subject``; in float64."""
+        arrays = self.arrays_of_attention(judged.case.inputs)
+        if self.inner is None or arrays is None:
+            return None
+        spec = canonical(self.inner.spec)
+        values = trace(spec, {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in arrays.items()})
+        return np.asarray(At(spec, values, "weights").first)
+
     def maker(self, session: Session) -> Maker:
         """Return the maker of inputs of the attention in the definition. Raises ``InputError`` if there is none."""
         if self.inner is None:
@@ -434,6 +479,7 @@ class Definition(Subject):
             session.take(case)
         for case in session.share("empty parts", self._of_empties(session, rng)):
             _take_empty(session, case)
+        behaviour.leaking(session, "all")
 
     def _of_empties(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield inputs with a part without keys, and with an empty and a full cache."""
@@ -603,10 +649,23 @@ class Definition(Subject):
 
         return InDefinition(session, wrong, right)
 
+    def remembered(self, session: Session) -> Fault | None:
+        """See ``faults.earlier_used``."""
+        from symattn.verification.diagnosis.faults import earlier_used
+
+        return earlier_used(session)
+
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
-        """Return the definition's step, and the narrower format whose arithmetic could make such errors."""
+        """Return the idle step of the attention without which all is right, or that its values are in other places;
+        else the definition's step, and the narrower format whose arithmetic could make such errors."""
+        from symattn.verification.diagnosis.blaming import idle_step, other_values
         from symattn.verification.diagnosis.coarser import coarser
 
+        wrong = [smallest, *(r for r in records if r.finding == "values")]
+        for look in (idle_step, other_values) if self.inner is not None else ():
+            step, seen = look(session, wrong)
+            if step:
+                return step, seen
         return self.step, coarser(session, records)[1]
 
     def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
@@ -631,6 +690,7 @@ class Definition(Subject):
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield notes; if the ways have words, one on which implementations the verdict covers."""
+        yield from behaviour.notes_of_leaks(session)
         yield from hints.notes(session.identity, faults)
         if session.on_empty:
             judged = session.on_empty[0]

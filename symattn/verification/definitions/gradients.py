@@ -3,7 +3,7 @@ formulas, and gradients of wrong attention."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -31,6 +31,7 @@ from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
+from symattn.verification.definitions.inner_attention import Call, WrongAttention, with_leading_axes
 
 WRT = ("q", "k", "v")
 
@@ -87,6 +88,8 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     return attending.of_attention(
         attention,
         layout,
+        wrong_attention(attention, laid),
+        partial(_attended, attention, layout),
         title=f"Gradient({codec.called(attention)})",
         step="backward",
         inputs=(*attending.inputs(attention, layout), do, *remaining),
@@ -95,7 +98,6 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         ways=tuple(map(laid, _ways(spec))),
         recorded=tuple(map(laid, _recorded(attention))),
         mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),
-        others=Later(lambda: of_wrong_attention(attention, laid)),
     )
 
 
@@ -260,10 +262,40 @@ def of_wrong_attention(
 ) -> Iterator[DefinitionMistake]:
     """Yield the exact gradient of every known wrong variant of attention, as mistakes."""
 
-    def made(variant: Variant) -> Compute:
-        return laid(partial(_of_wrong, spec, variant))
+    return attending.known_mistakes(wrong_attention(spec, laid))
 
-    return attending.by_rule(spec, _names(spec), made, "backward", "it is the gradient of a different attention: ")
+
+def wrong_attention(spec: Attention, laid: Callable[[Compute], Compute]) -> WrongAttention:
+    """Return how a mistake of the attention becomes a mistake of its gradient."""
+    return WrongAttention(
+        spec,
+        _names(spec),
+        lambda variant: laid(partial(_of_wrong, spec, variant)),
+        blamed="backward",
+        lead="it is the gradient of a different attention: ",
+    )
+
+
+def _attended(spec: Attention, layout: Layout, call: Call, made: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Return P V with the weights P of the backward pass: dV = Pᵀ dO, so that they are dVᵀ if dO is the identity."""
+    if spec.group > 1:
+        return None  # dV is a sum over heads
+    inner = attending.inner(spec, layout, wrong_attention(spec, lambda run: run))
+    queries = int(made["q"].shape[-2])
+    identity = np.broadcast_to(np.eye(queries), (*made["q"].shape[:-1], queries))
+    arranged = inner.arrange({**made, "v": np.zeros((*made["v"].shape[:-1], queries))})
+    if arranged is None:
+        return None
+    do = with_leading_axes(arranged["q"].ndim, identity)
+    outputs = call({**arranged, "do": attending.ordered(layout, do, back=True)})
+    if outputs is None or len(outputs) < len(WRT):
+        return None
+    transposed = np.asarray(attending.ordered(layout, outputs[2]))
+    keys = int(made["k"].shape[-2])
+    if transposed.shape != (*do.shape[:-2], keys, queries):
+        return None
+    weights = np.swapaxes(transposed, -1, -2).reshape(*made["q"].shape[:-1], keys)
+    return np.asarray(weights @ made["v"])
 
 
 def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:

@@ -7,7 +7,7 @@ softmax takes the scores. ``InnerAttention.arrange`` says how, and the definitio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,6 +19,9 @@ from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import Variant
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake
 from symattn.verification.probing.probes import Group
 from symattn.verification.subject import Array, Cases, Random
 
@@ -35,13 +38,53 @@ MAX_HALVINGS = 40
 #: From the arrays of an attention in the layout (…, h, n, d) to those of a definition; None if these sizes have none.
 Arrange: TypeAlias = "Callable[[Mapping[str, Array]], dict[str, Array] | None]"
 
+#: From inputs of the definition to the outputs of the verified function; None if it has none.
+Call: TypeAlias = "Callable[[Mapping[str, Array]], Sequence[Array] | None]"
+
+#: From such calls, and arrays of an attention, to the output of that attention by the function; None if none shows it.
+Attended: TypeAlias = "Callable[[Call, Mapping[str, Array]], Array | None]"
+
+
+@dataclass(frozen=True)
+class WrongAttention:
+    """How a mistake of an attention becomes a mistake of a definition that contains it.
+
+    spec    the attention whose steps are changed
+    names   its inputs
+    run     the definition with a variant of that attention, as a way of computing
+    blamed  the step to blame; "": that of the mistake
+    lead    words in front of those of the mistake
+    takes   whether a mistake changes something that the definition has
+    """
+
+    spec: Attention
+    names: frozenset[str]
+    run: Callable[[Variant], Compute]
+    blamed: str = ""
+    lead: str = ""
+    takes: Callable[[Mistake], bool] = lambda mistake: True
+
+    def made_of(self, mistakes: Iterable[Mistake]) -> Iterator[DefinitionMistake]:
+        """Yield the mistakes of the definition that these mistakes of its attention are."""
+        for mistake in filter(self.takes, mistakes):
+            yield DefinitionMistake(
+                self.blamed or mistake.step,
+                self.lead + mistake.cause,
+                self.run(mistake.variant),
+                around=tuple(map(self.run, mistake.around)),
+                in_floats=mistake.in_floats,
+                general=mistake.general,
+            )
+
 
 @dataclass(frozen=True)
 class InnerAttention:
     """The attention of a definition, the names of its arrays, and how they become inputs of the definition.
 
     ``largest_score`` returns the largest |s| of inputs of the definition, before masks; scores are proportional to the
-    input ``scaling``.
+    input ``scaling``. ``arrays_of`` undoes ``arrange``; None if it cannot be undone. ``attended`` reads the output of
+    the attention off the function, and ``wrong`` makes its mistakes; without them neither is asked for. ``returned``
+    says that this output is the definition's first one.
     """
 
     spec: Attention
@@ -49,6 +92,10 @@ class InnerAttention:
     arrange: Arrange
     largest_score: Callable[[Mapping[str, Array]], float]
     scaling: str = "q"
+    arrays_of: Arrange = lambda inputs: None
+    attended: Attended | None = None
+    wrong: WrongAttention | None = None
+    returned: bool = False
 
     def maker(self, session: Session) -> Maker:
         """Return the maker of inputs of the attention, within the domain of the verification."""

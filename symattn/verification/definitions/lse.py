@@ -15,8 +15,9 @@ from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.bounds import called_target, mistake, reference
 from symattn.document.codec import called
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later, Numbered
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered
 from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.inner_attention import WrongAttention
 
 
 def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
@@ -31,6 +32,7 @@ def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
     return attending.of_attention(
         spec,
         layout,
+        WrongAttention(spec, frozenset(("q", "k", "v", *inputs.needed(spec, "qkv"))), made),
         title=called(spec),
         step="lse",
         outputs=("output", "lse"),
@@ -38,7 +40,6 @@ def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
         mistakes=tuple(
             DefinitionMistake("lse", cause, laid(partial(_wrong, spec, wrong))) for cause, wrong in _causes(spec)
         ),
-        others=Later(lambda: attending.by_rule(spec, ("q", "k", "v", *inputs.needed(spec, "qkv")), made)),
         numbered=(
             *attending.by_number(spec, made, {*reference.SCORES, "weights"}),
             *_numbered_maxima(spec, laid),

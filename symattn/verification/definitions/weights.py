@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from symattn.attention.softmax import logarithms, powers, row_max
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import SoftmaxState, merge
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.mistake import At, Wrong, change
+from symattn.bounds.mistake import At, Mistake, Wrong, change
 from symattn.bounds.reference import RIGHT, SCORES, Run, Variant, changed, lifted, trace
 from symattn.document.codec import called
 from symattn.document.errors import InputError
@@ -26,7 +27,7 @@ from symattn.verification import rules
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Later
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Family, Input, Numbers
-from symattn.verification.definitions.inner_attention import InnerAttention
+from symattn.verification.definitions.inner_attention import Call, InnerAttention, WrongAttention
 from symattn.verification.rules.softmaxes import along
 from symattn.verification.subject import Array, Random
 
@@ -112,12 +113,13 @@ def subject(spec: Softmax) -> Definition:
         closing=attending.closing,
         numbered=tuple(attending.by_number(a, partial(partial, spec.run), _STEPS)),
         as_run=partial(_as_run, spec),
-        inner=_inner(a),
+        inner=_inner(spec),
     )
 
 
-def _inner(attention: Attention) -> InnerAttention:
+def _inner(spec: Softmax) -> InnerAttention:
     """Return the attention whose products of queries and keys are the scores."""
+    attention = spec.scaled
     beside = tuple(i.name for i in attending.inputs(attention, "nd") if i.name not in "qkv")
 
     def arrange(made: Mapping[str, Array]) -> dict[str, Array]:
@@ -127,7 +129,29 @@ def _inner(attention: Attention) -> InnerAttention:
     def largest(inputs: Mapping[str, Array]) -> float:
         return float(np.abs(np.asarray(inputs["scores"], dtype=np.float64)).max(initial=0.0))
 
-    return InnerAttention(attention, ("q", "k", "v", *beside), arrange, largest, scaling="scores")
+    def attended(call: Call, made: Mapping[str, Array]) -> Array | None:
+        outputs = call(arrange(made))
+        shape = (*made["q"].shape[:-1], made["k"].shape[-2])
+        if outputs is None or outputs[0].size != prod(shape):
+            return None
+        values = np.repeat(made["v"], attention.group, axis=-3) if attention.group > 1 else made["v"]
+        return np.asarray(outputs[0].reshape(shape) @ values)
+
+    return InnerAttention(
+        attention,
+        ("q", "k", "v", *beside),
+        arrange,
+        largest,
+        scaling="scores",
+        attended=attended,
+        wrong=WrongAttention(attention, frozenset("qkv"), partial(partial, spec.run), takes=_is_of_weights),
+    )
+
+
+def _is_of_weights(mistake: Mistake) -> bool:
+    """Return whether a mistake changes nothing but steps from scores to weights."""
+    variant = mistake.variant
+    return variant.steps.keys() <= _STEPS and variant.inputs is None and variant.spec is None
 
 
 def _distant(distance: float) -> Family:

@@ -14,7 +14,7 @@ import numpy as np
 from symattn.arrays.formats import HALF
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds import judge, plain_bound, reference, storing
+from symattn.bounds import judge, plain_bound, reference
 from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
@@ -23,36 +23,31 @@ from symattn.verification import report, rules
 from symattn.verification.diagnosis import (
     blaming,
     conditions,
-    effective_weights,
-    finite_infinities,
     outofrange,
     parts,
     screening,
-    skipped_keys,
 )
-from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
+from symattn.verification.diagnosis.attention_search import AttentionSearch
+from symattn.verification.diagnosis.causes import Cause, Way, by_size, where_made
 from symattn.verification.diagnosis.confirming import lengths_near_numbers
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, ComputedValues, best, is_finite, left
 from symattn.verification.probing.probes import FAMILIES
-from symattn.verification.rules import combined, constant_outputs, operations, recording, softmaxes, tiling
+from symattn.verification.rules import combined, constant_outputs, operations, recording
 from symattn.verification.rules.families import families
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 
-_MOST = 8  # mistakes that are judged by balls
 _TEN = 10
 _FIRSTS = 3  # mistakes that are tried at some sizes only
-_LIKELY, _SEEN = 24, 60  # mistakes by rule, and the right cases that must not contradict them
-_WIDTHS = 32  # widths of tiles below the least number of keys with a fault
 _BEYOND = 8  # multiple of the bound
 _LEGAL = 8  # multiple of the bound of the right definition
 _BESIDE = 3  # the same, for variants whose scores and weights are nearly the right ones
 
 
 @dataclass
-class InAttention(Search[Mistake]):
+class InAttention(AttentionSearch[Mistake]):
     """A search among known mistakes, mistakes by rule, and arrays stored in narrower formats."""
 
     runs: FloatRuns = field(init=False)
@@ -68,17 +63,20 @@ class InAttention(Search[Mistake]):
     def every(self) -> list[Mistake]:
         """The mistakes by rule that the bound covers, and those of tile widths that the lengths leave possible."""
         known = self._possible(rules.known(self.session.spec, self.names))
-        if not self.session.spec.is_softmax:
-            return known
-        wrong, right = ([self.session.subject.measured(r)["n_k"] for r in of] for of in (self.wrong, self.right))
-        others = (t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS)
-        widths = sorted(others, key=lambda t: t % 8 > 0)[:_WIDTHS]  # kernels use multiples of 8
-        tiles = tiling.mistakes(self.session.spec, widths) if widths else ()
-        return [*known, *tiles, *(kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right))]
+        return [*known, *self.widths_of_tiles()]
 
     def constants(self) -> list[Mistake]:
         """See ``Search``."""
         return [*constant_outputs.mistakes(self.session.spec, self.names)]
+
+    def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
+        """See ``AttentionSearch``."""
+        yield from mistakes
+
+    @property
+    def searched(self) -> tuple[Attention, frozenset[str]]:
+        """See ``AttentionSearch``."""
+        return self.session.spec, self.names
 
     @property
     def described(self) -> Attention:
@@ -87,7 +85,7 @@ class InAttention(Search[Mistake]):
 
     def further(self) -> list[Mistake]:
         """Mistakes that change the entries of any array."""
-        return self._possible(rules.of_entries(self.session.spec, self.names))
+        return self._possible(self.entries_of_attention())
 
     def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
         """See ``FloatRuns``."""
@@ -165,67 +163,16 @@ class InAttention(Search[Mistake]):
         by_weights = (self._by_weights, self._by_weights_of_lengths)
         return self.exactly, self._skipped_keys, self._finite_infinities, *by_weights, *in_floats
 
-    def _skipped_keys(self) -> Iterator[Mistake]:
-        """Yield the mistake of skipped keys that floats confirm, if inputs that are made for it are wrong."""
-        made_for_it = (r for r in self.right[_SEEN:] if r.case.group == skipped_keys.GROUP)
-        cases = (*self.wrong, *self.right[:_SEEN], *made_for_it)
-        likely = skipped_keys.mistakes(self.session, self.wrong)
-        shown = [m for m in likely if self._explains(m, cases) and left(self, self.wrong, m) <= LITTLE]
-        mistake = skipped_keys.plain(shown)
-        yield from () if mistake is None else (mistake,)
-
-    def _finite_infinities(self) -> Iterator[Mistake]:
-        """Yield a mistake of a finite number in the place of −∞, if inputs that are made for it are wrong."""
-        likely = finite_infinities.mistakes(self.session, self.wrong)
-        cases = (*self.wrong, *self.right[:_SEEN])
-        shown = (m for m in likely if self._explains(m, cases) and left(self, self.wrong, m) <= LITTLE)
-        yield from islice(shown, 1)
-
-    def _by_weights(self) -> Iterator[Mistake]:
-        """Yield a mistake that the function's own weights show: wrongly counted keys, or other forbidden scores."""
-        yield from self._read_off_weights(of_lengths=False)
-
-    def _by_weights_of_lengths(self) -> Iterator[Mistake]:
-        """Yield the same if the keys depend on their number."""
-        yield from self._read_off_weights(of_lengths=True)
-
-    def _read_off_weights(self, of_lengths: bool) -> Iterator[Mistake]:
-        cases = (*self.wrong, *self.right[:_SEEN])
-        likely = effective_weights.mistakes(self.session, self.wrong, of_lengths)
-        shown = (m for m in likely if self._explains(m, cases) and left(self, self.wrong, m) <= LITTLE)
-        yield from islice(shown, 1)
-
     def _by_rule(self) -> Iterator[Mistake]:
         """Return likely mistakes of the grammar, and known ones that balls cannot show."""
-        return self._likely(self.further(), self.dim)
+        return self.likely_by_rule(self.further(), self.dim)
 
     def _by_operations(self) -> Iterator[Mistake]:
         """Return likely replacements of one operation of the definition."""
         spec, inputs = self.session.spec, self.telling.case.inputs
         accepted = partial(screening.leaves_little, self, self.telling)
         replacements = operations.replacements(spec, reference.float64_inputs(inputs), accepted)
-        return self._likely([_replaced(words, new, [*inputs]) for words, new in replacements])
-
-    def _likely(self, mistakes: list[Mistake], dim: Sequence[Mistake] = ()) -> Iterator[Mistake]:
-        """Yield mistakes that account for nearly all of the error; of those with the same numbers, the first."""
-        self.begin()
-        survivors = self.survivors(mistakes)
-        likely = best(self, self.wrong, (*dim, *survivors))
-        beside = self.right[:_SEEN]
-        shown = (
-            m for m in likely[:_LIKELY]
-            if not any(self.contradicts(judged, m) for judged in beside)
-            and not screening.contradicts_right_cases(self, beside, m)
-        )  # fmt: skip
-        yield from islice(self._distinct(shown), _MOST)
-
-    def _stored(self) -> Iterator[Mistake]:
-        """Yield the mistake of an array stored in a narrower format, or with few digits after the point, if it accounts
-        for nearly all of the error."""
-        spec = self.session.spec
-        few_digits = storing.singles(spec, self.names, storing.MULTIPLES)
-        stored = (*storing.mistakes(spec, self.session.precision), *few_digits)
-        yield from islice(self._distinct(best(self, self.wrong, stored)), 1)
+        return self.likely_by_rule([_replaced(words, new, [*inputs]) for words, new in replacements])
 
     def _dim_sometimes(self) -> Iterator[Mistake]:
         """Yield dim mistakes made at some sizes only, if they account for nearly all of the error.
@@ -261,9 +208,6 @@ class InAttention(Search[Mistake]):
     def repeats(self, mistake: Mistake) -> bool:
         """See ``Search``: an operation on an array is left out if a mistake of a step gives the same numbers."""
         return mistake.general
-
-    def _distinct(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
-        return self.distinct(mistakes, self.wrong[:_TEN], every=True)
 
     def axes_of_outputs(self) -> parts.Axes:
         """See ``Search``: heads are an axis unless they are joined, and items come before it."""

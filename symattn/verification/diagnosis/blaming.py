@@ -17,7 +17,7 @@ from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import centres, traced
-from symattn.bounds.reference import usual
+from symattn.bounds.reference import canonical, trace, usual
 from symattn.verification.diagnosis.coarser import coarser, weights_of
 from symattn.verification.diagnosis.observe import explains, first_wrong_step, in_group
 from symattn.verification.diagnosis.outofrange import all_keys_maxima, row_maxima, row_minima
@@ -136,9 +136,9 @@ def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
         if _right(session, cases, partial(_changed, changes=changes)):
             return step, f"the output is right where {words}"
     lowered = partial(_changed, changes=_each(lambda a: a * _SMALL, "q w_q"))
-    if session.spec.softcap is not None and _right(session, cases, lowered):
+    if session.attention.softcap is not None and _right(session, cases, lowered):
         return "softcap", "the output is right where scores are far below the cap"
-    if isinstance(session.spec.position, Rotary) and _right_in_place(session):
+    if isinstance(session.attention.position, Rotary) and _right_in_place(session):
         return "position", "the output is right where a key has the position of the query"
     return "", ""
 
@@ -153,11 +153,14 @@ def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs],
     """Return whether the change makes something idle, and all cases right though they could still show a fault."""
     result = False
     for judged in cases:
-        inputs = change(judged.case.inputs)
-        if inputs is None or not session.maker.admits(inputs):
+        changed = change(judged.case.inputs)
+        if changed is None:
             return False
         rounded = session.precision.input.rounded
-        inputs = {n: a if a.dtype.kind in "biu" else rounded(a) for n, a in inputs.items()}
+        held = {n: a if a.dtype.kind in "biu" else np.asarray(rounded(a)) for n, a in changed.items()}
+        inputs = session.subject.completed(session, held)
+        if not session.subject.fits(session, inputs):
+            return False
         case_result = session.run_case(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
         if case_result.finding is not None or case_result.outcome.late:
             return False
@@ -172,8 +175,10 @@ def _right_in_place(session: Session) -> bool:
         q, k = rng.integers(-2, 3, (1, d_k)).astype(float), rng.integers(-2, 3, (2, d_k)).astype(float)
         k[0] = 0
         inputs = session.maker.from_heads(q, k, np.array([[0.0], [1.0]]))
-        if inputs is not None:
-            judged = session.run_case(Case("in place", f"d_k = {d_k}", inputs))
+        title = f"d_k = {d_k}"
+        case = None if inputs is None else session.subject.case_of_attention(session, "in place", title, inputs, rng)
+        if case is not None:
+            judged = session.run_case(case)
             if judged.finding is not None:
                 return False
             seen = seen or judged.decisive
@@ -224,35 +229,38 @@ def _ratios(session: Session) -> Iterator[tuple[float, float]]:
 # With the identity as values, column c of the output is the weight of the value of key c. If every row consists of sums
 # of right weights, with the weight of each key used once, then the weights are right and in wrong places.
 _SQUARE = (Sizes(3, 4, 3, 4), Sizes(4, 4, 4, 4), Sizes(2, 5, 2, 5))
-_DISTINCT = 50  # multiple of the bound: nearer weights are not distinguished
+_DISTINCT = 50  # multiple of the rounding of a weight: nearer weights are not distinguished
+_ROUNDINGS = 16  # that a weight of few keys passes
 
 
 def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     """Return ("values", the evidence) if the weights seen are right ones in other places; else ("", "")."""
     rng = np.random.default_rng((session.seed, 7))
-    for sizes in _SQUARE if session.spec.heads == 1 else ():
+    for sizes in _SQUARE if session.attention.heads == 1 and session.attention.is_softmax else ():
         result = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
         n = result["v"].shape[-2] if "v" in result else 0
         if result.get("v", np.zeros(0)).shape != (n, n):
             continue
         inputs = {**result, "v": np.eye(n)}
-        judged = session.run_case(Case("structure", "values in other places", inputs))
-        if judged.ratios is None or judged.finding != "values":
+        seen = session.subject.attended(session, inputs)
+        given = {name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in inputs.items()}
+        right = np.asarray(trace(canonical(session.attention), given)["output"])
+        slack = _ROUNDINGS * float(session.precision.roughest.u)
+        if seen is None or seen.shape != right.shape or (np.abs(seen - right) <= _DISTINCT * slack).all():
             continue
-        words = _moved(judged)
+        words = _moved(seen, right, slack)
         if words:
             return "values", f"with V = I, the weights are right and multiply the wrong values: {words}"
     return "", ""
 
 
-def _moved(judged: CaseResult) -> str:
+def _moved(got: np.ndarray, right: np.ndarray, slack: float) -> str:
     """Describe the first rearranged row; "" if some row is no rearrangement, or may be several."""
     outcome = ""
-    got, right, allowed = judged.outcome.output, traced(judged).near, traced(judged).allowed
-    assert got is not None
-    for i, (seen, weights, slack) in enumerate(zip(got, right, allowed, strict=True)):
+    for i, (seen, weights) in enumerate(zip(got, right, strict=True)):
         keys = np.flatnonzero(weights > 0)
-        result = [to for to in product(range(len(weights)), repeat=len(keys)) if _gives(seen, weights[keys], to, slack)]
+        places = product(range(len(weights)), repeat=len(keys))
+        result = [to for to in places if _gives(seen, weights[keys], to, slack)]
         if len(result) != 1:
             return ""
         moved = next(((j, c) for j, c in zip(keys, result[0], strict=True) if j != c), None)
@@ -261,11 +269,11 @@ def _moved(judged: CaseResult) -> str:
     return outcome
 
 
-def _gives(array: np.ndarray, weights: np.ndarray, to: tuple[int, ...], slack: np.ndarray) -> bool:
+def _gives(array: np.ndarray, weights: np.ndarray, to: tuple[int, ...], slack: float) -> bool:
     """Return whether these weights, moved to the places ``to``, are those in ``array``."""
     placed = np.zeros_like(array)
     np.add.at(placed, list(to), weights)
-    return bool((np.abs(placed - array) <= _DISTINCT * slack.max()).all())
+    return bool((np.abs(placed - array) <= _DISTINCT * slack).all())
 
 
 _NAMES = ("columns", "queries", "heads", "batch items")

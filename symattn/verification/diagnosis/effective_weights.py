@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from symattn.bounds.case_result import UNFIT, Case, CaseResult
+from symattn.bounds.case_result import UNFIT, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import At, Mistake, in_steps
 from symattn.bounds.reference import canonical, trace
@@ -232,8 +232,8 @@ def mistakes(session: Session, wrong: Sequence[CaseResult], of_lengths: bool = F
 
     With ``of_lengths``, those alone that depend on the number of keys: a known mistake from some length on is plainer.
     """
-    spec = session.spec
-    if not spec.is_softmax or spec.dropout or "v" not in wrong[0].case.inputs:
+    spec = session.subject.attention
+    if spec is None or not spec.is_softmax or spec.dropout or session.maker.tokens:
         return
     sizes = [(s["n_q"], s["n_k"]) for r in wrong if "n_q" in (s := session.subject.measured(r))]
     keys = other_keys(partial(_read, session), sizes, session.maker.square)
@@ -252,10 +252,11 @@ def mistakes(session: Session, wrong: Sequence[CaseResult], of_lengths: bool = F
 
 def _forbidden(session: Session, judged: CaseResult) -> Iterator[tuple[float, float]]:
     """Yield the numbers that replace forbidden scores, and their differences from the scores."""
-    v = judged.case.inputs.get("v")
-    if v is None:
+    arrays = session.subject.arrays_of_attention(judged.case.inputs)
+    v = None if arrays is None else arrays.get("v")
+    if arrays is None or v is None:
         return
-    inputs = {**judged.case.inputs, "v": np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-1], v.shape[-2])).copy()}
+    inputs = {**arrays, "v": np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-1], v.shape[-2])).copy()}
     read = _weights_of(session, inputs) if session.maker.admits(inputs) else None
     if read is None or read[1].shape != read[2].shape:
         return
@@ -286,15 +287,15 @@ def _read(session: Session, size: tuple[int, int]) -> Counted | None:
         return None
     at, weights, s, open_ = read
     top = s.max(axis=-1, keepdims=True)
-    sink = 0 if session.spec.sink is None else at.power(at.z - top)
+    sink = 0 if session.attention.sink is None else at.power(at.z - top)
     return counted(_pairs(at), weights, at.power(s - top), open_, True, sink)
 
 
 def _weights_of(session: Session, inputs: dict[str, np.ndarray]) -> tuple[At, np.ndarray, Any, np.ndarray] | None:
     """Return the function's weights, the scores before any is forbidden, and which are allowed."""
     parts = ({**inputs, "v": block} for block in _blocks(session, inputs["v"]))
-    outputs = [session.call(Case("structure", "weights", part)).output for part in parts]
-    spec = canonical(session.spec)
+    outputs = [session.subject.attended(session, part) for part in parts]
+    spec = canonical(session.attention)
     try:
         values = trace(spec, {n: a if a.dtype.kind in "biu" else a.astype(float) for n, a in inputs.items()})
     except UNFIT:
@@ -315,7 +316,7 @@ def _blocks(session: Session, v: np.ndarray) -> list[np.ndarray]:
 
 
 def _pairs(at: At) -> Pairs:
-    n_q, n_k = at.shape[-2:]
+    n_q, n_k = (1, *at.shape)[-2:]
     labels = {n: a for n, a in at.values.items() if n.startswith("doc")}
     return Pairs(n_q, n_k, at.spec.offset(n_q, n_k), labels, at.spec.heads)
 
@@ -327,6 +328,9 @@ def _scores(at: At) -> Any:
 
 def _counted_scores(keys: OtherKeys, at: At) -> Any:
     """Return the scores by which keys are counted so often."""
-    counts, s = keys(_pairs(at), allowed(at).astype(int)), _scores(at)
+    right, s = allowed(at).astype(int), _scores(at)
+    counts = keys(_pairs(at), np.atleast_2d(right))
+    if right.ndim == 1:  # a single row of scores
+        counts = counts[0]
     times = at.xp.log(at.number(np.maximum(counts, 1))) if (counts > 1).any() else 0
     return at.xp.where(counts > 0, s + times, -np.inf)

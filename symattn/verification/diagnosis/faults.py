@@ -282,6 +282,8 @@ _SHORTEST, _LONGEST = 5, 120  # lengths
 
 def earlier_used(session: Session) -> Fault | None:
     """Return the fault, if the calls show it."""
+    if session.subject.attention is None:
+        return None
     later: list[CaseResult] = []
     for first, rest in _rounds(session):
         wrong = [r for r in rest if r.finding in ("values", "not finite", "shape", "raises")]
@@ -295,11 +297,13 @@ def earlier_used(session: Session) -> Fault | None:
         "and in each of them a later call with other numbers or another number of keys is wrong"
     )
     # if all scores are 0, positions have no effect, but masks do
-    idle = [{n: np.zeros_like(a) if n in ("q", "w_q") else a for n, a in r.case.inputs.items()} for r in later]
+    zeroed = ("q", "w_q", "scores")
+    idle = [{n: np.zeros_like(a) if n in zeroed else a for n, a in r.case.inputs.items()} for r in later]
+    idle = [session.subject.completed(session, given) for given in idle]
     if any(session.run_case(Case("earlier calls", "", given)).finding is not None for given in idle):
-        step = "mask" if session.spec.masks_anything else "call"
+        step = "mask" if session.attention.masks_anything else "call"
     else:
-        step = "position" if session.spec.position is not None else "call"
+        step = "position" if session.attention.position is not None else "call"
     return Fault(step, "a result of an earlier call is reused", message, shown(session.subject, later[0]))
 
 
@@ -312,8 +316,8 @@ def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
     for number in range(min(_ROUNDS, len(unused) // 3)):
         n, few, many = unused[3 * number : 3 * number + 3]
         order = (few, many, few) if number % 2 else (many, few, many)
-        called = (
-            session.run_case(Case("earlier calls", "", session.maker.make(Sizes(n, n_k, 4, 3), entries, rng)))
-            for n_k in order
-        )
-        yield next(called), list(called)
+        made = (session.maker.make(Sizes(n, n_k, 4, 3), entries, rng) for n_k in order)
+        cases = [session.subject.case_of_attention(session, "earlier calls", "", inputs, rng) for inputs in made]
+        called = (session.run_case(case) for case in cases if case is not None)
+        if None not in cases:
+            yield next(called), list(called)

@@ -30,7 +30,7 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
         for raw, of in ((False, ""), (True, " (of scores before they are scaled)")):
             words = f"the running maximum starts at {written}{of}, not at −∞: rows whose scores lie below it are lost"
             yield in_steps("max", words, False, weights=partial(_started, x, raw))
-            if session.spec.masks_anything:
+            if session.attention.masks_anything:
                 words = f"masked scores are filled with {written}{of}, not −∞: they count where others lie below it"
                 yield in_steps("mask", words, masked=partial(_filled, x, raw))
 

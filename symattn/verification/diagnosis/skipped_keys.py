@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from symattn.attention import masks
 from symattn.bounds.case_result import CaseResult
-from symattn.bounds.judge import traced
 from symattn.bounds.mistake import At, Mistake, in_steps
 
 if TYPE_CHECKING:
+    from symattn.verification.diagnosis.causes import Known
     from symattn.verification.engine import Session
 
 GROUP = "distant keys"
@@ -32,6 +32,7 @@ _TILES = (
     ("tiles of {}, if that holds for all queries", True, False),
     ("all keys from such a tile of {} on", True, True),
 )
+M = TypeVar("M", bound="Known")
 Kept = Callable[[float, np.ndarray], np.ndarray]  # which keys are kept, from the distance and the scores
 
 
@@ -52,12 +53,13 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
         yield in_steps("normalize", f"{WORDS} ({where}{at})", weights=skipped)
 
 
-def plain(mistakes: Sequence[Mistake]) -> Mistake | None:
+def plain(mistakes: Sequence[M]) -> M | None:
     """Return the mistake that explains everything; of several the first, in words that say only what they share."""
     if len(mistakes) < 2:
         return next(iter(mistakes), None)
+    lead = mistakes[0].cause.partition(WORDS)[0]
     at = mistakes[0].cause.partition("; ")[2]
-    return replace(mistakes[0], cause=f"{WORDS} ({at}")
+    return replace(mistakes[0], cause=f"{lead}{WORDS} ({at}")  # type: ignore[type-var] # mistakes are dataclasses
 
 
 def _between(session: Session) -> tuple[float, float]:
@@ -69,16 +71,18 @@ def _between(session: Session) -> tuple[float, float]:
     wrong = [r for r in records if r.finding is not None]
     lengths = {session.subject.measured(r)["n_k"] for r in wrong}
     right = (r for r in records if r.finding is None and session.subject.measured(r)["n_k"] in lengths)
-    lost = min(map(_distance, wrong), default=0.0)
-    return lost, max((x for x in map(_distance, right) if x < lost), default=0.0)
+    far = partial(_distance, session)
+    lost = min(map(far, wrong), default=0.0)
+    return lost, max((x for x in map(far, right) if x < lost), default=0.0)
 
 
-def _distance(judged: CaseResult) -> float:
-    """Return how far below the largest score of a row others are, at most."""
-    run = traced(judged).run
-    scores = np.asarray(run.final_scores.midpoints(), dtype=np.float64)
-    top = np.where(run.allowed, scores, -np.inf).max(axis=-1)
-    least = np.where(run.allowed, scores, np.inf).min(axis=-1)
+def _distance(session: Session, judged: CaseResult) -> float:
+    """Return how far below the largest score of a row others are, at most; 0 if that is unknown."""
+    scores = session.subject.final_scores(judged)
+    if scores is None:
+        return 0.0
+    top = scores.max(axis=-1)
+    least = np.where(np.isfinite(scores), scores, np.inf).min(axis=-1)
     far = (top - least)[np.isfinite(top)]
     return float(np.round(far.max(initial=0.0), 3))
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from symattn.bounds import called_target, judge
+from symattn.bounds import called_target
 from symattn.bounds.case_result import Case
 from symattn.bounds.inputs import Array, Maker, Sizes
 from symattn.verification.probing.probes import small
+from symattn.verification.report import Counterexample, Fault
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -88,8 +89,21 @@ def notes(session: Session) -> Iterator[str]:
         frozen = session.runner.run(once.case.inputs, "frozen")
         if frozen.error is not None and not frozen.late:
             yield f"It fails on arrays that are read-only: {frozen.error}."
+    yield from notes_of_leaks(session)
+
+
+def notes_of_leaks(session: Session) -> Iterator[str]:
+    """Yield a note if NaN behind the mask reaches an output, though the domain does not forbid that."""
     if leaking(session, "some") or (leaking(session, "all") and not session.domain.nonfinite_forbidden):
         yield "Outside the domain: NaN in a value that a query may not attend to reaches its output."
+
+
+def faults_of_leaks(session: Session) -> Iterator[Fault]:
+    """Yield a fault if NaN leaks through a mask and the domain forbids that."""
+    leak = leaking(session, "all") if session.domain.nonfinite_forbidden else None
+    if leak is not None:
+        cause = "NaN in a key or value that no query may attend to reaches an output"
+        yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
 
 
 def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, Array] | None:
@@ -98,7 +112,10 @@ def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, 
     The NaN is in a value that some queries but not all may attend to, or in a key or value that none may. The search
     runs once per session.
     """
-    if session.spec.masks_anything and not session.maker.tokens and not (session.leaks or session.over):
+    spec = session.subject.attention
+    if spec is None or not session.subject.returns_attended:
+        return None
+    if spec.masks_anything and not session.maker.tokens and not (session.leaks or session.over):
         rng = np.random.default_rng(session.seed)
         tried = [session.maker.make(sizes, small(rng), rng) for sizes in (Sizes(3, 5, 4, 2), Sizes(4, 20, 4, 2))]
         hiding = []  # with a mask that hides the last key from all queries
@@ -115,10 +132,13 @@ def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, 
 
 def _leaking(session: Session, inputs: dict[str, Array], hidden_from: str) -> dict[str, Array] | None:
     """Return the inputs with NaN in a hidden key or value if the output of a query that it is hidden from shows it."""
-    right = session.run_case(Case(GROUP, "", inputs))
-    if right.finding:
+    rng = np.random.default_rng((session.seed, 23))
+    case = session.subject.case_of_attention(session, GROUP, "", inputs, rng)
+    right = None if case is None else session.run_case(case)
+    scores = None if right is None or right.finding else session.subject.final_scores(right)
+    if scores is None:
         return None
-    allowed = judge.traced(right).run.allowed
+    allowed = np.isfinite(scores)
     open_ = np.asarray(allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0))  # in some head
     unseen = ~open_.any(axis=0)
     keys, names = (unseen, ("v", "k")) if hidden_from == "all" else (~unseen & ~open_.all(axis=0), ("v",))
@@ -126,7 +146,7 @@ def _leaking(session: Session, inputs: dict[str, Array], hidden_from: str) -> di
         for name in names:
             poisoned = inputs[name].copy()
             poisoned[..., key, :] = np.nan
-            outcome = session.runner.run({**inputs, name: poisoned})
-            if outcome.output is not None and not np.isfinite(outcome.output[..., ~open_[:, key], :]).all():
+            output = session.subject.attended(session, {**inputs, name: poisoned})
+            if output is not None and not np.isfinite(output[..., ~open_[:, key], :]).all():
                 return {**inputs, name: poisoned}
     return None

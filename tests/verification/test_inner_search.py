@@ -1,0 +1,132 @@
+"""What is asked of plain attention is asked of every definition with an attention inside: weights that are read off
+calls, stored formats, NaN behind a mask, and state between calls."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Gradient, Softmax, verify
+from symattn.bounds.domain import Domain
+from symattn.document.errors import InputError
+from symattn.document.evidence import Verdict
+
+Array = np.ndarray
+pytestmark = pytest.mark.deep
+CAUSAL = Attention(causal=True)
+
+
+def scores(q: Array, k: Array) -> Array:
+    return q @ k.T / np.sqrt(np.float32(q.shape[-1]))
+
+
+def softmax(s: Array) -> Array:
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def log_sums(s: Array) -> Array:
+    largest = s.max(axis=-1, keepdims=True)
+    return (largest + np.log(np.exp(s - largest).sum(axis=-1, keepdims=True)))[:, 0]
+
+
+def without_some_keys(s: Array) -> Array:
+    """Scores under a causal mask that also hides each fifth key from queries far behind it."""
+    n_q, n_k = s.shape
+    i, j = np.arange(n_q)[:, None] + n_k - n_q, np.arange(n_k)
+    return np.where((j <= i) & ~((j % 5 == 3) & (i > j + 2)), s, -np.inf)
+
+
+def causal(s: Array) -> Array:
+    n_q, n_k = s.shape
+    return np.where(np.tri(n_q, n_k, n_k - n_q, dtype=bool), s, -np.inf)
+
+
+def output_without_some_keys(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    s = without_some_keys(scores(q, k))
+    return softmax(s) @ v, log_sums(s)
+
+
+def gradient_without_some_keys(q: Array, k: Array, v: Array, do: Array) -> tuple[Array, Array, Array]:
+    p = softmax(without_some_keys(scores(q, k)))
+    dp = do @ v.T
+    ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True)) / np.sqrt(np.float32(q.shape[-1]))
+    return ds @ k, ds.T @ q, p.T @ do
+
+
+def weights_without_some_keys(scores: Array) -> Array:
+    keys = np.arange(scores.shape[-1])
+    return softmax(np.where((keys % 5 == 3) & (len(keys) > 6), -np.inf, scores))
+
+
+def output_of_half_weights(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    s = causal(scores(q, k))
+    return softmax(s).astype(np.float16).astype(np.float32) @ v, log_sums(s)
+
+
+def with_mask_of_an_earlier_call() -> Callable[..., tuple[Array, Array]]:
+    known: dict[int, Array] = {}
+
+    def output(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        n_q, n_k = len(q), len(k)
+        mask = known.setdefault(n_q, np.tri(n_q, n_k, n_k - n_q, dtype=bool))
+        s = np.where(np.resize(mask, (n_q, n_k)), scores(q, k), -np.inf)
+        return softmax(s) @ v, log_sums(s)
+
+    return output
+
+
+LOST = "allowed keys are hidden where i − j ≥ 3 and j % 5 = 3"
+
+
+@pytest.mark.parametrize(
+    ("function", "spec", "step", "words"),
+    [
+        (output_without_some_keys, Attention(causal=True, lse=True), "mask", LOST),
+        (gradient_without_some_keys, Gradient(CAUSAL), "backward", LOST),
+        (
+            weights_without_some_keys,
+            Softmax(Attention()),
+            "mask",
+            "allowed keys are hidden where n_k ≥ 7 and j % 5 = 3",
+        ),
+        (output_of_half_weights, Attention(causal=True, lse=True), "values", "weights are rounded to float16"),
+        (with_mask_of_an_earlier_call(), Attention(causal=True, lse=True), "mask", "a result of an earlier call"),
+    ],
+    ids=["log-sums", "gradients", "softmax", "stored format", "state"],
+)
+def test_what_calls_show_of_the_attention_inside_is_named(
+    function: Callable[..., Any], spec: Any, step: str, words: str
+) -> None:
+    report = verify(function, spec)
+    assert [fault.step for fault in report.faults] == [step]
+    assert words in report.faults[0].message
+
+
+def masked(q: Array, k: Array, v: Array, mask: Array) -> tuple[Array, Array]:
+    s = np.where(mask, scores(q, k), -np.inf)
+    return softmax(s) @ v, log_sums(s)
+
+
+def with_hidden_rows_cleared(q: Array, k: Array, v: Array, mask: Array) -> tuple[Array, Array]:
+    seen = mask.any(axis=0)[:, None]
+    return masked(q, np.where(seen, k, 0), np.where(seen, v, 0), mask)
+
+
+@pytest.mark.parametrize(("function", "leaks"), [(masked, True), (with_hidden_rows_cleared, False)])
+def test_nan_behind_the_mask_is_tried_beside_log_sums(function: Callable[..., Any], leaks: bool) -> None:
+    spec = Attention(mask="boolean", lse=True)
+    report = verify(function, spec, domain=Domain(nonfinite_forbidden=True), examples=5)
+    assert bool(report.faults) is leaks
+    if leaks:
+        assert report.faults[0].step == "mask"
+    without = verify(function, spec, examples=5)
+    assert without.verdict is not Verdict.FAULT
+    if leaks:
+        assert any("NaN in a value" in note for note in without.notes)
+
+
+def test_nan_behind_the_mask_is_refused_where_no_output_is_an_attentions() -> None:
+    with pytest.raises(InputError, match="does not return the output of an attention"):
+        verify(gradient_without_some_keys, Gradient(CAUSAL), domain=Domain(nonfinite_forbidden=True))
