@@ -104,6 +104,25 @@ def test_what_calls_show_of_the_attention_inside_is_named(
     assert words in report.faults[0].message
 
 
+@pytest.mark.parametrize("spec", [Attention(causal=True, lse=True), Gradient(CAUSAL), Softmax(Attention())])
+def test_outputs_without_axes_are_a_fault(spec: Any) -> None:
+    def first_entries(*arrays: Array) -> Any:
+        entries = tuple(np.ravel(a)[0] for a in arrays)
+        return entries[0] if len(entries) == 1 else entries[:2] if len(entries) == 3 else entries[:3]
+
+    def of_three(q: Array, k: Array, v: Array) -> Any:
+        return first_entries(q, k, v)
+
+    def of_four(q: Array, k: Array, v: Array, do: Array) -> Any:
+        return first_entries(q, k, v, do)
+
+    def of_scores(scores: Array) -> Any:
+        return first_entries(scores)
+
+    function = {Attention: of_three, Gradient: of_four, Softmax: of_scores}[type(spec)]
+    assert verify(function, spec, examples=5).verdict is Verdict.FAULT
+
+
 def masked(q: Array, k: Array, v: Array, mask: Array) -> tuple[Array, Array]:
     s = np.where(mask, scores(q, k), -np.inf)
     return softmax(s) @ v, log_sums(s)

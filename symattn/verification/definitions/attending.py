@@ -127,7 +127,8 @@ def inner(spec: Attention, layout: Layout, wrong: WrongAttention, attended: Atte
 def as_attended(layout: Layout, output: Array, made: Mapping[str, Array]) -> Array | None:
     """Return an output in a layout with the axes of an attention's output for these arrays; None if it does not fit."""
     shape = (*made["q"].shape[:-1], made["v"].shape[-1])
-    return ordered(layout, output).reshape(shape) if output.size == prod(shape) else None
+    fits = output.ndim >= max(2, -tokens_axis(layout)) and output.size == prod(shape)
+    return ordered(layout, output).reshape(shape) if fits else None
 
 
 def run_of(spec: Attention, layout: Layout) -> Callable[[Inputs], reference.Run] | None:

@@ -288,7 +288,7 @@ def _attended(spec: Attention, layout: Layout, call: Call, made: Mapping[str, np
         return None
     do = with_leading_axes(arranged["q"].ndim, identity)
     outputs = call({**arranged, "do": attending.ordered(layout, do, back=True)})
-    if outputs is None or len(outputs) < len(WRT):
+    if outputs is None or len(outputs) < len(WRT) or outputs[2].ndim != do.ndim:
         return None
     transposed = np.asarray(attending.ordered(layout, outputs[2]))
     keys = int(made["k"].shape[-2])
