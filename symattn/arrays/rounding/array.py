@@ -170,7 +170,7 @@ class ComputedNumber(Planes):
         """Return the numbers as float64. Raises ``Undecided`` if one is none, or was rounded before."""
         near = self.near
         if near.off.any() or self.error.any() or self.find_special(self.planes[0]).any():
-            raise Undecided(f"{self.name}: numbers that were computed before are not known exactly")
+            raise Undecided(f"{self.name}: numbers that were computed before are enclosed, not exact")
         return near.near
 
     @property
