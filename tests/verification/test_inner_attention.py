@@ -15,6 +15,7 @@ from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options, verified
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.registry import subjects_of
+from symattn.verification.engine import finds_fault
 from symattn.verification.probing import probes
 
 CAUSAL = Attention(causal=True)
@@ -179,3 +180,35 @@ def test_drawn_inputs_keep_the_promise_on_scores(spec: Any) -> None:
 def test_an_empty_cache_is_left_as_it_is_by_a_climb() -> None:
     empty = {"q": np.ones((2, 3)), "k_cache": np.zeros((0, 3))}
     assert {*probes.perturbed(empty, ["q", "k_cache"], np.random.default_rng(0))} == {"q"}
+
+
+# -- sums of many terms in half precision --
+def _with_cache(lost: Callable[[int], slice]) -> Program:
+    """Attention to a cache in float32, in which these rows of the output are zeros."""
+
+    def program(q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any) -> Any:
+        keys, values = (np.concatenate(pair, axis=-2).astype(np.float32) for pair in ((k_cache, k), (v_cache, v)))
+        s = q.astype(np.float32) @ keys.mT / np.float32(np.sqrt(q.shape[-1]))
+        s = np.where(np.tri(*s.shape[-2:], s.shape[-1] - s.shape[-2], dtype=bool), s, -np.inf)
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        out = (e @ values / e.sum(axis=-1, keepdims=True)).astype(q.dtype)
+        out[..., lost(out.shape[-2]), :] = 0
+        return out
+
+    return program
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("lost", "found"),
+    [
+        (lambda rows: slice(256, None), True),
+        (lambda rows: slice(rows - 4 if rows > 256 else rows, None), True),
+        (lambda rows: slice(rows, None), False),
+    ],
+    ids=["rows of the third block", "the last four of them", "none"],
+)
+def test_late_rows_of_a_cache_show_in_float16(lost: Callable[[int], slice], found: bool) -> None:
+    options, spec = Options(dtype="float16", framework="numpy"), Cached(CAUSAL)
+    with options.opened(_with_cache(lost), spec) as runner:
+        assert finds_fault(options.session(runner, spec)) is found

@@ -35,7 +35,7 @@ from symattn.verification.definitions.definition_mistakes import Compute, Defini
 from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing import behaviour, hints, probes
-from symattn.verification.probing.together import lengths_of_several
+from symattn.verification.probing.together import few_keys_together, lengths_of_several
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
@@ -408,6 +408,8 @@ class Definition(Subject):
             held = session.precision.input.rounded
             lighter = {name: held(a) if a.dtype.kind == "f" else a for name, a in lighter.items()}
             yield replace(case, inputs=self.filled(lighter, session.precision))
+        if self.inner is not None and session.precision.input.name in HALF:
+            yield from self.inner.groups(self, {"together": few_keys_together})["together"](session, rng)
 
     def _in_memory(self, wanted: Sizes) -> Sizes:
         """Return sizes of fewer tokens if an array of n_q × n_k × d_k would be too large."""
