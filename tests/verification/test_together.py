@@ -11,6 +11,7 @@ import pytest
 from symattn import Attention, Domain, verify
 from symattn.programs.verifying import Options
 from symattn.verification.engine import finds_fault
+from tests.verification.sizes_together import written
 
 Array = Any
 
@@ -183,3 +184,17 @@ def test_residues_that_stop_settle_nothing() -> None:
     assert any(note.startswith("Residues stopped") for note in report.notes)
     settled = verify(plain, Attention())
     assert report.cases > 1.2 * settled.cases
+
+
+@pytest.mark.parametrize(
+    ("sizes", "follow"),
+    [
+        ({"n_q": 260, "n_k": 300, "d_k": 72}, True),
+        ({"n_q": 260, "n_k": 300, "d_k": 64, "d_v": 64}, False),
+        ({"n_q": 128, "n_k": 1100, "d_k": 72}, False),
+        ({"n_q": 260, "n_k": 300}, True),
+        ({}, False),
+    ],
+)
+def test_the_table_of_sizes_tells_what_falls_short(sizes: dict[str, int], follow: bool) -> None:
+    assert ("falls short" in written(sizes)) is not follow
