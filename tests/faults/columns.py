@@ -176,7 +176,7 @@ def main() -> None:
     """Write the golden file anew, or print the rows of the programs named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="programs; without any, the golden file is written anew")
-    parser.add_argument("--only", choices=ENGINES, help="one engine")
+    parser.add_argument("--only", choices=ENGINES, help="one engine; the rows of the other stay as they were")
     parser.add_argument("--every", type=int, default=EVERY, help="one of so many programs")
     asked = parser.parse_args()
     entries = [e for e in programs() if e.name in asked.names] if asked.names else programs()[:: asked.every]
@@ -186,8 +186,11 @@ def main() -> None:
             rows.append(row(entry, name))
             print(rows[-1], flush=True)
     print(*summary(rows), sep="\n")
-    if not (asked.names or asked.only) and asked.every == EVERY:
-        FILE.write_text("".join(f"{r}\n" for r in rows), encoding="utf-8")
+    if not asked.names and asked.every == EVERY:
+        kept = [] if asked.only is None else [r for r in frozen() if r.engine != asked.only]
+        by_key = {(r.program, r.engine): r for r in (*kept, *rows)}
+        in_order = [by_key[entry.name, engine] for entry in entries for engine in ENGINES]
+        FILE.write_text("".join(f"{r}\n" for r in in_order), encoding="utf-8")
 
 
 if __name__ == "__main__":

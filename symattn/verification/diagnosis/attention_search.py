@@ -32,7 +32,7 @@ MAX_TILE_WIDTHS = 32
 
 
 class AttentionSearch(Search[M]):
-    """A search among the mistakes of an attention; ``attention_names`` are its inputs."""
+    """A search among the mistakes of an attention, and among others that a subject adds."""
 
     @abstractmethod
     def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[M]:
