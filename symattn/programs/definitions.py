@@ -278,7 +278,10 @@ def _agrees(subject: Definition, outcome: Outcome, right: tuple[Tensor, ...]) ->
     if len(got) < len(right):
         return None
     for a, b, name in zip(got, right, subject.outputs, strict=False):
-        if a.size != np.size(b) or (a.shape != np.shape(b) and name not in subject.loose):
+        shape, wanted = a.shape, np.shape(b)
+        if name in subject.loose:  # axes of length 1 may differ
+            shape, wanted = (tuple(n for n in axes if n != 1) for axes in (shape, wanted))
+        if shape != wanted:
             return None
     return all(_about(np.ravel(a), np.ravel(b)) for a, b in zip(got, right, strict=False))
 

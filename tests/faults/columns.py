@@ -89,12 +89,12 @@ def _first_output(way: Compute, **keywords: Any) -> Any:
 @contextmanager
 def _as_definition() -> Iterator[None]:
     """Let the definition of log-sums be that of the output alone."""
-    usual = lse.subject
-    lse.subject = lambda spec, layout="nd": output_alone(replace(spec, lse=False), layout)
+    usual = lse.subjects
+    lse.subjects = lambda spec, layout="nd": iter([output_alone(replace(spec, lse=False), layout)])
     try:
         yield
     finally:
-        lse.subject = usual
+        lse.subjects = usual
 
 
 def verified_as_definition(entry: Entry) -> Report:

@@ -149,3 +149,30 @@ def test_nan_behind_the_mask_is_tried_beside_log_sums(function: Callable[..., An
 def test_nan_behind_the_mask_is_refused_where_no_output_is_an_attentions() -> None:
     with pytest.raises(InputError, match="does not return the output of an attention"):
         verify(gradient_without_some_keys, Gradient(CAUSAL), domain=Domain(nonfinite_forbidden=True))
+
+
+def with_log_sums(turned: bool, forgotten: bool = False) -> Callable[..., tuple[Array, Array]]:
+    """Two heads, tokens first; ``turned``: L with tokens first, too; ``forgotten``: without the largest score."""
+
+    def output(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        s = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(np.float32(q.shape[-1]))
+        largest = s.max(axis=-1, keepdims=True)
+        e = np.exp(s - largest)
+        total = e.sum(axis=-1, keepdims=True)
+        sums = np.log(total) if forgotten else largest + np.log(total)
+        heads_first = sums[..., 0]
+        return np.einsum("hqk,khd->qhd", e / total, v), heads_first.T if turned else heads_first
+
+    return output
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("layout", ["nhd", None])
+def test_log_sums_have_tokens_or_heads_first(turned: bool, layout: Any) -> None:
+    spec = Attention(lse=True, heads=2)
+    options: dict[str, Any] = {"examples": 5} if layout is None else {"examples": 5, "layout": layout}
+    report = verify(with_log_sums(turned), spec, **options)
+    assert report.verdict is Verdict.NO_FAULT
+    assert any("odulo random primes" in note for note in report.notes)
+    (fault,) = verify(with_log_sums(turned, forgotten=True), spec, **options).faults
+    assert "the maximum is not added" in fault.message

@@ -20,11 +20,23 @@ from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 
 
-def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
-    """Return the definition of the output and L. L has the axes of the queries, (…, h, n_q), in every layout."""
+def subjects(spec: Attention, layout: called_target.Layout = "nd") -> Iterator[Definition]:
+    """Yield the definition of the output and L with L as (…, h, n_q), as FlashAttention returns it in every layout.
+
+    Where tokens come before heads, another one has L as (…, n_q, h), as FlashInfer returns it.
+    """
+    yield subject(spec, layout)
+    if "nh" in layout:
+        yield subject(spec, layout, tokens_first=True)
+
+
+def subject(spec: Attention, layout: called_target.Layout = "nd", tokens_first: bool = False) -> Definition:
+    """Return the definition of the output and L. L has the axes (…, h, n_q); with ``tokens_first`` (…, n_q, h)."""
     attending.check(spec, "lse", layout)
 
-    laid = partial(attending.in_order, layout, ("q", "k", "v"))
+    def laid(run: Compute) -> Compute:
+        in_order = attending.in_order(layout, ("q", "k", "v"), run)
+        return partial(_with_tokens_first, in_order) if tokens_first else in_order
 
     def made(variant: reference.Variant) -> Compute:
         return laid(partial(_of_variant, spec, variant))
@@ -48,6 +60,12 @@ def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
         loose=frozenset(["lse"]),
         as_run=attending.run_of(spec, layout),
     )
+
+
+def _with_tokens_first(run: Compute, **keywords: Any) -> Any:
+    """Return the output, and L with its last two axes exchanged."""
+    output, lse = run(**keywords)
+    return output, lse.__array_namespace__().moveaxis(lse, -1, -2)
 
 
 def ways(spec: Attention) -> tuple[Compute, ...]:
