@@ -283,9 +283,16 @@ def test_labels_of_queries_are_as_many_as_queries() -> None:
     assert made.tolist() == [[0, 1, 1], [0, 1, 1]]
 
 
-def test_documents_by_their_bounds() -> None:
-    inputs = {"q": np.ones((5, 1)), "k": np.ones((5, 1)), "v": np.ones((5, 1)), "doc": np.array([0, 0, 1, 1, 4])}
-    assert argument(Argument("cu", "doc", form="bounds"), Convention(()), inputs).tolist() == [0, 2, 4, 5]
+@pytest.mark.parametrize(
+    ("labels", "bounds"),
+    [
+        ([0, 0, 1, 1, 2], [0, 2, 4, 5]),
+        ([0, 0, 1, 1, 4], [0, 0, 2, 4, 4, 4, 5, 5]),  # labels that are skipped: empty documents, at both ends as well
+    ],
+)
+def test_documents_by_their_bounds(labels: list[int], bounds: list[int]) -> None:
+    inputs = {"q": np.ones((5, 1)), "k": np.ones((5, 1)), "v": np.ones((5, 1)), "doc": np.array(labels)}
+    assert argument(Argument("cu", "doc", form="bounds"), Convention(()), inputs).tolist() == bounds
 
 
 def test_documents_by_bounds_of_queries_and_of_keys() -> None:
