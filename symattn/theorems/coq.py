@@ -137,9 +137,8 @@ def _axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
 def _file(results: Sequence[Decided], accepted: Sequence[Lemma], command: str) -> str:
     """Return a file that coqc accepts together with the theory; each theorem begins with its statement in words."""
     said = "\n".join(f"   {d.theorem.name}: {plain_text(d.theorem.says)}" for d in results)
-    words = (
-        f"{MARK}: {command}\n\n{said}\n\n   coqc -Q THEORY Symattn FILE.v, where THEORY is symattn/proof/coq, compiled"
-    )
+    run = "coqc -Q THEORY Symattn FILE.v, where THEORY is symattn/proof/coq, compiled"
+    words = f"{MARK}: {command}\n\n{said}\n\n   {run}"
     ends = "\n".join(f"Print Assumptions {x.name}." for x in accepted[:1])
     safe = words.replace("(*", "( *").replace("*)", "* )").replace('"', "'")
     return f"(* {safe}. *)\n{HEAD}\n" + "\n".join(x.text for x in accepted) + f"\n{ends}\n"

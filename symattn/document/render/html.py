@@ -303,9 +303,8 @@ def _grade(evidence: Evidence | None, of: str = "") -> str:
     grade = evidence.grade
     inside = f"{grade.means}{'; ' + escape(evidence.where) if evidence.where else ''}"
     word = escape(str(Evidence(grade, "", evidence.epsilon)))
-    return (
-        f' <details class="grade"><summary>{_MARKS[grade]} {word}{escape(of)}</summary><span>{inside}</span></details>'
-    )
+    summary = f"<summary>{_MARKS[grade]} {word}{escape(of)}</summary>"
+    return f' <details class="grade">{summary}<span>{inside}</span></details>'
 
 
 # -- formulas ----------------------------------------------------------------------------------------------------------

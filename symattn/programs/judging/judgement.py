@@ -227,9 +227,8 @@ class Judgement(Printable):
         largest = f", the largest {equal_sizes(self.sizes.floats)} at once" if self.sizes.floats else ""
         graded = f" Grade: {self.grade}." if self.grade else ""
         spent = f"{self.seconds.processor:.1f} s of processor time"
-        return (
-            f"Tried: {self.calls} call{'s' * (self.calls != 1)}{largest}.{graded} Seed of the inputs: {seeds}. {spent}."
-        )
+        calls = f"{self.calls} call{'s' * (self.calls != 1)}"
+        return f"Tried: {calls}{largest}.{graded} Seed of the inputs: {seeds}. {spent}."
 
 
 def _power_table(power: tuple[PowerOfStep, ...]) -> md.Table:

@@ -232,9 +232,8 @@ class _Search:
         if not self.grown:
             words = "no known arithmetic gives its bits, and the worst case allows more"
             hint = "hint: --contract fused, if scores and sums are in float32, so that weighted means are judged"
-            return (
-                f"{words}; {hint if self._stores() is None else 'and weighted means are not judged of this attention'}"
-            )
+            not_judged = "and weighted means are not judged of this attention"
+            return f"{words}; {hint if self._stores() is None else not_judged}"
         last = self.grown[-1]
         least = next((x for x in larger(aim) if last.shows(self._contract(), aim.variants(x))), None)
         result = f"from {in_percent(least)} on it shows" if least else "nothing near it shows"

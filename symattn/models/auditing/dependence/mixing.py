@@ -30,12 +30,10 @@ class Leak:
     def words(self) -> str:
         """Return the leak in words."""
         if self.item:
-            return (
-                f"the output of another item of the batch depends on token {self.token} (first seen in {self.module})"
-            )
-        return (
-            f"the output of token {self.output} depends on the later token {self.token} (first seen in {self.module})"
-        )
+            what = f"the output of another item of the batch depends on token {self.token}"
+            return f"{what} (first seen in {self.module})"
+        what = f"the output of token {self.output} depends on the later token {self.token}"
+        return f"{what} (first seen in {self.module})"
 
 
 @dataclass(frozen=True)
