@@ -67,7 +67,9 @@ def _at_own_inputs(entrant: Entrant) -> Record:
         result[form] = said.rules
     spent = process_time() - began
     for form in FORMS:
-        result[form][BOUND] = _is_within_bound(entrant, given[form][:1])  # one call, as ``judge --reference``
+        result[form][BOUND] = _is_within_bound(
+            entrant, given[form][:1]
+        )  # one call, as ``judge --reference``
     return {"forms": result, "seconds of rules": spent}
 
 
@@ -126,16 +128,29 @@ def _by_the_judge(entrant: Entrant) -> Record:
         except SymattnError as error:
             status, reason, limits, child = "UNDECIDED", str(error), 0, 0.0
     seconds = process_time() - began - seen.seconds + child
-    return {"status": status, "reason": reason[:300], "limits": limits, "seconds": seconds, "calls": seen.rules}
+    return {
+        "status": status,
+        "reason": reason[:300],
+        "limits": limits,
+        "seconds": seconds,
+        "calls": seen.rules,
+    }
 
 
 @contextmanager
 def _judge_of(entrant: Entrant, seen: Accepted) -> Iterator[CandidateJudge]:
     """Yield the judge of an entrant, who is watched by the rules; a hostile one is judged as a file."""
     contract, domain = entrant.contract, entrant.entry.domain
-    told: Record = {"dtype": entrant.precision, "contract": contract, "domain": domain, "verdict_alone": True}
+    told: Record = {
+        "dtype": entrant.precision,
+        "contract": contract,
+        "domain": domain,
+        "verdict_alone": True,
+    }
     if not entrant.text:
-        yield CandidateJudge(entrant.entry.program, entrant.spec, _watched(Options, entrant, seen)(**told), SEED)
+        yield CandidateJudge(
+            entrant.entry.program, entrant.spec, _watched(Options, entrant, seen)(**told), SEED
+        )
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.py"
@@ -210,7 +225,9 @@ SOURCES = (*FORMS, JUDGES)
 
 def said_of(record: Record, rule: str, source: str) -> bool | None:
     """Return whether a rule accepts an entrant at the inputs of a source; None if it could not be asked."""
-    said: bool | None = record["calls"].get(rule) if source == JUDGES else record["forms"][source].get(rule)
+    said: bool | None = (
+        record["calls"].get(rule) if source == JUDGES else record["forms"][source].get(rule)
+    )
     return said
 
 
@@ -261,7 +278,10 @@ def classes(every: list[Record]) -> Iterator[str]:
         cells: list[object] = [kind]
         for is_right in (False, True):
             of = [r for r in every if r["kind"] == kind and r["right"] is is_right]
-            cells += [len(of), *(sum(said_of(r, rule, "normal") is not is_right for r in of) for rule in SHOWN)]
+            cells += [
+                len(of),
+                *(sum(said_of(r, rule, "normal") is not is_right for r in of) for rule in SHOWN),
+            ]
             cells.append(sum(map(is_wrongly_judged, of)))
         yield f"| {' | '.join(map(str, cells))} |"
 
@@ -269,12 +289,17 @@ def classes(every: list[Record]) -> Iterator[str]:
 def figure(every: list[Record]) -> Iterator[str]:
     """Yield the lines of the table of mistakes that public graders were seen to accept."""
     known = {r["name"]: r for r in every}
-    heads = [f"at 10⁻², {form}" for form in FORMS] + [f"`symattn judge`, {name}" for name in FORMATS]
+    heads = [f"at 10⁻², {form}" for form in FORMS] + [
+        f"`symattn judge`, {name}" for name in FORMATS
+    ]
     yield f"| kernel | {' | '.join(heads)} |"
     yield "|---" * (1 + len(heads)) + "|"
     for program in (*FIGURE, *RECURRENCES):
         of = [known.get(f"figure.{program.__name__}.{name}") for name in FORMATS]
-        cells = [_in_formats([said_of(r, "allclose, 10⁻²", form) if r else None for r in of]) for form in FORMS]
+        cells = [
+            _in_formats([said_of(r, "allclose, 10⁻²", form) if r else None for r in of])
+            for form in FORMS
+        ]
         cells += [r["status"] if r else "–" for r in of]
         yield f"| {program.__name__.replace('_', ' ')} | {' | '.join(cells)} |"
 
@@ -294,7 +319,13 @@ def wrongly_judged(every: list[Record]) -> Iterator[str]:
 
 def tables(every: list[Record]) -> dict[str, list[str]]:
     """Return the parts of the page by the names of their marks."""
-    parts = {"table": table, "seconds": totals, "classes": classes, "figure": figure, "wrongly": wrongly_judged}
+    parts = {
+        "table": table,
+        "seconds": totals,
+        "classes": classes,
+        "figure": figure,
+        "wrongly": wrongly_judged,
+    }
     return {name: list(lines(every)) or ["None."] for name, lines in parts.items()}
 
 
@@ -302,9 +333,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the arena, print its tables or write the page; 1 if symattn judges an entrant wrongly."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.arena", description=__doc__)
     parser.add_argument("--out", type=Path, help="a file of JSON lines to go on with")
-    parser.add_argument("--part", default="1/1", metavar="K/N", help="every N-th entrant, from the K-th")
+    parser.add_argument(
+        "--part", default="1/1", metavar="K/N", help="every N-th entrant, from the K-th"
+    )
     parser.add_argument("--only", default="*", metavar="PATTERN", help="names such as 'figure.*'")
-    parser.add_argument("--known", action="store_true", help="only the entrants that the file of --out has")
+    parser.add_argument(
+        "--known", action="store_true", help="only the entrants that the file of --out has"
+    )
     parser.add_argument("--page", action="store_true", help="write the tables into docs/arena.md")
     told = parser.parse_args(arguments)
     part, parts = map(int, told.part.split("/"))

@@ -48,7 +48,9 @@ class Entrant:
     sizes: At = SIZES
     text: str = ""
     tolerated: bool = False
-    more: Callable[[str, At, np.random.Generator], dict[str, Array]] = field(default=lambda form, at, rng: {})
+    more: Callable[[str, At, np.random.Generator], dict[str, Array]] = field(
+        default=lambda form, at, rng: {}
+    )
 
     @property
     def precision(self) -> str:
@@ -68,7 +70,11 @@ class Entrant:
         if drawn:
             return {name: trial.rounded(a, self.precision) for name, a in drawn.items()}
         promised = self.entry.at.given
-        at = replace(self.sizes, batch=self.entry.at.batch, given=lambda made: _given(promised, form, seed, made))
+        at = replace(
+            self.sizes,
+            batch=self.entry.at.batch,
+            given=lambda made: _given(promised, form, seed, made),
+        )
         return trial.inputs(self.entry, at, seed)
 
 
@@ -82,7 +88,9 @@ def _given(promised: Given, form: str, seed: int, made: dict[str, Array]) -> dic
         own = promised(dict(made))
     except (ValueError, IndexError):  # arrays of the entry's own sizes alone
         own = {}
-    fitting = {name: a for name, a in own.items() if name in made and np.shape(a) == made[name].shape}
+    fitting = {
+        name: a for name, a in own.items() if name in made and np.shape(a) == made[name].shape
+    }
     result = {name: a for name, a in fitting.items() if name not in _DRAWN}
     if form == "uniform":
         result |= {name: rng.random(made[name].shape) for name in _DRAWN if name in made}
@@ -195,10 +203,17 @@ def _in_half() -> Iterator[Entrant]:
     """Yield the right programs of the collection that take q, k and v alone, in one half format, then in the other."""
     names = cycle(("float16", "bfloat16"))
     for entry in right_ones():
-        plain = not entry.torch and entry.precision == "float32" and isinstance(entry.spec, Attention)
+        plain = (
+            not entry.torch and entry.precision == "float32" and isinstance(entry.spec, Attention)
+        )
         if not plain or entry.layout != "nd" or set(trial.parameters(entry)) != {"q", "k", "v"}:
             continue
-        if entry.spec.heads > 1 or entry.spec.lse or entry.domain != Domain() or entry.family == "forms":
+        if (
+            entry.spec.heads > 1
+            or entry.spec.lse
+            or entry.domain != Domain()
+            or entry.family == "forms"
+        ):
             continue
         name = next(names)
         made = replace(entry, program=_stored_in(name, entry.program), precision=name)
@@ -224,17 +239,25 @@ def _in_figure() -> Iterator[Entrant]:
             entry = Entry(program, "figure", program.__name__, precision=name)
             tolerated = (program.__name__, name) in TOLERATED
             right = program is attend
-            yield Entrant(f"{entry.name}.{name}", "figure", right, entry, LARGE_SIZES, tolerated=tolerated)
+            yield Entrant(
+                f"{entry.name}.{name}", "figure", right, entry, LARGE_SIZES, tolerated=tolerated
+            )
         for program in RECURRENCES:
             entry = Entry(program, "figure", program.__name__, DELTA, name)
             right = program is gated_delta_rule
             more = _of_delta_rule
-            yield Entrant(f"{entry.name}.{name}", "figure", right, entry, RECURRENT_SIZES, more=more)
+            yield Entrant(
+                f"{entry.name}.{name}", "figure", right, entry, RECURRENT_SIZES, more=more
+            )
 
 
 def _hostile(name: str, text: str) -> Entrant:
     space: dict[str, Any] = {}
     exec(RIGHT, space)
     return Entrant(
-        f"hostile.{name}", "hostile", False, Entry(space["right"], "hostile", name), text=RIGHT + text + "\n"
+        f"hostile.{name}",
+        "hostile",
+        False,
+        Entry(space["right"], "hostile", name),
+        text=RIGHT + text + "\n",
     )

@@ -62,7 +62,11 @@ def is_twice_eager(roundings: float, it: Compared) -> bool:
 def is_parallel(it: Compared) -> bool:
     """Whether the cosine between the output and the definition is at least 0.99."""
     norms = np.linalg.norm(it.got) * np.linalg.norm(it.exact)
-    return bool(np.sum(it.got * it.exact) >= COSINE * norms) if norms > 0 else bool((it.got == it.exact).all())
+    return (
+        bool(np.sum(it.got * it.exact) >= COSINE * norms)
+        if norms > 0
+        else bool((it.got == it.exact).all())
+    )
 
 
 RULES: dict[str, Callable[[Compared], bool]] = {
@@ -78,7 +82,9 @@ RULES: dict[str, Callable[[Compared], bool]] = {
 }
 
 
-def accepted(outputs: list[Array] | None, exact: list[Array], eager: list[Array], unit: float) -> dict[str, bool]:
+def accepted(
+    outputs: list[Array] | None, exact: list[Array], eager: list[Array], unit: float
+) -> dict[str, bool]:
     """Return which rules accept the outputs of one call; None if it gave none, which only ``always accept`` does."""
     fits = outputs is not None and len(outputs) >= len(exact)
     fits = fits and all(a.shape == b.shape for a, b in zip(outputs or [], exact, strict=False))
@@ -122,7 +128,11 @@ def definition_of(entrant: Entrant, given: dict[str, Array], precision: str) -> 
     The last ones are kept, since many entrants get the same inputs. Raises ``SymattnError`` if the definition cannot be
     called with these inputs.
     """
-    key = (repr(entrant.spec), precision, *((name, a.shape, a.tobytes()) for name, a in given.items()))
+    key = (
+        repr(entrant.spec),
+        precision,
+        *((name, a.shape, a.tobytes()) for name, a in given.items()),
+    )
     if key not in _KEPT:
         _KEPT[key] = _computed(entrant.spec, given, precision)
         while len(_KEPT) > MAX_KEPT:
@@ -131,7 +141,9 @@ def definition_of(entrant: Entrant, given: dict[str, Array], precision: str) -> 
 
 
 _KEPT: dict[Any, list[Array]] = {}
-MAX_KEPT = 16  # definitions at inputs: two formats, two forms, three seeds, and some calls of the judge
+MAX_KEPT = (
+    16  # definitions at inputs: two formats, two forms, three seeds, and some calls of the judge
+)
 
 
 def _computed(spec: Any, given: dict[str, Array], precision: str) -> list[Array]:
@@ -145,7 +157,9 @@ def _computed(spec: Any, given: dict[str, Array], precision: str) -> list[Array]
         except (TypeError, ValueError) as error:
             raise SymattnError(str(error)) from None
     every = found if isinstance(found, tuple) else (found,)
-    return [np.asarray(a.numpy() if precision == "bfloat16" else a, dtype=np.float64) for a in every]
+    return [
+        np.asarray(a.numpy() if precision == "bfloat16" else a, dtype=np.float64) for a in every
+    ]
 
 
 def _exact(spec: Any, given: dict[str, Array]) -> list[Array]:

@@ -45,7 +45,9 @@ def kernel(spec: Attention) -> Callable[..., Any]:
 def seconds(spec: Attention, effort: str) -> float:
     """Of the processor, for one assertion."""
     start = time.process_time()
-    assert_attention(kernel(spec), spec, precision="bfloat16", **{"budget": 3600.0, **EFFORTS[effort]})
+    assert_attention(
+        kernel(spec), spec, precision="bfloat16", **{"budget": 3600.0, **EFFORTS[effort]}
+    )
     return time.process_time() - start
 
 

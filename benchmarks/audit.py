@@ -56,7 +56,9 @@ def main() -> None:
     for dtype, wanted in WANTED.items():
         for words, sizes in SIZES.items():
             found = measured(model(dtype, *sizes))
-            print(f"{str(dtype).removeprefix('torch.')}, {words}: {found:.2f} × a plain pass (wanted: ≤ {wanted} ×)")
+            print(
+                f"{str(dtype).removeprefix('torch.')}, {words}: {found:.2f} × a plain pass (wanted: ≤ {wanted} ×)"
+            )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ def main(widths: list[int]) -> None:
             with audit(tested, layers=True) as report:
                 tested(ids)
         report.raise_if_wrong(strict=True)
-        print(f"{width} columns: {process_time() - began:.1f} s with an audit, {plain:.2f} s without")
+        print(
+            f"{width} columns: {process_time() - began:.1f} s with an audit, {plain:.2f} s without"
+        )
 
 
 if __name__ == "__main__":

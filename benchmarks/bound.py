@@ -73,7 +73,9 @@ def slack(p: Precision, n: int, implementation: Callable[..., np.ndarray]) -> tu
     bounds, errors = [], []
     for seed in range(HEADS):
         given = drawn(p, n, 100 * n + seed)
-        got = p.returned.rounded(implementation(**{c: a.astype(np.float32) for c, a in given.items()}, p=p))
+        got = p.returned.rounded(
+            implementation(**{c: a.astype(np.float32) for c, a in given.items()}, p=p)
+        )
         errors.append(np.abs(got - attention(**given)))
         bounds.append(allowed(Attention(), given, p.in_tiles(n, TILE)))
     return float(np.max(bounds) / np.max(errors)), float(np.max(np.divide(errors, bounds)))
@@ -82,7 +84,10 @@ def slack(p: Precision, n: int, implementation: Callable[..., np.ndarray]) -> tu
 def cost(p: Precision, n: int, spec: Attention) -> tuple[float, float, float]:
     """Seconds of the processor for the bound and for attention in float64, and the bound's memory in MiB."""
     given = drawn(p, n, 1)
-    works: list[Callable[[], np.ndarray]] = [lambda: allowed(spec, given, p), lambda: attention(**given)]
+    works: list[Callable[[], np.ndarray]] = [
+        lambda: allowed(spec, given, p),
+        lambda: attention(**given),
+    ]
     runs = 15 if n < 4096 else 3
     times = np.array([[_seconds(work) for work in works] for _ in range(runs)]).min(axis=0)
     tracemalloc.start()
@@ -99,11 +104,15 @@ def _seconds(work: Callable[[], np.ndarray]) -> float:
 
 
 def main() -> None:
-    for n, name, spec in product((256, 1024, 4096), ("fp32", "bf16"), (Attention(), Attention(causal=True))):
+    for n, name, spec in product(
+        (256, 1024, 4096), ("fp32", "bf16"), (Attention(), Attention(causal=True))
+    ):
         bound, plain, memory = cost(Precision.of(name, "fused"), n, spec)
         times = f"{bound * 1e3:7.1f} ms, attention {plain * 1e3:6.1f} ms: {bound / plain:5.2f} ×, {memory:3.0f} MiB"
         print(f"cost   n = {n:4d}  {name} {'causal' if spec.causal else 'plain ':6s}: {times}")
-    print("\nslack  (largest bound / largest error; goal), and the largest part of the bound that is reached")
+    print(
+        "\nslack  (largest bound / largest error; goal), and the largest part of the bound that is reached"
+    )
     for name, goal in GOALS.items():
         p = Precision.of(name, "fused")
         for n in (16, 256, 1024):
@@ -121,7 +130,9 @@ def largest(p: Precision) -> str:
     found = bound(Attention(), given, p)
     score = float((np.abs(given["q"]) @ np.abs(given["k"]).T).max() / np.sqrt(WIDTH))
     formula = a_priori(InputLimits(1024, WIDTH, score, float(np.abs(given["v"]).max())), p)
-    steps = ", ".join(f"{step} {part / found.largest:.0%}" for step, part in list(found.steps().items())[:3])
+    steps = ", ".join(
+        f"{step} {part / found.largest:.0%}" for step, part in list(found.steps().items())[:3]
+    )
     return f"{found.largest:.2e} ({steps}); formula {formula.value:.2e}"
 
 

@@ -34,7 +34,9 @@ def main() -> None:
     asked, judgement = settled([(d.theorem.name, d.certificates) for d in found], jobs=2)
     print(f"{len(found)} theorems decided: {decided - start:.1f} s")
     print(f"{sum(map(len, asked))} lemmas written: {spent(resource.RUSAGE_SELF) - decided:.1f} s")
-    print(f"{len(judgement.accepted)} of them accepted by Coq: {spent(resource.RUSAGE_CHILDREN) - before:.1f} s")
+    print(
+        f"{len(judgement.accepted)} of them accepted by Coq: {spent(resource.RUSAGE_CHILDREN) - before:.1f} s"
+    )
 
 
 if __name__ == "__main__":

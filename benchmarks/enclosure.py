@@ -78,7 +78,9 @@ def measured(n: int, runs: int) -> str:
 
 
 def main() -> None:
-    print("    n  enclose    tight   causal   memory      Arb   median radius (plain, tight; units of 2^-23)")
+    print(
+        "    n  enclose    tight   causal   memory      Arb   median radius (plain, tight; units of 2^-23)"
+    )
     for n, runs in ((256, 101), (1024, 15), (4096, 5)):
         print(measured(n, runs))
 

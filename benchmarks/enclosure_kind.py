@@ -50,7 +50,10 @@ def peak(job: Callable[[], Any]) -> float:
 def drawn(n: int, spec: Attention) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     width = D * spec.heads
-    return {name: rng.standard_normal((spec.heads, n, D) if spec.heads > 1 else (n, width)) for name in "qkv"}
+    return {
+        name: rng.standard_normal((spec.heads, n, D) if spec.heads > 1 else (n, width))
+        for name in "qkv"
+    }
 
 
 def line(n: int, name: str, spec: Attention) -> None:
@@ -70,8 +73,12 @@ def gradients(n: int) -> None:
     spec = Attention(causal=True)
     floats = drawn(n, spec)
     enclosures = {m: Enclosure.lift(x) for m, x in floats.items()}
-    a, b = shortest([lambda: vjp(spec, floats["v"], floats), lambda: vjp(spec, enclosures["v"], enclosures)], 3)
-    print(f"n = {n:5}, causal, gradients by q, k, v: {b / a:5.2f} ×   ({a * 1e3:.1f} and {b * 1e3:.1f} ms)")
+    a, b = shortest(
+        [lambda: vjp(spec, floats["v"], floats), lambda: vjp(spec, enclosures["v"], enclosures)], 3
+    )
+    print(
+        f"n = {n:5}, causal, gradients by q, k, v: {b / a:5.2f} ×   ({a * 1e3:.1f} and {b * 1e3:.1f} ms)"
+    )
 
 
 def against_balls(n: int) -> None:
@@ -83,7 +90,9 @@ def against_balls(n: int) -> None:
             return Attention()(**{m: Ball.lift(x) for m, x in floats.items()})
 
     (a,), (b,) = shortest([balls], 1), shortest([lambda: Attention()(**enclosures)], 3)
-    print(f"n = {n:5}, plain: {a / b:.0f} × faster than balls of 200 bits   ({a:.2f} s and {b * 1e3:.1f} ms)")
+    print(
+        f"n = {n:5}, plain: {a / b:.0f} × faster than balls of 200 bits   ({a:.2f} s and {b * 1e3:.1f} ms)"
+    )
 
 
 def main() -> None:

@@ -69,7 +69,9 @@ def seconds(work: Callable[..., bool], n: int, d: int, runs: int) -> float:
 def main() -> None:
     fast = seconds(exact, 8, 4, 11)
     slow = seconds(by_sympy, 8, 4, 1)
-    print(f"n = 8, d = 4:   exact {fast * 1e3:.2f} ms, SymPy {slow:.2f} s: {slow / fast:.0f} times as fast")
+    print(
+        f"n = 8, d = 4:   exact {fast * 1e3:.2f} ms, SymPy {slow:.2f} s: {slow / fast:.0f} times as fast"
+    )
     print(f"n = 64, d = 16: exact {seconds(exact, 64, 16, 1):.2f} s")
 
 

@@ -60,7 +60,11 @@ class Row:
             return given
         if self.incoherent:
             signs = np.random.default_rng(1).choice([-1.0, 1.0], WIDTH)
-            turned = reduce(np.kron, [np.array([[1.0, 1.0], [1.0, -1.0]])] * DIGITS) * signs[:, None] / np.sqrt(WIDTH)
+            turned = (
+                reduce(np.kron, [np.array([[1.0, 1.0], [1.0, -1.0]])] * DIGITS)
+                * signs[:, None]
+                / np.sqrt(WIDTH)
+            )
             given = given | {name: given[name] @ turned for name in "qk"}
         return {name: _quantised(a, self.blocks) for name, a in given.items()}
 
@@ -68,11 +72,18 @@ class Row:
         """The medians of the sharp tolerances and of the worst case."""
         eager = self.contract is EAGER
         times = self.contract.times
-        how = Stores(FP16, 2) if eager else Stores(self.contract.format, 0, self.contract.output, times)
+        how = (
+            Stores(FP16, 2)
+            if eager
+            else Stores(self.contract.format, 0, self.contract.output, times)
+        )
         precision = Precision.of("fp16", "eager" if eager else "fused", "float32")
         if how.output is not None:
             precision = replace(precision, stored=FP8, normalised=False, lse=False, times=times)
-        sharp, worst = tolerances(SPEC, inputs, how, ALPHA)[1], bound(SPEC, inputs, precision).allowed
+        sharp, worst = (
+            tolerances(SPEC, inputs, how, ALPHA)[1],
+            bound(SPEC, inputs, precision).allowed,
+        )
         return float(np.median(sharp)), float(np.median(worst))
 
 
@@ -90,14 +101,20 @@ def drawn(seed: int = 0) -> Inputs:
     """q, k and v in float16, some entries of which are far off."""
     rng = np.random.default_rng(seed)
     shape = (3, HEADS, TOKENS, WIDTH)
-    made = rng.standard_normal(shape) + 10 * rng.standard_normal(shape) * (rng.random(shape) < 0.001)
+    made = rng.standard_normal(shape) + 10 * rng.standard_normal(shape) * (
+        rng.random(shape) < 0.001
+    )
     return dict(zip("qkv", FP16.rounded(made), strict=True))
 
 
 def _quantised(a: Array, tokens: int) -> Array:
     """Rounded to FP8 with a factor for so many rows of all heads, one after another."""
     rows = a.reshape(-1, tokens * WIDTH)
-    factors = (np.abs(rows).max(axis=1, keepdims=True) / float(FP8.largest)).astype(np.float32).astype(np.float64)
+    factors = (
+        (np.abs(rows).max(axis=1, keepdims=True) / float(FP8.largest))
+        .astype(np.float32)
+        .astype(np.float64)
+    )
     return np.asarray((FP8.rounded(rows / factors) * factors).reshape(a.shape))
 
 
@@ -115,7 +132,9 @@ def main() -> None:
         out = replay(row.contract, SPEC, inputs)
         sharp, worst = row.bounds(inputs)
         found = (_rms(out - exact), _rms(out - SPEC(**inputs)), sharp, worst)
-        print(f"{row.name:27}{row.published:>12}" + "".join(f"{x:12.1e}" for x in found), flush=True)
+        print(
+            f"{row.name:27}{row.published:>12}" + "".join(f"{x:12.1e}" for x in found), flush=True
+        )
 
 
 if __name__ == "__main__":

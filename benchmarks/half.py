@@ -46,7 +46,9 @@ def main() -> None:
     for name, told, runs in (("all rows", {}, 2), ("32 of each head", {"rows": 32}, 3)):
         times = ratio(lambda told=told: judge(**told), lambda: plain(*wide), runs)
         least = min(seconds(lambda told=told: judge(**told)) for _ in range(runs))
-        print(f"{name:15}{times:12.2f}{least:9.2f}{peak(lambda told=told: judge(**told)) / 2**20:6.0f}")
+        print(
+            f"{name:15}{times:12.2f}{least:9.2f}{peak(lambda told=told: judge(**told)) / 2**20:6.0f}"
+        )
 
 
 if __name__ == "__main__":

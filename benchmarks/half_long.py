@@ -36,7 +36,10 @@ def main() -> None:
     print("heads  columns  inputs, MiB  MiB besides  seconds")
     for heads, width in ((1, 64), (1, 128), (4, 64)):
         rng, shape = np.random.default_rng(0), (heads, N, width)
-        q, k, v = (rng.standard_normal(shape, dtype=np.float32).astype(ml_dtypes.bfloat16) for _ in range(3))
+        q, k, v = (
+            rng.standard_normal(shape, dtype=np.float32).astype(ml_dtypes.bfloat16)
+            for _ in range(3)
+        )
         rows = [int(i) for i in np.linspace(0, N - 1, ROWS)]
         out, spec = right(q, k, v, rows), Attention(causal=True, heads=heads)
         start = time.process_time()

@@ -48,7 +48,9 @@ class Trial:
             top = np.where(np.isfinite(new), new, 0.0)
             e, kept = np.exp(now - top).astype(np.float32), np.exp(m - top)
             total = total * kept + e.sum(-1, keepdims=True)
-            out = (out * kept + self.format.rounded(e) @ self.inputs["v"][:, at : at + TILE]).astype(np.float32)
+            out = (
+                out * kept + self.format.rounded(e) @ self.inputs["v"][:, at : at + TILE]
+            ).astype(np.float32)
             m = new
         return self.format.rounded(np.nan_to_num(out / total))
 

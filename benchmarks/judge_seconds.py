@@ -50,9 +50,13 @@ def by_reference(shape: tuple[int, ...], dtype: str, kernel: str) -> tuple[str, 
     with TemporaryDirectory() as folder:
         reference, candidate = Path(folder, "reference.py"), Path(folder, "kernel.py")
         factor, lost = KERNELS["right"]
-        reference.write_text(TEXT.format(name="Model", factor=factor, lost=lost, shape=shape, dtype=dtype))
+        reference.write_text(
+            TEXT.format(name="Model", factor=factor, lost=lost, shape=shape, dtype=dtype)
+        )
         factor, lost = KERNELS[kernel]
-        candidate.write_text(TEXT.format(name="ModelNew", factor=factor, lost=lost, shape=shape, dtype=dtype))
+        candidate.write_text(
+            TEXT.format(name="ModelNew", factor=factor, lost=lost, shape=shape, dtype=dtype)
+        )
         judgement = judge(str(candidate), reference=str(reference), seed=54)
     return judgement.status.value, judgement.seconds.processor
 
@@ -62,7 +66,10 @@ def by_name(pattern: str) -> Iterator[tuple[str, str, float]]:
     for entrant in entrants():
         if entrant.is_right and not entrant.text and fnmatchcase(entrant.name, pattern):
             how = Options(
-                dtype=entrant.precision, contract=entrant.contract, domain=entrant.entry.domain, verdict_alone=True
+                dtype=entrant.precision,
+                contract=entrant.contract,
+                domain=entrant.entry.domain,
+                verdict_alone=True,
             )
             began = time.process_time()
             judgement = CandidateJudge(entrant.entry.program, entrant.spec, how, 54).judgement()

@@ -54,7 +54,11 @@ def users_tiles(q: Any, k: Any, v: Any) -> Any:
     for i in range(0, n, TILE):
         qi = q[i : i + TILE]
         rows = qi.shape[0]  # the last tiles may be shorter
-        acc, den, top = np.zeros((rows, v.shape[-1])), np.zeros((rows, 1)), np.full((rows, 1), -np.inf)
+        acc, den, top = (
+            np.zeros((rows, v.shape[-1])),
+            np.zeros((rows, 1)),
+            np.full((rows, 1), -np.inf),
+        )
         for j in range(0, k.shape[0], TILE):
             s = qi @ k[j : j + TILE].T / np.sqrt(d)
             new = np.maximum(top, s.max(axis=1, keepdims=True))
@@ -68,7 +72,9 @@ def users_tiles(q: Any, k: Any, v: Any) -> Any:
     return out
 
 
-def ratio(work: Callable[..., Any], floats: dict[str, Any], residues: dict[str, Any], runs: int = 7) -> str:
+def ratio(
+    work: Callable[..., Any], floats: dict[str, Any], residues: dict[str, Any], runs: int = 7
+) -> str:
     """How long the work takes on residues, its result computed, beside how long on floats."""
     kind = type(next(iter(residues.values())))
     on_residues = substitute(work, kind) if work.__name__.startswith("users") else work
@@ -118,7 +124,9 @@ def main() -> None:
     start = time.perf_counter()
     program = Target(users_tiles, agree(users_tiles, Request.of(Attention())))
     found = identity(program, Attention(), sizes=[Sizes(N, N, D, D)])
-    print(f"identity test of the user's tiles: {found.evidence}: {time.perf_counter() - start:.1f} s")
+    print(
+        f"identity test of the user's tiles: {found.evidence}: {time.perf_counter() - start:.1f} s"
+    )
 
 
 if __name__ == "__main__":

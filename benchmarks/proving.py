@@ -56,7 +56,9 @@ def main() -> None:
     print(f"{len(found)} theorems: {whole:.1f} s, {certificates:.1f} s of them for certificates")
     print(f"ratio of with and without: {whole / (whole - certificates):.2f} of the total,", end=" ")
     print(f"{statistics.median(t / (t - c) for t, c, _ in found):.2f} in the median")
-    print(f"median of a theorem: {1000 * statistics.median(t for t, _, _ in found):.0f} ms", end=", ")
+    print(
+        f"median of a theorem: {1000 * statistics.median(t for t, _, _ in found):.0f} ms", end=", "
+    )
     print(f"{1000 * statistics.median(t - c for t, c, _ in found):.0f} ms without")
     for seconds, part, name in sorted(found, reverse=True)[:most]:
         print(f"{name}: {seconds:.2f} s, {part:.2f} s of them for certificates")

@@ -29,11 +29,16 @@ def seconds(command: list[str]) -> float:
 
 def main() -> None:
     for arguments, rival in PAIRS:
-        seconds([*SYMATTN, *arguments]), seconds([*PYTHON, rival])  # once, so that both are compiled and cached
+        (
+            seconds([*SYMATTN, *arguments]),
+            seconds([*PYTHON, rival]),
+        )  # once, so that both are compiled and cached
         pairs = [(seconds([*SYMATTN, *arguments]), seconds([*PYTHON, rival])) for _ in range(RUNS)]
         ratio = sorted(a / b for a, b in pairs)[RUNS // 2]
         a, b = (sorted(times)[RUNS // 2] for times in zip(*pairs, strict=True))
-        print(f"symattn {' '.join(arguments):<15} {a:.3f} s, python -c {rival!r} {b:.3f} s: {ratio:.2f} times")
+        print(
+            f"symattn {' '.join(arguments):<15} {a:.3f} s, python -c {rival!r} {b:.3f} s: {ratio:.2f} times"
+        )
 
 
 if __name__ == "__main__":

@@ -44,8 +44,12 @@ def main() -> None:
     }
     for name, work in works.items():
         work()  # imports
-        one, all_ = np.array([[seconds(work, 1), seconds(work, None)] for _ in range(RUNS)]).min(axis=0)
-        print(f"{name:22s} {all_:.2f} s, on one thread {one:.2f} s: {all_ / one:.2f} × (wanted: ≤ 1.1 ×)")
+        one, all_ = np.array([[seconds(work, 1), seconds(work, None)] for _ in range(RUNS)]).min(
+            axis=0
+        )
+        print(
+            f"{name:22s} {all_:.2f} s, on one thread {one:.2f} s: {all_ / one:.2f} × (wanted: ≤ 1.1 ×)"
+        )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,9 @@ MODELS: dict[str, Transformer] = {
     "like GPT-2: LayerNorm, GELU, a table of positions": Transformer(
         decoder=(_GPT, _GPT), positions="given", tied=True
     ),
-    "like Llama: RMSNorm, SwiGLU, rotary, shared heads": Transformer(decoder=(_LLAMA, _LLAMA), norm="rms"),
+    "like Llama: RMSNorm, SwiGLU, rotary, shared heads": Transformer(
+        decoder=(_LLAMA, _LLAMA), norm="rms"
+    ),
 }
 
 
@@ -47,7 +49,10 @@ def weights(model: Transformer, seed: int = 0) -> dict[str, np.ndarray]:
     def matrix(rows: int, columns: int) -> np.ndarray:
         return normal(rows, columns, size=rows**-0.5)
 
-    found = {"embedding": normal(VOCABULARY, D_MODEL), "decoder_norm.gain": normal(D_MODEL, size=0.1, mean=1)}
+    found = {
+        "embedding": normal(VOCABULARY, D_MODEL),
+        "decoder_norm.gain": normal(D_MODEL, size=0.1, mean=1),
+    }
     if model.positions:
         found["position_embedding"] = normal(N, D_MODEL, size=0.1)
     if not model.tied:
@@ -57,7 +62,9 @@ def weights(model: Transformer, seed: int = 0) -> dict[str, np.ndarray]:
         own = {"w_q": matrix(D_MODEL, D_MODEL), "w_o": matrix(D_MODEL, D_MODEL)}
         own |= {"w_k": matrix(D_MODEL, narrow), "w_v": matrix(D_MODEL, narrow)}
         mlp = {"w_up": matrix(D_MODEL, D_FF), "w_down": matrix(D_FF, D_MODEL)}
-        mlp |= {"w_gate": matrix(D_MODEL, D_FF)} if block.gated else {"b_up": normal(D_FF, size=0.1)}
+        mlp |= (
+            {"w_gate": matrix(D_MODEL, D_FF)} if block.gated else {"b_up": normal(D_FF, size=0.1)}
+        )
         for part, arrays in (("attention", own), ("mlp", mlp)):
             found |= {f"decoder.{i}.{part}.{n}": a for n, a in arrays.items()}
             found[f"decoder.{i}.{part}_norm.gain"] = normal(D_MODEL, size=0.1, mean=1)
@@ -77,7 +84,10 @@ def seconds(work: Callable[[], Any], runs: int) -> float:
 def ulps(got: np.ndarray, proven: Evaluation) -> np.ndarray:
     """|computed − proven| in units of the last place of the proven logit, in the format of what was computed."""
     with precision(256):
-        gaps = [abs(flint.arb(float(g)) - x) for g, x in zip(got.flat, proven.output.entries.flat, strict=True)]
+        gaps = [
+            abs(flint.arb(float(g)) - x)
+            for g, x in zip(got.flat, proven.output.entries.flat, strict=True)
+        ]
     spacing = np.spacing(np.abs(proven.output.midpoints()).astype(got.dtype)).astype(np.float64)
     errors = np.array([float(x.upper()) for x in gaps]).reshape(got.shape)
     return np.asarray(errors / spacing)
@@ -88,7 +98,10 @@ def compare(title: str, model: Transformer) -> None:
     tokens, given = np.random.default_rng(1).integers(0, VOCABULARY, N), weights(model)
     inputs = {"tokens": tokens, **given}
     proven = enclose(model, inputs, DIGITS)
-    slow, fast = seconds(lambda: enclose(model, inputs, DIGITS), 3), seconds(lambda: model(tokens, **given), 21)
+    slow, fast = (
+        seconds(lambda: enclose(model, inputs, DIGITS), 3),
+        seconds(lambda: model(tokens, **given), 21),
+    )
     print(f"{title}\n  {proven.evidence}")
     print(f"  first logit {proven.digits[0, 0]}")
     print(f"  time {slow:.2f} s, NumPy float64 {fast * 1e3:.2f} ms: ratio {slow / fast:.0f}")

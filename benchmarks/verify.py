@@ -33,7 +33,9 @@ VARIANTS: dict[str, Any] = {
     "tokens, heads": Attention(heads=2, causal=True),
     "gradient": Gradient(Attention()),
     "block": Block(attention=Attention()),
-    "gated block": Block(attention=Attention(causal=True), norm="rms", activation="silu", gated=True),
+    "gated block": Block(
+        attention=Attention(causal=True), norm="rms", activation="silu", gated=True
+    ),
 }
 #: Of the cost of ``import sympy``, for the variants that a goal names.
 WANTED = {"plain": 3, "grouped heads": 5, "rotary": 5, "gradient": 7, "block": 6, "gated block": 6}
@@ -75,7 +77,10 @@ def verified(name: str) -> None:
 def seconds(program: str) -> float:
     """Of the processor, for a process that runs ``program``, and for its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # an installed package is compiled, too
+    environment = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "",
+    }  # an installed package is compiled, too
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -84,7 +89,9 @@ def seconds(program: str) -> float:
 def main() -> None:
     for name in sys.argv[1:] or VARIANTS:
         program = f"from benchmarks.verify import verified; verified({name!r})"
-        found, sympy = map(min, zip(*((seconds(program), seconds("import sympy")) for _ in range(3)), strict=True))
+        found, sympy = map(
+            min, zip(*((seconds(program), seconds("import sympy")) for _ in range(3)), strict=True)
+        )
         wanted = f"  (wanted: ≤ {WANTED[name]} ×)" if name in WANTED else ""
         print(f"{name:15s} {found:5.2f} s  {found / sympy:5.2f} × import sympy{wanted}")
 

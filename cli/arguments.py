@@ -25,7 +25,9 @@ def refuse_others(context: click.Context, target: str, own: Sequence[str]) -> li
     for parameter in context.command.params:
         if parameter.name in names and parameter.name not in (*own, *_ELSEWHERE):
             option = max(parameter.opts, key=len)
-            raise click.UsageError(f"{option} applies to a function that is called, and {target} is not one.")
+            raise click.UsageError(
+                f"{option} applies to a function that is called, and {target} is not one."
+            )
     return names
 
 
@@ -44,7 +46,12 @@ def line(context: click.Context, without: Sequence[str] = _ELSEWHERE) -> str:
             words += map(str, value if isinstance(value, tuple) else [value])
         elif value is not False or parameter.secondary_opts:
             name = max(parameter.opts if value is not False else parameter.secondary_opts, key=len)
-            options.append((name.removeprefix("--"), list(value) if parameter.multiple else value is False or value))
+            options.append(
+                (
+                    name.removeprefix("--"),
+                    list(value) if parameter.multiple else value is False or value,
+                )
+            )
     first = context.command_path.split()[1:]
     if context.allow_interspersed_args:
         return command(*first, *words, options=options)

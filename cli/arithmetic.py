@@ -27,13 +27,19 @@ DTYPES = ("bfloat16", "float16", "float32", "float64")
 @click.command("arithmetic", cls=Grouped)
 @click.argument("target")
 @click.option("--dtype", type=Choice(DTYPES), help="Type of the inputs. Default: bfloat16.")
-@click.option("--definition", metavar="NAME[(...)]", help="Something else than attention: LayerNorm.")
+@click.option(
+    "--definition", metavar="NAME[(...)]", help="Something else than attention: LayerNorm."
+)
 @fields
 @variants
 @calling
 @promises
-@click.option("--keys", type=Whole(4, 512), metavar="N", help="Number of keys that are summed. Default: 128.")
-@click.option("--draw", metavar="FILE", help="Also draw the summation tree to FILE: .svg, .pdf or .png.")
+@click.option(
+    "--keys", type=Whole(4, 512), metavar="N", help="Number of keys that are summed. Default: 128."
+)
+@click.option(
+    "--draw", metavar="FILE", help="Also draw the summation tree to FILE: .svg, .pdf or .png."
+)
 @click.option("--seed", type=int, help="Seed of the inputs.")
 @options
 def command(target: str, output: Output, draw: str | None, **wishes: object) -> int:
@@ -79,4 +85,6 @@ def _draw(answer: Answer, path: Path, force: bool) -> None:
     if answer.order.tree is None:
         say(f"symattn: {path} is not written: there is no tree to draw")
     else:
-        picture(answer.order, f"{answer.command} --draw {shlex.quote(str(path))}").save(path, force=force)
+        picture(answer.order, f"{answer.command} --draw {shlex.quote(str(path))}").save(
+            path, force=force
+        )

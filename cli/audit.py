@@ -26,13 +26,27 @@ _JUDGED = under("How calls are judged")
 )
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@_JUDGED("--contract", type=Choice(("eager", "fused")), help="Whether scores are stored in the input type or wider.")
+@_JUDGED(
+    "--contract",
+    type=Choice(("eager", "fused")),
+    help="Whether scores are stored in the input type or wider.",
+)
 @_JUDGED("--rows", type=Whole(1), help="Number of queries judged in each head. Default: 32.")
 @_JUDGED("--all-rows", is_flag=True, help="Judge every query.")
-@_JUDGED("--gradients", is_flag=True, help="Also judge backward passes: dQ, dK and dV of every call.")
-@_JUDGED("--layers", is_flag=True, help="Also judge whole layers: norms, rotations, feed-forward layers.")
-@_JUDGED("--causal/--two-sided", default=None, help="Whether outputs may depend on later tokens. Default: by model.")
-@_JUDGED("--no-dependence", is_flag=True, help="Do not run passes again to find which parts mix tokens.")
+@_JUDGED(
+    "--gradients", is_flag=True, help="Also judge backward passes: dQ, dK and dV of every call."
+)
+@_JUDGED(
+    "--layers", is_flag=True, help="Also judge whole layers: norms, rotations, feed-forward layers."
+)
+@_JUDGED(
+    "--causal/--two-sided",
+    default=None,
+    help="Whether outputs may depend on later tokens. Default: by model.",
+)
+@_JUDGED(
+    "--no-dependence", is_flag=True, help="Do not run passes again to find which parts mix tokens."
+)
 @concise
 @options
 def command(

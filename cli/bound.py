@@ -15,7 +15,9 @@ from .progress import progress
 from .variants import specified, variants
 
 
-def words(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+def words(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[str, ...] | None:
     """Return the words of a comma-separated list."""
     return None if text is None else tuple(part.strip() for part in text.split(","))
 
@@ -30,23 +32,45 @@ def path(context: click.Context, parameter: click.Parameter, text: str | None) -
 
 
 @click.command("bound", cls=Grouped)
-@click.option("--n", type=Wholes(1, 2**24), help="Number of keys, or several: 256,1024. Default: 1024.")
+@click.option(
+    "--n", type=Wholes(1, 2**24), help="Number of keys, or several: 256,1024. Default: 1024."
+)
 @click.option("--dk", type=Wholes(1, 2**24), help="d_k, or several: 64,128. Default: 64.")
 @click.option(
-    "--dtype", default="float32", callback=words, help="Arithmetic, or several: float32,bf16,fp16. Default: float32."
+    "--dtype",
+    default="float32",
+    callback=words,
+    help="Arithmetic, or several: float32,bf16,fp16. Default: float32.",
 )
 @click.option(
     "--contract",
     type=Choice(("eager", "fused")),
     help="Whether scores are stored in the input type or wider. Default: fused.",
 )
-@click.option("--accumulate", metavar="FORMAT", help="Arithmetic of sums: float32, fp32-truncated, fp22, ...")
-@click.option("--tile", type=Whole(1), metavar="KEYS", help="Number of keys in a tile of a streaming kernel.")
-@click.option("--largest", type=float, metavar="X", help="Largest absolute entry. Default: entries from N(0, 1).")
 @click.option(
-    "--inputs", "--input", callback=path, metavar="FILE", help="An npz file with q, k, v, ...: bound each element."
+    "--accumulate", metavar="FORMAT", help="Arithmetic of sums: float32, fp32-truncated, fp22, ..."
 )
-@click.option("--compare/--no-compare", default=None, help="Also show what common tolerances accept and refuse.")
+@click.option(
+    "--tile", type=Whole(1), metavar="KEYS", help="Number of keys in a tile of a streaming kernel."
+)
+@click.option(
+    "--largest",
+    type=float,
+    metavar="X",
+    help="Largest absolute entry. Default: entries from N(0, 1).",
+)
+@click.option(
+    "--inputs",
+    "--input",
+    callback=path,
+    metavar="FILE",
+    help="An npz file with q, k, v, ...: bound each element.",
+)
+@click.option(
+    "--compare/--no-compare",
+    default=None,
+    help="Also show what common tolerances accept and refuse.",
+)
 @click.option("--seed", type=Whole(0), help="Seed of the inputs of --compare.")
 @click.option(
     "--alpha",
@@ -70,7 +94,19 @@ def command(output: Output, **wishes: object) -> int:
     from symattn.verification.tolerances.tolerance import document
 
     settings = given(wishes)
-    names = ("n", "dk", "dtype", "compare", "contract", "accumulate", "tile", "inputs", "largest", "seed", "alpha")
+    names = (
+        "n",
+        "dk",
+        "dtype",
+        "compare",
+        "contract",
+        "accumulate",
+        "tile",
+        "inputs",
+        "largest",
+        "seed",
+        "alpha",
+    )
     own = {name: settings.pop(name, wishes[name]) for name in names if wishes[name] is not None}
     spec = specified(settings, whole=True).spec
     with progress("bounding"):

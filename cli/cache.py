@@ -27,7 +27,9 @@ def command(action: str, output: Output) -> int:
 
     cleared = stored_results.clear() if action == "clear" else None
     kinds = stored_results.sizes()
-    files, size = (sum(numbers) for numbers in zip(*kinds.values(), strict=True)) if kinds else (0, 0)
+    files, size = (
+        (sum(numbers) for numbers in zip(*kinds.values(), strict=True)) if kinds else (0, 0)
+    )
     rows = tuple(((kind,), (str(n),), (_size(b),)) for kind, (n, b) in kinds.items())
     columns = headers("what", ">files", ">size")
     message = f"{files} files, {_size(size)}" if cleared is None else f"{cleared} files are cleared"
@@ -47,4 +49,10 @@ def command(action: str, output: Output) -> int:
 
 
 def _size(size: int) -> str:
-    return f"{size} B" if size < 1000 else f"{size / 1e3:.0f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
+    return (
+        f"{size} B"
+        if size < 1000
+        else f"{size / 1e3:.0f} kB"
+        if size < 1e6
+        else f"{size / 1e6:.1f} MB"
+    )

@@ -13,7 +13,9 @@ _MAX_RELATIONS = 12
 
 
 @click.command("check")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
 @click.option("--skip-others", is_flag=True, help="Pass over files that symattn did not write.")
 def command(files: tuple[Path, ...], skip_others: bool) -> int:
     """Check the certificates in FILES, or whether the documents in FILES are what symattn writes today.
@@ -54,17 +56,23 @@ def _certificates(file: Path) -> int:
         file_verdicts = check_file(source.read(LARGEST + 1))
     if file_verdicts.why and not _holds_certificates(file):
         why = f" ({file_verdicts.why})" if file.suffix == ".json" else ""
-        click.echo(f"refused: {file}: symattn did not write it{why}; hint: --skip-others passes over such files")
+        click.echo(
+            f"refused: {file}: symattn did not write it{why}; hint: --skip-others passes over such files"
+        )
         return Status.FAULT
     if file_verdicts.why:
-        click.echo(f"refused: {file_verdicts.name + ': ' if file_verdicts.name else ''}{file_verdicts.why}")
+        click.echo(
+            f"refused: {file_verdicts.name + ': ' if file_verdicts.name else ''}{file_verdicts.why}"
+        )
         return Status.FAULT
     many = (
         "the certificate is"
         if file_verdicts.certificates == 1
         else f"all {file_verdicts.certificates} certificates are"
     )
-    error = f", with an error of at most {file_verdicts.epsilon:.0e}" if file_verdicts.epsilon else ""
+    error = (
+        f", with an error of at most {file_verdicts.epsilon:.0e}" if file_verdicts.epsilon else ""
+    )
     click.echo(f"{file_verdicts.name}: {many} accepted{error}.")
     for relation in file_verdicts.relations[:_MAX_RELATIONS]:
         click.echo(f"proved: {relation}")

@@ -46,9 +46,13 @@ class Wholes(_Numbers):
     def __init__(self, low: int, high: int) -> None:
         self.low, self.high = low, high
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
         parts = [part.strip() for part in str(value).split(",")]
-        if not all(p.isdecimal() and len(p) < 10 and self.low <= int(p) <= self.high for p in parts):
+        if not all(
+            p.isdecimal() and len(p) < 10 and self.low <= int(p) <= self.high for p in parts
+        ):
             wrong = f"{str(value)[:40]!r} is not an integer from {self.low} to {self.high}, or a list such as 3,4"
             self.fail(wrong, param, ctx)
         return tuple(map(int, parts))
@@ -61,7 +65,9 @@ class Choice(_Choice):
         """Return it unchanged: only the names of options may be spelled in other ways."""
         return str(choice)
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         if value not in self.choices:
             from symattn.document.errors import near  # help imports nothing of symattn
             from symattn.document.keywords import format_name, layout_name

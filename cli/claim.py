@@ -20,15 +20,23 @@ class WithNumbers(Grouped):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {option for parameter in self.get_params(ctx) for option in parameter.opts}
-        return super().parse_args(ctx, [w if w[:2] in own and "(" not in w else _NEGATIVE.sub("−", w) for w in args])
+        return super().parse_args(
+            ctx, [w if w[:2] in own and "(" not in w else _NEGATIVE.sub("−", w) for w in args]
+        )
 
 
 def plain(_: click.Context, __: click.Parameter, value: _Value) -> _Value:
     """Return the arguments with the keyboard's minus sign again."""
-    return value.replace("−", "-") if isinstance(value, str) else tuple(word.replace("−", "-") for word in value)
+    return (
+        value.replace("−", "-")
+        if isinstance(value, str)
+        else tuple(word.replace("−", "-") for word in value)
+    )
 
 
-_MEASURE = click.option("--measure", metavar="NAME", help="dot, cosine, angle or distance. Default: all.")
+_MEASURE = click.option(
+    "--measure", metavar="NAME", help="dot, cosine, angle or distance. Default: all."
+)
 _VECTORS = """A vector is [1, 1/2, .25], taken exactly, or EXAMPLE:TOKEN (FILE:TOKEN), such as word-vectors:king."""
 
 
@@ -55,7 +63,9 @@ def weights(values: tuple[str, ...], output: Output) -> int:
     return output.emit(claims.weights(list(values)))
 
 
-@command.command("similarity", cls=WithNumbers, short_help="How similar are two vectors?", epilog=_VECTORS)
+@command.command(
+    "similarity", cls=WithNumbers, short_help="How similar are two vectors?", epilog=_VECTORS
+)
 @click.argument("a", callback=plain)
 @click.argument("b", callback=plain)
 @_MEASURE
@@ -72,10 +82,14 @@ def similarity(a: str, b: str, measure: str | None, output: Output) -> int:
     return output.emit(claims.similarity(a, b, measure))
 
 
-@command.command("closer", cls=WithNumbers, short_help="Are two vectors closer than two others?", epilog=_VECTORS)
+@command.command(
+    "closer", cls=WithNumbers, short_help="Are two vectors closer than two others?", epilog=_VECTORS
+)
 @click.argument("a", callback=plain)
 @click.argument("b", callback=plain)
-@click.option("--than", nargs=2, required=True, callback=plain, metavar="C D", help="The two other vectors.")
+@click.option(
+    "--than", nargs=2, required=True, callback=plain, metavar="C D", help="The two other vectors."
+)
 @_MEASURE
 @options
 @accepting

@@ -20,9 +20,14 @@ from .variants import specified, variants
 @variants
 @judging
 @click.option(
-    "--first-call", multiple=True, metavar="NAME=VALUE", help="Pass this keyword to FIRST, such as is_causal=true."
+    "--first-call",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Pass this keyword to FIRST, such as is_causal=true.",
 )
-@click.option("--second-call", multiple=True, metavar="NAME=VALUE", help="Pass this keyword to SECOND.")
+@click.option(
+    "--second-call", multiple=True, metavar="NAME=VALUE", help="Pass this keyword to SECOND."
+)
 @promises
 @concise
 @options
@@ -51,13 +56,22 @@ def command(
     from . import files
 
     if is_trace(first) or is_trace(second):
-        return output.emit(files.compared(click.get_current_context(), first, second, wishes).document())
+        return output.emit(
+            files.compared(click.get_current_context(), first, second, wishes).document()
+        )
     settings = given(wishes)
     domain = promised(settings)
     spec, cut, origin = specified(settings)
     settings["call"] = (first_call, second_call)
     with progress("trying") as show:
         answer = compare_targets(
-            first, second, spec, domain=domain, origin=origin, notes=(cut,) if cut else (), progress=show, **settings
+            first,
+            second,
+            spec,
+            domain=domain,
+            origin=origin,
+            notes=(cut,) if cut else (),
+            progress=show,
+            **settings,
         )
     return output.emit(answer.document())

@@ -32,7 +32,9 @@ def defaults(commands: tuple[str, ...]) -> tuple[Defaults, dict[str, Defaults]]:
         if name not in commands:
             from symattn.document.errors import near  # help imports nothing of symattn
 
-            raise click.UsageError(f"{path}: [tool.symattn.{name}] is not a command.{near(name, commands)}")
+            raise click.UsageError(
+                f"{path}: [tool.symattn.{name}] is not a command.{near(name, commands)}"
+            )
     return {name: value for name, value in table.items() if name not in own}, own
 
 
@@ -46,7 +48,9 @@ def given(command: click.Command, name: str, commands: tuple[str, ...]) -> Defau
             from symattn.document.errors import near  # help imports nothing of symattn
 
             suggestion = near(option, known)
-            raise click.UsageError(f"[tool.symattn.{name}]: {option} is not an option of symattn {name}.{suggestion}")
+            raise click.UsageError(
+                f"[tool.symattn.{name}]: {option} is not an option of symattn {name}.{suggestion}"
+            )
     return _applicable(command, {**general, **own_defaults})
 
 
@@ -55,13 +59,19 @@ def _applicable(command: click.Command, values: Defaults) -> Defaults:
     if isinstance(command, click.Group):
         return {str(name): _applicable(inner, values) for name, inner in command.commands.items()}
     known = _known(command)
-    return {str(known[option].name): _value(known[option], x) for option, x in values.items() if option in known}
+    return {
+        str(known[option].name): _value(known[option], x)
+        for option, x in values.items()
+        if option in known
+    }
 
 
 def _known(command: click.Command) -> dict[str, click.Option]:
     """Return the options by name, including those of subcommands."""
     within = command.commands.values() if isinstance(command, click.Group) else ()
-    own = {max(o.opts, key=len).lstrip("-"): o for o in command.params if isinstance(o, click.Option)}
+    own = {
+        max(o.opts, key=len).lstrip("-"): o for o in command.params if isinstance(o, click.Option)
+    }
     return own | {name: option for inner in within for name, option in _known(inner).items()}
 
 
@@ -69,7 +79,9 @@ def spelled(command: click.Command) -> set[str]:
     """Return every spelling of the command's options."""
     context = click.Context(command, help_option_names=[*HELP_NAMES])
     options = [*_known(command).values(), *command.get_params(context)]
-    return {name.lstrip("-") for option in options for name in (*option.opts, *option.secondary_opts)}
+    return {
+        name.lstrip("-") for option in options for name in (*option.opts, *option.secondary_opts)
+    }
 
 
 def _value(option: click.Option, value: object) -> Any:
@@ -82,7 +94,9 @@ def _value(option: click.Option, value: object) -> Any:
 def _table() -> tuple[Path, dict[str, Any]] | None:
     """Return the nearest pyproject.toml and its table; None if it has none."""
     here = Path.cwd()
-    path = next((p for folder in (here, *here.parents) if (p := folder / "pyproject.toml").is_file()), None)
+    path = next(
+        (p for folder in (here, *here.parents) if (p := folder / "pyproject.toml").is_file()), None
+    )
     if path is None:
         return None
     try:

@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 @click.command("derive", cls=Grouped)
 @click.argument("name", default="scaling")
 @click.option("--list", "wanted", is_flag=True, help="List the derivations and their parameters.")
-@click.option("--all", is_flag=True, help="Print every step and every part of a long derivation, not only the answer.")
+@click.option(
+    "--all",
+    is_flag=True,
+    help="Print every step and every part of a long derivation, not only the answer.",
+)
 @click.option("--step", type=int, metavar="N", help="Print one step, by its number.")
-@click.option("--part", metavar="NAME", help="Print one part, by its number or by words of its title.")
+@click.option(
+    "--part", metavar="NAME", help="Print one part, by its number or by words of its title."
+)
 @click.option("--dk", type=int, help="d_k, the size of queries and keys.")
 @click.option("--dv", type=int, help="d_v, the size of values.")
 @click.option("--dmodel", type=int, help="d_model, the size of inputs.")
@@ -29,11 +35,22 @@ if TYPE_CHECKING:
 @click.option("--mean", help="Mean of a component: 0, another number, or a letter such as mu.")
 @click.option("--cross", is_flag=True, help="Keys and values come from another sequence.")
 @click.option("--biases", is_flag=True, help="The projections have biases.")
-@click.option("--size", metavar="LETTER=N,...", help="Other sizes by letter, such as l=4,d_r=2 for latents.")
+@click.option(
+    "--size", metavar="LETTER=N,...", help="Other sizes by letter, such as l=4,d_r=2 for latents."
+)
 @fields
-@click.option("--config", metavar="FILE", help="Attention of a model: its config.json, or its folder.")
-@click.option("--layer", type=int, default=0, show_default=True, help="Layer of --config, counted from 0.")
-@click.option("--kind", default="self", show_default=True, help="Part of --config: self, encoder, decoder, cross.")
+@click.option(
+    "--config", metavar="FILE", help="Attention of a model: its config.json, or its folder."
+)
+@click.option(
+    "--layer", type=int, default=0, show_default=True, help="Layer of --config, counted from 0."
+)
+@click.option(
+    "--kind",
+    default="self",
+    show_default=True,
+    help="Part of --config: self, encoder, decoder, cross.",
+)
 @click.option("--seed", type=int, help="Seed of random samples.")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @options
@@ -61,14 +78,18 @@ def command(
     from symattn import derivations
 
     if config is not None:
-        return output.emit(derivations.chosen(_of_model(name, config, layer, kind, parameters), all, step, part))
+        return output.emit(
+            derivations.chosen(_of_model(name, config, layer, kind, parameters), all, step, part)
+        )
     with progress(f"deriving {name}"):
         make = derivations.derive if no_cache else derivations.cached
         document = make(name, all=all, step=step, part=part, **given(parameters))
     return output.emit(document)
 
 
-def _of_model(name: str, config: str, layer: int, kind: str, parameters: dict[str, Any]) -> Document:
+def _of_model(
+    name: str, config: str, layer: int, kind: str, parameters: dict[str, Any]
+) -> Document:
     """Return the formulas of one layer of a model. Raises InputError unless ``name`` is ``attention``."""
     from symattn.document.errors import InputError
 
@@ -85,7 +106,17 @@ def _listing() -> Document:
     from symattn.document.model import Code
 
     rows = [
-        ((Code(entry.name),), (entry.proves,), (Code(" ".join(f"--{p.replace('_', '-')}" for p in entry.parameters)),))
+        (
+            (Code(entry.name),),
+            (entry.proves,),
+            (Code(" ".join(f"--{p.replace('_', '-')}" for p in entry.parameters)),),
+        )
         for entry in derivations.names().values()
     ]
-    return listing("derivations", "Derivations", ("name", "proves", "parameters"), rows, "symattn derive --list")
+    return listing(
+        "derivations",
+        "Derivations",
+        ("name", "proves", "parameters"),
+        rows,
+        "symattn derive --list",
+    )

@@ -37,12 +37,24 @@ _FORMS = ("svg", "pdf", "png")
 @click.option("--draws", type=int, help="Number of scores drawn for each size. Default: 200.")
 @click.option("--seed", type=int, help="Seed of random numbers.")
 @fields
-@_PICTURE("-f", "--format", "form", type=Choice(_FORMS), help="Format. Default: by the suffix of FILE, or svg.")
 @_PICTURE(
-    "-o", "--output", "path", metavar="FILE", help="Write FILE: .svg, .pdf or .png (the last two need matplotlib)."
+    "-f",
+    "--format",
+    "form",
+    type=Choice(_FORMS),
+    help="Format. Default: by the suffix of FILE, or svg.",
+)
+@_PICTURE(
+    "-o",
+    "--output",
+    "path",
+    metavar="FILE",
+    help="Write FILE: .svg, .pdf or .png (the last two need matplotlib).",
 )
 @_PICTURE("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
-@_PICTURE("--fragment", is_flag=True, help="SVG for inclusion in a page, in the colours of that page.")
+@_PICTURE(
+    "--fragment", is_flag=True, help="SVG for inclusion in a page, in the colours of that page."
+)
 @_PICTURE("--check", metavar="FILE", help="Write nothing, and exit with 1 if FILE is out of date.")
 def command(topic: str, wanted: bool, **wishes: Any) -> int:
     """Draw a picture of TOPIC: scaling, saturation, weights, geometry, masks, shapes, rope, tiles, error.
@@ -58,7 +70,9 @@ def command(topic: str, wanted: bool, **wishes: Any) -> int:
     if wanted:
         return _listing()
     form, target = _form(wishes.pop("form"), wishes["path"] or wishes["check"], wishes["fragment"])
-    path, check, force, fragment = (wishes.pop(name) for name in ("path", "check", "force", "fragment"))
+    path, check, force, fragment = (
+        wishes.pop(name) for name in ("path", "check", "force", "fragment")
+    )
     if path and check:
         raise click.UsageError("--check writes nothing, so it goes without -o.")
     if path:
@@ -84,7 +98,9 @@ def _drawn(topic: str, wishes: dict[str, Any]) -> Picture:
     settings = given(wishes)
     example = settings.pop("example", None)
     if example is not None and "source" in settings:
-        raise click.UsageError(f"the example is given twice: {settings['source']} and --example {example}.")
+        raise click.UsageError(
+            f"the example is given twice: {settings['source']} and --example {example}."
+        )
     settings |= {} if example is None else {"source": example}
     with progress(f"drawing {topic}"):
         return draw(topic, **settings)
@@ -112,9 +128,15 @@ def _listing() -> int:
     from symattn.drawing import names
 
     rows = [
-        ((Code(e.name),), (e.shows,), (Code(" ".join(f"--{p}" for p in e.taken) + (" fields" if e.fields else "")),))
+        (
+            (Code(e.name),),
+            (e.shows,),
+            (Code(" ".join(f"--{p}" for p in e.taken) + (" fields" if e.fields else "")),),
+        )
         for e in names().values()
     ]
-    document = listing("pictures", "Pictures", ("name", "shows", "parameters"), rows, "symattn draw --list")
+    document = listing(
+        "pictures", "Pictures", ("name", "shows", "parameters"), rows, "symattn draw --list"
+    )
     stream.write(render(document, "text", columns=stream.columns()))
     return Status.HOLDS

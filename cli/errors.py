@@ -69,11 +69,20 @@ def _status_and_line(error: BaseException) -> tuple[Status, str]:
 
         return Status.USAGE, f"symattn: {in_options(str(error))}"
     if isinstance(error, SystemExit):
-        return Status.TARGET, f"symattn: the code that was run ended the process: SystemExit: {error.code}"
+        return (
+            Status.TARGET,
+            f"symattn: the code that was run ended the process: SystemExit: {error.code}",
+        )
     if isinstance(error, MemoryError):
-        return Status.USAGE, f"symattn: there is not enough memory; hint: smaller sizes. {error}".rstrip()
+        return (
+            Status.USAGE,
+            f"symattn: there is not enough memory; hint: smaller sizes. {error}".rstrip(),
+        )
     if isinstance(error, OSError) and _refused_by_system(error):
-        return Status.USAGE, f"symattn: {error.filename or 'a file'} cannot be used: {error.strerror}"
+        return (
+            Status.USAGE,
+            f"symattn: {error.filename or 'a file'} cannot be used: {error.strerror}",
+        )
     return Status.DEFECT, _defect(error)
 
 
@@ -103,7 +112,11 @@ def _usage(error: click.ClickException) -> str:
         return f"{path}: {PICKED}"
     if option == "list" and path.rpartition(" ")[2] in _OF_EXAMPLES:
         return f"{path}: there is no --list; `symattn examples list` lists the examples"
-    forms = next((p.type for p in context.command.params if p.name == "form"), None) if context else None
+    forms = (
+        next((p.type for p in context.command.params if p.name == "form"), None)
+        if context
+        else None
+    )
     form = SUFFIXES.get(f".{option}", option)
     if form in getattr(forms, "choices", ()):
         return f"{path}: there is no --{option}; write -f {form} (see {path} --help)"
@@ -113,7 +126,9 @@ def _usage(error: click.ClickException) -> str:
 def _defect(error: BaseException) -> str:
     from traceback import extract_tb
 
-    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    frames = [
+        frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<")
+    ]
     where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     return (
         f"symattn: a defect of symattn, not of your input: {type(error).__name__}: {error}{where}; "

@@ -27,4 +27,6 @@ def command(action: str, name: str | None, output: Output) -> int:
     if name is not None:
         return output.emit(examples.show(name))
     rows = [((name,), (title,)) for name, title in examples.names().items()]
-    return output.emit(listing("examples", "Worked examples", ("name", "shows"), rows, "symattn examples"))
+    return output.emit(
+        listing("examples", "Worked examples", ("name", "shows"), rows, "symattn examples")
+    )

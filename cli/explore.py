@@ -14,9 +14,13 @@ from .progress import progress
 
 @click.command("explore", cls=Grouped)
 @click.argument("source", default="eight-step", metavar="[EXAMPLE|FILE]")
-@click.option("-o", "--output", "path", metavar="FILE", help="Write the page to FILE, which ends with .html.")
+@click.option(
+    "-o", "--output", "path", metavar="FILE", help="Write the page to FILE, which ends with .html."
+)
 @click.option("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
-@click.option("--check", metavar="FILE", help="Write nothing, and exit with 1 if FILE is out of date.")
+@click.option(
+    "--check", metavar="FILE", help="Write nothing, and exit with 1 if FILE is out of date."
+)
 def command(source: str, path: str | None, force: bool, check: str | None) -> int:
     """Write a page on which the inputs of an EXAMPLE or a FILE are edited, and every step is recomputed exactly.
 
@@ -33,7 +37,9 @@ def command(source: str, path: str | None, force: bool, check: str | None) -> in
     from symattn.document import files
 
     if (path is None) == (check is None):
-        raise click.UsageError("give -o FILE to write a page, or --check FILE to check whether it is up to date.")
+        raise click.UsageError(
+            "give -o FILE to write a page, or --check FILE to check whether it is up to date."
+        )
     if path is not None:
         files.check(named(path), force)
     with progress("walking"):

@@ -64,11 +64,24 @@ def show(code: tuple[str, ...], output: Output) -> int:
 @command.command("run", cls=Grouped)
 @click.argument("name", required=False)
 @click.option("--seed", type=Whole(0), help="Seed of the inputs in the file. Default: 0.")
-@click.option("-o", "--output", "path", metavar="FILE.npz", help="Write inputs and outputs to a NumPy file.")
-@click.option("--all", "every", is_flag=True, help="Say for every fault which rule finds it; takes minutes.")
+@click.option(
+    "-o", "--output", "path", metavar="FILE.npz", help="Write inputs and outputs to a NumPy file."
+)
+@click.option(
+    "--all", "every", is_flag=True, help="Say for every fault which rule finds it; takes minutes."
+)
 @click.option("--force", is_flag=True, help="Replace the file.")
-@click.option("-f", "--format", "form", type=Choice(("text", "markdown", "json")), default="text", help="Form.")
-def run(name: str | None, seed: int | None, path: str | None, every: bool, force: bool, form: str) -> int:
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=Choice(("text", "markdown", "json")),
+    default="text",
+    help="Form.",
+)
+def run(
+    name: str | None, seed: int | None, path: str | None, every: bool, force: bool, form: str
+) -> int:
     """Say which rule finds the fault NAME: torch's default tolerances, twice the error of a baseline, or symattn's
     bound with the inputs of verify.
 
@@ -103,5 +116,7 @@ def export(folder: str, seeds: int, force: bool) -> int:
     from symattn.faults.corpus import export as write
 
     paths = write(Path(folder), seeds, force=force)
-    say(f"symattn: {len(paths)} files in {folder}, {sum(p.stat().st_size for p in paths) // 1000} kB")
+    say(
+        f"symattn: {len(paths)} files in {folder}, {sum(p.stat().st_size for p in paths) // 1000} kB"
+    )
     return Status.HOLDS

@@ -36,7 +36,11 @@ def chosen(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def given(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters that were given, fields last. 0 counts as given, False only for a field."""
-    others = {name: x for name, x in parameters.items() if name not in NAMES and x not in (None, ()) and x is not False}
+    others = {
+        name: x
+        for name, x in parameters.items()
+        if name not in NAMES and x not in (None, ()) and x is not False
+    }
     return others | chosen(parameters)
 
 
@@ -76,7 +80,9 @@ def _help(name: str) -> str:
     """Return the description of a field of ``Attention`` as a sentence."""
     text = descriptions()[name].replace("``", "").replace("None", "none")
     text = to_ascii(_ROOT.sub(r"sqrt(\1)", text))
-    start = text[0] if text[1:2] == " " and text[0] != "a" else text[0].upper()  # a letter of a formula stays small
+    start = (
+        text[0] if text[1:2] == " " and text[0] != "a" else text[0].upper()
+    )  # a letter of a formula stays small
     return start + text[1:].rstrip(".") + "."
 
 

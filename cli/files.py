@@ -39,7 +39,9 @@ def compared(context: click.Context, first: str, second: str, wishes: dict[str, 
 
     for trace, other in ((first, second), (second, first)):
         if not is_trace(other):
-            raise click.UsageError(f"{trace} is a trace and {other} is not; give two traces, or two functions.")
+            raise click.UsageError(
+                f"{trace} is a trace and {other} is not; give two traces, or two functions."
+            )
     spec, own = _of_trace(context, first, wishes, ("first", "second", *_SHARED))
     return compare_traces(first, second, spec, command=line(context), **own)
 
@@ -64,7 +66,9 @@ def _of_graph(context: click.Context, target: str, wishes: dict[str, Any]) -> Re
     names = dict(_named(word) for word in settings.pop("array", ()))
     own = {name: wishes[name] for name in ("prove", "seed") if wishes[name] is not None}
     settings = {name: x for name, x in settings.items() if name not in own}
-    return verify_graph(target, specified(settings, whole=True).spec, names=names, command=line(context), **own)
+    return verify_graph(
+        target, specified(settings, whole=True).spec, names=names, command=line(context), **own
+    )
 
 
 def _named(word: str) -> tuple[str, str]:

@@ -21,17 +21,35 @@ _MODEL, _TRIED = under("The model"), under("Inputs and ways to generate")
 @click.command("generation", cls=Grouped)
 @click.argument("target")
 @_MODEL("--random", is_flag=True, help="Use random weights for a config.json or its folder.")
-@_MODEL("--set", "changed", multiple=True, metavar="NAME=VALUE", help="With --random: change a field of config.json.")
+@_MODEL(
+    "--set",
+    "changed",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="With --random: change a field of config.json.",
+)
 @_MODEL(
     "--dtype",
     type=Choice(("float32", "bfloat16", "float16", "float64")),
     help="Type of the weights. Default: as stored.",
 )
-@_TRIED("--tokens", type=Whole(1), help="Number of random tokens. Default: slightly more than a window.")
-@_TRIED("--ids", type=Wholes(0, 10**9), metavar="N,N,...", help="Token ids of one sequence.")
-@_TRIED("--way", "ways", multiple=True, metavar="NAME", help="Try one way, such as 'left padding'. Default: all.")
 @_TRIED(
-    "--cache", "caches", multiple=True, metavar="FILE.py:FUNCTION", help="Also try your own cache: f(config, length)."
+    "--tokens", type=Whole(1), help="Number of random tokens. Default: slightly more than a window."
+)
+@_TRIED("--ids", type=Wholes(0, 10**9), metavar="N,N,...", help="Token ids of one sequence.")
+@_TRIED(
+    "--way",
+    "ways",
+    multiple=True,
+    metavar="NAME",
+    help="Try one way, such as 'left padding'. Default: all.",
+)
+@_TRIED(
+    "--cache",
+    "caches",
+    multiple=True,
+    metavar="FILE.py:FUNCTION",
+    help="Also try your own cache: f(config, length).",
 )
 @_TRIED("--seed", type=Whole(0), help="Seed of random tokens and weights.")
 @concise

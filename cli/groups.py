@@ -31,7 +31,9 @@ def all_of(options: Iterable[Callable[[Command], Command]]) -> Callable[[Command
     return lambda command: reduce(lambda inner, option: option(inner), last_first, command)
 
 
-def listed(command: click.Command, ctx: click.Context, topic: str = "") -> dict[str, list[tuple[str, str]]]:
+def listed(
+    command: click.Command, ctx: click.Context, topic: str = ""
+) -> dict[str, list[tuple[str, str]]]:
     """Return the help lines of a topic's options, by title; without a topic, those of options in no topic."""
     results: dict[str, list[tuple[str, str]]] = {} if topic else {Titled.title: []}
     for parameter in command.get_params(ctx):
@@ -56,8 +58,12 @@ def _refuse_one_file_twice(options: Iterable[click.Option], ctx: click.Context) 
     for option in options:
         if option.metavar == "FILE" and (path := ctx.params.get(option.name or "")):
             name, place = max(option.opts, key=len), os.path.realpath(path)
-            if first.setdefault(place, name) != name and (os.path.isfile(place) or not os.path.exists(place)):
-                raise click.UsageError(f"{first[place]} and {name} name one file, {path}; hint: name two.", ctx)
+            if first.setdefault(place, name) != name and (
+                os.path.isfile(place) or not os.path.exists(place)
+            ):
+                raise click.UsageError(
+                    f"{first[place]} and {name} name one file, {path}; hint: name two.", ctx
+                )
 
 
 _UNEXPECTED = re.compile(r"unexpected extra arguments? \(-?-?([\w-]+)[=:](\S*?)[) ]")
@@ -100,7 +106,11 @@ class Grouped(click.Command):
             if hint := _as_option(self, ctx, error.message) or _as_function(given, error.message):
                 raise click.UsageError(error.message + hint, error.ctx) from None
             raise
-        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option) and not ctx.resilient_parsing]
+        options = [
+            p
+            for p in self.get_params(ctx)
+            if isinstance(p, click.Option) and not ctx.resilient_parsing
+        ]
         for parameter in options:
             value = ctx.params.get(parameter.name or "")
             # ``--check "$FILE"`` with FILE unset would check nothing and exit with 0
@@ -118,4 +128,6 @@ class Grouped(click.Command):
             folded = {topic: wrap(" ".join(names), formatter.width - 14, break_on_hyphens=False)
                      for topic, names in named.items()}  # fmt: skip
             with formatter.section("More options, explained by `symattn help TOPIC`"):
-                formatter.write_dl([(topic, "\b\n" + "\n".join(names)) for topic, names in folded.items()])
+                formatter.write_dl(
+                    [(topic, "\b\n" + "\n".join(names)) for topic, names in folded.items()]
+                )

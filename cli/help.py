@@ -13,7 +13,9 @@ AGENTS = "agents"  # a text for programs that write kernels
 
 
 @click.command("help")
-@click.argument("topic", metavar="[TOPIC|COMMAND]", required=False, type=Choice((*TOPICS, AGENTS, *TABLE)))
+@click.argument(
+    "topic", metavar="[TOPIC|COMMAND]", required=False, type=Choice((*TOPICS, AGENTS, *TABLE))
+)
 @click.pass_context
 def command(ctx: click.Context, topic: str | None) -> None:
     """Explain the options of TOPIC, which several commands share, or print the help of a command or of symattn.

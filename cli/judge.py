@@ -26,12 +26,25 @@ if TYPE_CHECKING:
 @judging
 @calling
 @promises
-@click.option("--reference", metavar="FILE", help="A benchmark's module with Model, or its definition.json.")
-@click.option("--memory-limit", type=float, metavar="GIB", help="Memory that the candidate may use. Default: 8.")
-@click.option("--why/--no-why", default=None, help="Seek the cause of a fault. Default: yes, except for -f json.")
+@click.option(
+    "--reference", metavar="FILE", help="A benchmark's module with Model, or its definition.json."
+)
+@click.option(
+    "--memory-limit",
+    type=float,
+    metavar="GIB",
+    help="Memory that the candidate may use. Default: 8.",
+)
+@click.option(
+    "--why/--no-why",
+    default=None,
+    help="Seek the cause of a fault. Default: yes, except for -f json.",
+)
 @concise
 @options
-def command(candidate: str, output: Output, reference: str | None, why: bool | None, **wishes: object) -> int:
+def command(
+    candidate: str, output: Output, reference: str | None, why: bool | None, **wishes: object
+) -> int:
     """Judge CANDIDATE, a kernel that a program may have written, and give one status.
 
     \b
@@ -56,17 +69,30 @@ def command(candidate: str, output: Output, reference: str | None, why: bool | N
     spec, cut, origin = specified(settings)
     secret = () if reference is None else (reference,)
     named = typed(click.get_current_context())
-    specifies = origin is not None or "definition" in named or any(field in named for field in NAMES)
+    specifies = (
+        origin is not None or "definition" in named or any(field in named for field in NAMES)
+    )
     with progress("judging") as show:
-        how = TargetOptions(domain=domain, origin=origin, progress=show, verdict_alone=True, secret=secret, **settings)
+        how = TargetOptions(
+            domain=domain,
+            origin=origin,
+            progress=show,
+            verdict_alone=True,
+            secret=secret,
+            **settings,
+        )
         if reference is None:
-            judgement = CandidateJudge(candidate, spec, how, seed, (cut,) if cut else (), why=sought).judgement()
+            judgement = CandidateJudge(
+                candidate, spec, how, seed, (cut,) if cut else (), why=sought
+            ).judgement()
         else:
             from symattn.programs.judging.references import ByReference, path_of
 
             dtype = str(how.dtype) if "dtype" in named else None
             given_spec = spec if specifies else None
-            judgement = ByReference(candidate, path_of(reference), given_spec, how, seed, dtype, sought).judgement()
+            judgement = ByReference(
+                candidate, path_of(reference), given_spec, how, seed, dtype, sought
+            ).judgement()
     return give(judgement, output)
 
 

@@ -145,7 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(commands.invoke(context) or 0)
     except click.exceptions.Exit as leave:
         return leave.exit_code
-    except (Exception, KeyboardInterrupt, SystemExit) as error:  # a model's or a theorem's code may end the process
+    except (
+        Exception,
+        KeyboardInterrupt,
+        SystemExit,
+    ) as error:  # a model's or a theorem's code may end the process
         from .errors import report
 
         return report(error)

@@ -35,7 +35,11 @@ def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: objec
     >>> formulas(gpt2).command
     'symattn derive attention --config config.json'
     """
-    unknown = [name for name in wishes if name not in _OPTIONS and name not in {f.name for f in fields_of(Attention)}]
+    unknown = [
+        name
+        for name in wishes
+        if name not in _OPTIONS and name not in {f.name for f in fields_of(Attention)}
+    ]
     if unknown:
         raise InputError(f"{unknown[0]!r} is neither a size nor a field of attention")
     c = configuration(source)
@@ -48,9 +52,17 @@ def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: objec
         sizes.setdefault("cross", True)
     if isinstance(shown.position, Rotary) and shown.position.width:
         sizes.setdefault("dk", shown.position.width + 2)
-    results = {f.name: getattr(shown, f.name) for f in fields_of(Attention) if getattr(shown, f.name) != f.default}
+    results = {
+        f.name: getattr(shown, f.name)
+        for f in fields_of(Attention)
+        if getattr(shown, f.name) != f.default
+    }
     results["scale"] = "1/sqrt(d_k)" if shown.scale is None else shown.scale
-    where = {"config": place_of(source), "layer": layer or None, "kind": kind if kind != "self" else None}
+    where = {
+        "config": place_of(source),
+        "layer": layer or None,
+        "kind": kind if kind != "self" else None,
+    }
     page = derivation(command("derive", "attention", options=where | wishes), **results, **sizes)
     notes = [f"{c.model_type}, layer {layer}{'' if kind == 'self' else ', ' + kind}: {spec!r}."]
     notes += [f"Of the model's sizes few are written out: {'; '.join(words)}."] if words else []
@@ -59,7 +71,9 @@ def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: objec
 
 def cut(spec: Attention) -> tuple[Attention, list[str]]:
     """Return the specification with few heads and rotated columns, and phrases that say what was cut."""
-    shown, heads_cut = few_heads(spec, alone=2, shared=2) if spec.heads > _MOST_HEADS else (spec, "")
+    shown, heads_cut = (
+        few_heads(spec, alone=2, shared=2) if spec.heads > _MOST_HEADS else (spec, "")
+    )
     words, place = [heads_cut] if heads_cut else [], shown.position
     if isinstance(place, Rotary):
         if place.width and place.width > 2:
@@ -67,7 +81,9 @@ def cut(spec: Attention) -> tuple[Attention, list[str]]:
             place = replace(place, width=2)
         if isinstance(place.scaling, LongRopeScaling):
             words.append(f"factors of {len(place.scaling.short)} pairs are cut to the first")
-            first = replace(place.scaling, short=place.scaling.short[:1], long=place.scaling.long[:1])
+            first = replace(
+                place.scaling, short=place.scaling.short[:1], long=place.scaling.long[:1]
+            )
             place = replace(place, scaling=first)
         shown = replace(shown, position=place)
     return shown, words

@@ -25,7 +25,10 @@ from symattn.models.configurations.stored_weights import inputs
 from .model_formulas import place_of
 
 #: Scores are computed from the last of these arrays that a trace has.
-_QUERIES, _KEYS = ("q", "q_normed", "q_rotated", "q_joined"), ("k", "k_normed", "k_rotated", "k_joined")
+_QUERIES, _KEYS = (
+    ("q", "q_normed", "q_rotated", "q_joined"),
+    ("k", "k_normed", "k_rotated", "k_joined"),
+)
 _MOST_IDS = 32
 NOTE = (
     "Queries, keys and values are those of {head}, computed in float64 by the definition from the weights of the file: "
@@ -58,16 +61,31 @@ def walk_head(
     plain, given = of_head(spec, {"x": file.rows(ids), **arrays}, head)
     page = walk({"inputs": given, "attention": written(plain, changed=True)}, **wishes)
     words = NOTE.format(head=f"head {head} of layer {layer}", ids=", ".join(map(str, ids)))
-    where = {"config": place_of(config), "weights": os.fspath(weights), "layer": layer, "head": head, "ids": tuple(ids)}
+    where = {
+        "config": place_of(config),
+        "weights": os.fspath(weights),
+        "layer": layer,
+        "head": head,
+        "ids": tuple(ids),
+    }
     return replace(page.opened_by(Note((words,))), command=command("walk", options=where))
 
 
-def of_head(spec: Attention, arrays: dict[str, np.ndarray], head: int) -> tuple[Attention, dict[str, Any]]:
+def of_head(
+    spec: Attention, arrays: dict[str, np.ndarray], head: int
+) -> tuple[Attention, dict[str, Any]]:
     """Return the attention of one head without projections, and its inputs: q, k, v, and its sink, slope or biases."""
     trace = spec.trace(**arrays)
     group = 1 if spec.latent else spec.group
-    q, k = (next(trace[name] for name in reversed(names) if name in trace) for names in (_QUERIES, _KEYS))
-    own: dict[str, Any] = {"q": _of(q, head), "k": _of(k, head // group), "v": _of(trace["v"], head // group)}
+    q, k = (
+        next(trace[name] for name in reversed(names) if name in trace)
+        for names in (_QUERIES, _KEYS)
+    )
+    own: dict[str, Any] = {
+        "q": _of(q, head),
+        "k": _of(k, head // group),
+        "v": _of(trace["v"], head // group),
+    }
     position = spec.position
     if isinstance(position, Rotary):
         position = None
@@ -82,7 +100,9 @@ def of_head(spec: Attention, arrays: dict[str, np.ndarray], head: int) -> tuple[
         )
     if spec.sink == "given":
         own["sink"] = arrays["sink"][head : head + 1]
-    plain = replace(spec, heads=1, kv_heads=None, latent=None, qk_norm=None, eps=0, position=position)
+    plain = replace(
+        spec, heads=1, kv_heads=None, latent=None, qk_norm=None, eps=0, position=position
+    )
     return plain, own
 
 

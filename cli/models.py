@@ -36,6 +36,8 @@ def command(action: str, names: tuple[str, ...], output: Output) -> int:
         click.echo(lock_text(names))
         return 0
     if len(names) != 1:
-        raise click.UsageError(f"models {action} takes one {'TYPE' if action == 'infer' else 'FILE'}.")
+        raise click.UsageError(
+            f"models {action} takes one {'TYPE' if action == 'infer' else 'FILE'}."
+        )
     document = (infer(names[0]) if action == "infer" else check_lock(names[0])).document()
     return output.emit(replace(document, command=line(click.get_current_context())))

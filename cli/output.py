@@ -69,13 +69,19 @@ class Output:
             files.check(target, force)
         chosen = form or _by_suffix(target or compared_file)
         if fragment and chosen not in ("latex", "html"):
-            raise click.UsageError(f"--fragment belongs to latex and html, and the form is {chosen}.")
+            raise click.UsageError(
+                f"--fragment belongs to latex and html, and the form is {chosen}."
+            )
         if verbose and quiet:
             raise click.UsageError("-v prints more and -q prints less: give one of them.")
         if quiet and chosen != "text" and not target:
-            raise click.UsageError(f"-q prints the answer alone, and not as {chosen}; hint: add -o FILE.")
+            raise click.UsageError(
+                f"-q prints the answer alone, and not as {chosen}; hint: add -o FILE."
+            )
         detail: Detail = "verbose" if verbose else "quiet" if quiet else "usual"
-        plain = ascii if ascii is not None else not (target or compared_file or stream.speaks_utf8())
+        plain = (
+            ascii if ascii is not None else not (target or compared_file or stream.speaks_utf8())
+        )
         return cls(chosen, target, force, fragment, compared_file, plain, colour, detail)
 
     def emit(self, document: Document) -> Status:
@@ -109,7 +115,9 @@ class Output:
         from symattn.document.render import render
 
         if self.format == COQ:
-            raise click.UsageError("a file for Coq is what `symattn prove NAME --coq` writes, and nothing else.")
+            raise click.UsageError(
+                "a file for Coq is what `symattn prove NAME --coq` writes, and nothing else."
+            )
 
         options: dict[str, Any] = {}
         if self.format == "text":
@@ -137,7 +145,9 @@ def hint_lines(hints: Sequence[str]) -> Iterator[str]:
     for command, *meaning in pairs:
         fits = meaning and len(command) + 2 <= column
         below = [f"    {words}" for words in meaning]
-        for line in [f"{command:{column}}{meaning[0]}"] if fits else [*_in_lines(command, room), *below]:
+        for line in (
+            [f"{command:{column}}{meaning[0]}"] if fits else [*_in_lines(command, room), *below]
+        ):
             yield lead + line
             lead = " " * len(lead)
 
@@ -188,7 +198,9 @@ def compared(path: Path, content: str | bytes) -> Status:
         from symattn.document.errors import InputError
 
         raise InputError(f"{path} cannot be compared: {error.strerror or error}") from error
-    if _timeless(existing) == _timeless(content.encode(errors="replace") if isinstance(content, str) else content):
+    if _timeless(existing) == _timeless(
+        content.encode(errors="replace") if isinstance(content, str) else content
+    ):
         return Status.HOLDS
     say(f"symattn: {path} is out of date; hint: {again(path)}")
     return Status.FAULT
@@ -210,10 +222,18 @@ def options(command: Callable[..., int]) -> Callable[..., int]:
         type=Choice(FORMATS),
         help="Format of the output. Default: text, or by the suffix of FILE.",
     )
-    @_DOCUMENT("-o", "--output", "path", metavar="FILE", help="Write FILE, in the format of its suffix.")
+    @_DOCUMENT(
+        "-o", "--output", "path", metavar="FILE", help="Write FILE, in the format of its suffix."
+    )
     @_DOCUMENT("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
-    @_DOCUMENT("--fragment", is_flag=True, help="Omit the preamble, for inclusion in a document (latex, html).")
-    @_DOCUMENT("--check", metavar="FILE", help="Write nothing, and exit with 1 if FILE is out of date.")
+    @_DOCUMENT(
+        "--fragment",
+        is_flag=True,
+        help="Omit the preamble, for inclusion in a document (latex, html).",
+    )
+    @_DOCUMENT(
+        "--check", metavar="FILE", help="Write nothing, and exit with 1 if FILE is out of date."
+    )
     @_DOCUMENT(
         "--ascii/--unicode",
         "ascii",
@@ -238,7 +258,9 @@ def options(command: Callable[..., int]) -> Callable[..., int]:
 
 def concise(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command whose documents have details the options ``-v`` and ``-q``; it stands above ``options``."""
-    more = _DOCUMENT("-v", "--verbose", is_flag=True, help="Print all details: how the answer was reached.")
+    more = _DOCUMENT(
+        "-v", "--verbose", is_flag=True, help="Print all details: how the answer was reached."
+    )
     less = _DOCUMENT("-q", "--quiet", is_flag=True, help="Print the answer alone.")
     return more(less(command))
 

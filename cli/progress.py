@@ -28,7 +28,9 @@ def progress(doing: str) -> Iterator[Callable[[str], None]]:
         while not ended.wait(waited):
             waited = 0.5
             seconds = f"{monotonic() - started:.0f} s"
-            line = f"{doing}: {words_shown[0]}, {seconds}" if words_shown[0] else f"{doing}, {seconds}"
+            line = (
+                f"{doing}: {words_shown[0]}, {seconds}" if words_shown[0] else f"{doing}, {seconds}"
+            )
             print(f"\r\x1b[K{line[:78]}", end="", file=sys.stderr, flush=True)
 
     thread = Thread(target=show, daemon=True)

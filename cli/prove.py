@@ -26,18 +26,32 @@ _SHORT = 200  # longest statement in a list, in characters: four lines
 
 @click.command("prove", cls=Grouped)
 @click.argument("names", nargs=-1, metavar="[NAME|TOPIC|FILE]...")
-@click.option("--all", "every", is_flag=True, help="Prove the whole catalogue, with a table for each topic.")
+@click.option(
+    "--all", "every", is_flag=True, help="Prove the whole catalogue, with a table for each topic."
+)
 @click.option("--list", "wanted", is_flag=True, help="List the theorems, and prove nothing.")
-@click.option("--search", metavar="WORDS", help="List the theorems that contain WORDS, and prove nothing.")
-@click.option("--explain", is_flag=True, help="Print the whole argument and the verdict of the independent checker.")
+@click.option(
+    "--search", metavar="WORDS", help="List the theorems that contain WORDS, and prove nothing."
+)
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Print the whole argument and the verdict of the independent checker.",
+)
 @click.option(
     "--certificate",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the certificates of one theorem, for `symattn check`.",
 )
-@click.option("--coq", is_flag=True, help="Let the proof assistant Coq check the equations; -o NAME.v writes them.")
-@click.option("--jobs", type=Whole(1, 256), default=1, metavar="N", help="Number of processes. Default: 1.")
+@click.option(
+    "--coq",
+    is_flag=True,
+    help="Let the proof assistant Coq check the equations; -o NAME.v writes them.",
+)
+@click.option(
+    "--jobs", type=Whole(1, 256), default=1, metavar="N", help="Number of processes. Default: 1."
+)
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @options
 @accepting
@@ -77,10 +91,14 @@ def command(
 
     if certificate:
         files.check(certificate, output.force, "certificates")
-    results = proved(names, explain=explain or coq or bool(certificate), jobs=jobs, cached=not no_cache)
+    results = proved(
+        names, explain=explain or coq or bool(certificate), jobs=jobs, cached=not no_cache
+    )
     if certificate:
         _write(results, certificate, output.force)
-        results = results if explain else [replace(d, explained=(), certificates=()) for d in results]
+        results = (
+            results if explain else [replace(d, explained=(), certificates=()) for d in results]
+        )
     if coq:
         results, output = _by_coq(results, names, explain, jobs, output)
     status = output.emit(document(results, names, explain, coq))
@@ -111,7 +129,9 @@ def _by_coq(
     from symattn.theorems.coq import checked
 
     results = results if explain else [replace(d, explained=()) for d in results]
-    coq_results = checked(results, command_of("prove", *names, options={"all": not names or None, "coq": True}), jobs)
+    coq_results = checked(
+        results, command_of("prove", *names, options={"all": not names or None, "coq": True}), jobs
+    )
     if output.format == COQ and output.path:
         if coq_results.file:
             files.write(output.path, coq_results.file, output.force)
@@ -126,7 +146,9 @@ def _write(results: list[Decided], path: Path, force: bool) -> None:
     from symattn.theorems.documents import certified
 
     if len(results) != 1:
-        raise InputError(f"--certificate is for one theorem, and these are {len(results)}; hint: name one")
+        raise InputError(
+            f"--certificate is for one theorem, and these are {len(results)}; hint: name one"
+        )
     files.write(path, certified(results[0]), force, "certificates")
 
 
@@ -152,7 +174,9 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     chosen = chosen if search is None else matching(search, chosen)
     if not chosen:
         where = f" of {', '.join(names)}" if names else ""
-        raise InputError(f"no theorem{where} mentions {search!r}; hint: fewer words, or symattn prove --list")
+        raise InputError(
+            f"no theorem{where} mentions {search!r}; hint: fewer words, or symattn prove --list"
+        )
     columns = headers("theorem", "says")
     blocks: list[Block] = []
     for topic in dict.fromkeys(t.topic for t in chosen):
@@ -161,5 +185,11 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
         blocks += [Heading((f"{titled(topic)} ({topic})",)), Table(columns, rows)]
     words = command_of("prove", *names, options={"list": search is None or None, "search": search})
     many = (f"{len(chosen)} theorem{'s' * (len(chosen) != 1)}",)
-    record = {"theorems": [{"name": t.name, "topic": t.topic, "read": t.letters is not None} for t in chosen]}
-    return Document("listing", "theorems", ("Theorems",), tuple(blocks), many, command=words, record=record)
+    record = {
+        "theorems": [
+            {"name": t.name, "topic": t.topic, "read": t.letters is not None} for t in chosen
+        ]
+    }
+    return Document(
+        "listing", "theorems", ("Theorems",), tuple(blocks), many, command=words, record=record
+    )

@@ -43,4 +43,8 @@ def in_options(message: str) -> str:
     hint = _WINDOW.sub(r"--\1 \2,\3", hint)
     # a field within an option, as --position alibi:two_sided=true, has a colon before it
     parts = re.split(r"(--position \S+)", hint)
-    return before + mark + "".join(p if p.startswith("--position ") else _FIELD.sub(option, p) for p in parts)
+    return (
+        before
+        + mark
+        + "".join(p if p.startswith("--position ") else _FIELD.sub(option, p) for p in parts)
+    )

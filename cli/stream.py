@@ -40,7 +40,9 @@ def write(text: str) -> None:
         raise InputError("standard output is closed; hint: -o FILE")
     try:
         sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode(errors="replace"))  # a file name may not be valid Unicode
+        sys.stdout.buffer.write(
+            text.encode(errors="replace")
+        )  # a file name may not be valid Unicode
         sys.stdout.flush()
     except BrokenPipeError:
         hang_up()

@@ -38,7 +38,14 @@ def check(path: Path) -> int:
     form = next((form for form, opening in _OPENINGS.items() if re.match(opening, text)), "text")
     if form == "coq":
         raise InputError(f"{path} is a file for Coq; hint: coqc checks it")
-    return main([*_words(_command(text, content, form, path), path), *_options(text, form, path), "--check", str(path)])
+    return main(
+        [
+            *_words(_command(text, content, form, path), path),
+            *_options(text, form, path),
+            "--check",
+            str(path),
+        ]
+    )
 
 
 def _command(text: str, content: bytes, form: str, path: Path) -> str:
@@ -65,7 +72,9 @@ def _words(command: str, path: Path) -> list[str]:
     if not words:
         raise InputError(f"{path} does not say which command wrote it; hint: write it again")
     if _runs_code(*words):
-        raise InputError(f"{path} was written by `{command}`, which may run code; hint: run it yourself, with --check")
+        raise InputError(
+            f"{path} was written by `{command}`, which may run code; hint: run it yourself, with --check"
+        )
     if any(map(_writes, words)):
         raise InputError(f"{path}: a command that writes files, `{command}`, is not repeated")
     return words
@@ -78,13 +87,17 @@ def _runs_code(command: str, *words: str) -> bool:
     if command in _JUDGED:
         targets = words[: _JUDGED[command]]
         return len(targets) < _JUDGED[command] or not all(map(is_trace, targets))
-    places = command == "prove" and any(is_place(word) for word in words if not word.startswith("-"))
+    places = command == "prove" and any(
+        is_place(word) for word in words if not word.startswith("-")
+    )
     return command not in _REPEATED or places
 
 
 def _writes(word: str) -> bool:
     option = word.partition("=")[0]
-    return word.startswith("-o") or (option.startswith("--") and bool(other_name(option[2:], _WRITING)))
+    return word.startswith("-o") or (
+        option.startswith("--") and bool(other_name(option[2:], _WRITING))
+    )
 
 
 def _options(text: str, form: str, path: Path) -> list[str]:

@@ -35,7 +35,10 @@ def specified(settings: dict[str, Any], whole: bool = False) -> Specified:
 
     definition, origin = settings.pop("definition", None), _origin(settings)
     typed = chosen(settings)
-    values = {name: field_of(Attention, name, value, f"--{name.replace('_', '-')}") for name, value in typed.items()}
+    values = {
+        name: field_of(Attention, name, value, f"--{name.replace('_', '-')}")
+        for name, value in typed.items()
+    }
     for name in NAMES:
         settings.pop(name, None)
     for name in settings.pop("without", ()):
@@ -69,17 +72,23 @@ def read(text: str, attention: Attention | None = None) -> Specification:
             hint = "; give those of the attention by their options" if takes_attention else ""
             raise InputError(f"{unknown(word, field, own, what='field')}{hint}")
     if attention is not None and not takes_attention:
-        raise InputError(f"{word} is made of no attention; hint: leave out its options, or write {word}(FIELD=VALUE)")
+        raise InputError(
+            f"{word} is made of no attention; hint: leave out its options, or write {word}(FIELD=VALUE)"
+        )
     if word == LSE:
         return replace(attention or Attention(), lse=True)
     return kind(**values, **({"attention": attention or Attention()} if takes_attention else {}))  # type: ignore[no-any-return]
 
 
 def _origin(settings: dict[str, Any]) -> RequestOrigin | None:
-    like, config, layer, kind = (settings.pop(name, None) for name in ("like", "config", "layer", "kind"))
+    like, config, layer, kind = (
+        settings.pop(name, None) for name in ("like", "config", "layer", "kind")
+    )
     if config is None:
         if layer is not None or kind is not None:
-            raise click.UsageError(f"--{'kind' if layer is None else 'layer'} belongs to --config, which is not given.")
+            raise click.UsageError(
+                f"--{'kind' if layer is None else 'layer'} belongs to --config, which is not given."
+            )
         if like is None:
             return None
     elif like is not None:

@@ -31,9 +31,20 @@ class _WithFix(Grouped):
 @judging
 @calling
 @promises
-@click.option("--array", multiple=True, metavar="NAME=NAME", help="ONNX: name a weight or input: w_q=onnx::MatMul_57.")
-@click.option("--prove/--no-prove", default=None, help="ONNX: prove all open sizes. Default: for small layers.")
-@click.option("--rows", type=Whole(1), metavar="N", help="Trace: judge N queries of each head. Default: 32.")
+@click.option(
+    "--array",
+    multiple=True,
+    metavar="NAME=NAME",
+    help="ONNX: name a weight or input: w_q=onnx::MatMul_57.",
+)
+@click.option(
+    "--prove/--no-prove",
+    default=None,
+    help="ONNX: prove all open sizes. Default: for small layers.",
+)
+@click.option(
+    "--rows", type=Whole(1), metavar="N", help="Trace: judge N queries of each head. Default: 32."
+)
 @SEARCH(
     "--power",
     multiple=True,
@@ -89,7 +100,9 @@ def command(
         return output.emit(report.document())
     for name, kind in (("array", "an ONNX model"), ("prove", "an ONNX model"), ("rows", "a trace")):
         if wishes.pop(name) not in (None, ()):
-            raise click.UsageError(f"--{name} is for {kind}, and {target} is a function; hint: leave it out.")
+            raise click.UsageError(
+                f"--{name} is for {kind}, and {target} is a function; hint: leave it out."
+            )
     extras = ExtraTasks(word, write_test, baseline, write_baseline, reason, output.force)
     settings = given(wishes)
     settings |= {"power": _shares(settings["power"])} if "power" in settings else {}
@@ -107,7 +120,11 @@ def command(
             repair=fix != "no",
             **settings,
         )
-    return output.emit(report.document(show_output)) if fix in (None, "no") else give_fix(fix, report, output)
+    return (
+        output.emit(report.document(show_output))
+        if fix in (None, "no")
+        else give_fix(fix, report, output)
+    )
 
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:

@@ -67,7 +67,9 @@ class ExtraTasks:
         if (self.write_baseline is None) != (self.reason is None):
             raise click.UsageError("--write-baseline FILE and --reason TEXT go together.")
         if self.write_baseline is not None and self.baseline is not None:
-            raise click.UsageError("--write-baseline takes every fault, so it goes without --baseline.")
+            raise click.UsageError(
+                "--write-baseline takes every fault, so it goes without --baseline."
+            )
         if self.write_test is not None:
             files.check(Path(self.write_test), self.force)
         if self.write_baseline is not None and not Path(self.write_baseline).exists():
@@ -84,7 +86,9 @@ class ExtraTasks:
         if self.word is not None:
             report = verify_case(target, spec, self.word, **options)
         else:
-            report = named(verify_target(target, spec, **options), spec, options.get("dtype", "float32"))
+            report = named(
+                verify_target(target, spec, **options), spec, options.get("dtype", "float32")
+            )
         if self.write_test is not None:
             self._write_test(Path(self.write_test), target, spec, report, options)
         if self.write_baseline is not None:
@@ -102,7 +106,9 @@ class ExtraTasks:
         text, untested = tests_of(target, spec, report, path, **options)
         files.write(path, text, self.force)
         if untested:
-            say(f"symattn: {untested} of {len(report.faults)} faults do not show in one call, and have no test")
+            say(
+                f"symattn: {untested} of {len(report.faults)} faults do not show in one call, and have no test"
+            )
 
     def _write_baseline(self, path: Path, target: str, report: Report) -> None:
         """Add the entries that are new; with --force, replace the file."""

@@ -26,17 +26,37 @@ MODEL = ("config", "weights", "layer", "head", "ids")
 @click.option("--why", is_flag=True, help="Print the reason for every step.")
 @click.option("--query", type=int, help="Query to follow, counted from 1.")
 @click.option("--all", is_flag=True, help="Print all queries.")
-@click.option("--tokens", type=int, metavar="N", help="Use the first N tokens. To cut columns instead, use --truncate.")
-@click.option("--dtype", help="Type of the floating-point numbers beside the exact ones. Default: float32.")
-@click.option("--rounding", help="Round weights to one decimal: exact, nearest or sum (keeps each sum).")
+@click.option(
+    "--tokens",
+    type=int,
+    metavar="N",
+    help="Use the first N tokens. To cut columns instead, use --truncate.",
+)
+@click.option(
+    "--dtype", help="Type of the floating-point numbers beside the exact ones. Default: float32."
+)
+@click.option(
+    "--rounding", help="Round weights to one decimal: exact, nearest or sum (keeps each sum)."
+)
 @click.option("--blank", metavar="STEPS", help="Leave these steps blank for students: 5,6.")
 @click.option("--answers", is_flag=True, help="With --blank: add the solutions at the end.")
 @click.option("--seed", type=int, help="Draw other small whole numbers with readable scores.")
-@click.option("--config", metavar="FILE", help="Walk one head of a model: its config.json, with --weights.")
-@click.option("--weights", metavar="FILE", help="Weights of --config, in safetensors. Default: those in its folder.")
+@click.option(
+    "--config", metavar="FILE", help="Walk one head of a model: its config.json, with --weights."
+)
+@click.option(
+    "--weights",
+    metavar="FILE",
+    help="Weights of --config, in safetensors. Default: those in its folder.",
+)
 @click.option("--layer", type=int, help="Layer of --config, counted from 0.")
 @click.option("--head", type=int, help="Head of --config, counted from 0.")
-@click.option("--ids", type=Wholes(0, 10**9), metavar="N,N,...", help="Token ids for --config. Default: 0,1,2.")
+@click.option(
+    "--ids",
+    type=Wholes(0, 10**9),
+    metavar="N,N,...",
+    help="Token ids for --config. Default: 0,1,2.",
+)
 @fields
 @options
 @accepting
@@ -78,4 +98,6 @@ def _of_head(model: dict[str, Any], **wishes: object) -> Document:
     if weights is None:
         raise click.UsageError("--config names no numbers; hint: --weights model.safetensors")
     tokens = model["ids"] or (0, 1, 2)
-    return walk_head(model["config"], weights, model["layer"] or 0, model["head"] or 0, tokens, **wishes)
+    return walk_head(
+        model["config"], weights, model["layer"] or 0, model["head"] or 0, tokens, **wishes
+    )

@@ -41,7 +41,9 @@ myst_heading_anchors = 3
 linkcheck_timeout = 20
 linkcheck_retries = 2
 linkcheck_rate_limit_timeout = 60.0
-linkcheck_anchors_ignore_for_url = [r"https://github\.com/.*"]  # its pages make their anchors by script
+linkcheck_anchors_ignore_for_url = [
+    r"https://github\.com/.*"
+]  # its pages make their anchors by script
 
 html_theme = "furo"
 html_title = "symattn"
@@ -87,6 +89,8 @@ html_theme_options = {
         "font-stack--monospace": _MONO,
         **_colours("#FFFFFF", "#1B1C1E", "#5F6368", "#D9D7D2", "#F5F4F1", "#1558B0"),
     },
-    "dark_css_variables": _colours("#15171A", "#E8E6E1", "#A3A8AE", "#363A40", "#1E2125", "#8AB4F8"),
+    "dark_css_variables": _colours(
+        "#15171A", "#E8E6E1", "#A3A8AE", "#363A40", "#1E2125", "#8AB4F8"
+    ),
     "top_of_page_buttons": [],
 }

@@ -14,7 +14,15 @@ from typing import Any
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.indexed import Indexed
 from symattn.document.codec import command
-from symattn.document.errors import CannotRun, InputError, Refused, SymattnError, Undecided, named, of_kind
+from symattn.document.errors import (
+    CannotRun,
+    InputError,
+    Refused,
+    SymattnError,
+    Undecided,
+    named,
+    of_kind,
+)
 from symattn.document.model import Document
 from symattn.programs.loading import load_module
 from symattn.programs.refusing import one_line, where
@@ -52,10 +60,14 @@ def prove(
     (True, 'proved')
     """
     result = decided(names, explain=explain, jobs=jobs, cached=cached, progress=progress)
-    return document(result, tuple(name if isinstance(name, str) else name.name for name in names), explain)
+    return document(
+        result, tuple(name if isinstance(name, str) else name.name for name in names), explain
+    )
 
 
-def document(decisions: Sequence[Decided], names: tuple[str, ...], explain: bool, coq: bool = False) -> Document:
+def document(
+    decisions: Sequence[Decided], names: tuple[str, ...], explain: bool, coq: bool = False
+) -> Document:
     """Return the requested theorems as a document, each in full, or as tables if there are many."""
     flags = {"all": not names or None, "explain": explain or None, "coq": coq or None}
     title = decisions[0].theorem.name if len(decisions) == 1 else "theorems"
@@ -81,7 +93,11 @@ def decided(
     words = tuple(named("prove()", name) for name in names if not isinstance(name, Theorem))
     own = {name.name: (name, "prove") for name in names if isinstance(name, Theorem)}
     chosen = {**(gathered(words) if words or not own else {}), **own}
-    mistakes = {name: str(error) for name, (theorem, place) in chosen.items() if (error := _mistake(theorem, place))}
+    mistakes = {
+        name: str(error)
+        for name, (theorem, place) in chosen.items()
+        if (error := _mistake(theorem, place))
+    }
     theorems = [theorem for name, (theorem, _) in chosen.items() if name not in mistakes]
     if not theorems:
         raise InputError(next(iter(mistakes.values())))
@@ -91,7 +107,12 @@ def decided(
     sources = {*_RUN, *("the catalogue" for _, place in chosen.values() if not place)}
     cached = cached and not own and len(sources) == 1
     results = runner.run(
-        theorems, partial(by_name, words), jobs=jobs, explain=explain, cached=cached, progress=progress
+        theorems,
+        partial(by_name, words),
+        jobs=jobs,
+        explain=explain,
+        cached=cached,
+        progress=progress,
     )
     found = {d.theorem.name: d for d in results}
     for name, why in mistakes.items():
@@ -129,7 +150,9 @@ def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
         place = word if is_place(word) else ""
         for theorem in statements(word).values() if place else _catalogued(word):
             if result.setdefault(theorem.name, (theorem, place))[1] != place:
-                raise InputError(f"two theorems are called {theorem.name!r}; hint: prove them one after the other")
+                raise InputError(
+                    f"two theorems are called {theorem.name!r}; hint: prove them one after the other"
+                )
     return result
 
 
@@ -153,7 +176,12 @@ def _catalogued(word: str) -> tuple[Theorem, ...]:
 
 def is_place(word: str) -> bool:
     """Return whether a word names a file or a module rather than a theorem: ``mine.py``, ``package.module``."""
-    return word.endswith(".py") or "/" in word or "\\" in word or ("." in word and not word.startswith("."))
+    return (
+        word.endswith(".py")
+        or "/" in word
+        or "\\" in word
+        or ("." in word and not word.startswith("."))
+    )
 
 
 def statements(place: str) -> dict[str, Theorem]:
@@ -173,7 +201,9 @@ def statements(place: str) -> dict[str, Theorem]:
     for theorem in _in_order(vars(module)):
         if theorem.name in result:
             raise InputError(f"{place}: two theorems are called {theorem.name!r}; hint: rename one")
-        result[theorem.name] = theorem if theorem.topic else replace(theorem, topic=Path(place).stem)
+        result[theorem.name] = (
+            theorem if theorem.topic else replace(theorem, topic=Path(place).stem)
+        )
     if not result:
         raise InputError(f"{place}: no theorem found; hint: {HINT}")
     return result
@@ -210,7 +240,9 @@ def _read(method: Identity | Certificate, sides: Any) -> None:
     for pair in result if isinstance(result, list) else [result]:
         if not isinstance(pair, tuple) or len(pair) != 2:
             what = "one array" if isinstance(pair, ArrayBase) else of_kind(pair)
-            raise InputError(f"it returns {what}; hint: return (left, right), or a list of such pairs")
+            raise InputError(
+                f"it returns {what}; hint: return (left, right), or a list of such pairs"
+            )
         if isinstance(method, Identity):
             list(equations(*pair))
 
@@ -228,4 +260,6 @@ def _try(theorem: Theorem, place: str, what: str, attempt: Callable[[], None]) -
         at = where(error)
         place_of_error = at if at.startswith(f"{Path(place).name}:") else place
         hint = f"; hint: {OPERATORS}" if Indexed.__name__ in str(error) else ""
-        raise InputError(f"{place_of_error}: the {what} of {theorem.name!r} raises {one_line(error)}{hint}") from error
+        raise InputError(
+            f"{place_of_error}: the {what} of {theorem.name!r} raises {one_line(error)}{hint}"
+        ) from error

@@ -65,26 +65,37 @@ def qkv(
     if {"w_in", "w_dkv"} & accepted(spec):
         raise InputError("a specification whose projections need tokens has no q, k, v")
     names = ("q", "k", "v", *needed(spec, ()))
-    convention = Convention(tuple(Argument(n, n, required=True) for n in names), dtype=format_name(dtype), layout="nd")
+    convention = Convention(
+        tuple(Argument(n, n, required=True) for n in names), dtype=format_name(dtype), layout="nd"
+    )
     maker = Maker(spec, convention, Precision.of(dtype), domain)
     largest = {"n_q": _TOKENS, "n_k": _TOKENS, "d_k": _WIDTH, "d_v": _WIDTH}
     result = {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
-    sizes = st.builds(partial(Sizes, batch=tuple(batch)), **{n: _size(n, s, largest[n]) for n, s in result.items()})
+    sizes = st.builds(
+        partial(Sizes, batch=tuple(batch)),
+        **{n: _size(n, s, largest[n]) for n, s in result.items()},
+    )
     return st.composite(_drawn)(maker, sizes, frameworks.arrays(framework))
 
 
 def _size(name: str, size: Size, largest: int) -> st.SearchStrategy[int]:
     low, high = size if isinstance(size, tuple) else (1, largest) if size is None else (size, size)
     if not 1 <= low <= high:
-        raise InputError(f"{name} is {size}; give a number from 1 on, or the smallest and the largest")
+        raise InputError(
+            f"{name} is {size}; give a number from 1 on, or the smallest and the largest"
+        )
     return st.integers(low, high)
 
 
-def _drawn(draw: st.DrawFn, maker: Maker, sizes: st.SearchStrategy[Sizes], arrays: frameworks.Arrays) -> dict[str, Any]:
+def _drawn(
+    draw: st.DrawFn, maker: Maker, sizes: st.SearchStrategy[Sizes], arrays: frameworks.Arrays
+) -> dict[str, Any]:
     elements = _elements(maker.precision)
 
     def entries(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        outcome: np.ndarray = draw(arrays_of.arrays(np.float64, shape, elements=elements, fill=st.just(0.0)))
+        outcome: np.ndarray = draw(
+            arrays_of.arrays(np.float64, shape, elements=elements, fill=st.just(0.0))
+        )
         return outcome
 
     result = maker.make(draw(sizes), entries, _Chance(draw))  # type: ignore[arg-type]
@@ -113,7 +124,9 @@ class _Chance:
     def integers(self, low: int, high: int | None = None, shape: object = ()) -> Any:
         """Draw integers in [``low``, ``high``), or in [0, ``low``); they shrink to 0 if that is permitted."""
         low, high = (0, low) if high is None else (low, high)
-        return self._array(st.integers(low, high - 1), 0 if low <= 0 < high else low, shape, np.int64)
+        return self._array(
+            st.integers(low, high - 1), 0 if low <= 0 < high else low, shape, np.int64
+        )
 
     def choice(self, a: Any) -> Any:
         """Draw one of the entries."""
@@ -125,5 +138,9 @@ class _Chance:
 
     def _array(self, entry: st.SearchStrategy[Any], plain: Any, shape: Any, dtype: Any) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        drawn = entry if not shape else arrays_of.arrays(dtype, shape, elements=entry, fill=st.just(plain))
+        drawn = (
+            entry
+            if not shape
+            else arrays_of.arrays(dtype, shape, elements=entry, fill=st.just(plain))
+        )
         return self.draw(drawn)

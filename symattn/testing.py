@@ -97,12 +97,19 @@ def assert_attention(
     from symattn.programs.verifying import Options, check_function, verified
     from symattn.verification.case_codes import named
 
-    taken = ["precision", "domain", "baseline", *(f.name for f in fields(Options) if f.name not in ("dtype", "domain"))]
+    taken = [
+        "precision",
+        "domain",
+        "baseline",
+        *(f.name for f in fields(Options) if f.name not in ("dtype", "domain")),
+    ]
     for word in set(options) - set(taken):
         raise unknown("assert_attention", word, taken, of_attention=True)
     try:
         check_function(fn)
-        report = verified(fn, spec, Options(dtype=precision, domain=domain, **{**settings.options, **options}))
+        report = verified(
+            fn, spec, Options(dtype=precision, domain=domain, **{**settings.options, **options})
+        )
     except CannotRun as nothing:
         raise AttentionFault(str(nothing)) from None
     report = named(report, spec or Attention(), Precision.of(precision).input.name)
@@ -135,7 +142,9 @@ def _words(report: Report) -> str:
     from symattn.document.render import render
 
     document = replace(report, faults=report.faults[:1], repairs=()).document()
-    notes = () if report.faults else tuple(Note((note,)) for note in report.notes if note != IN_PROCESS)
+    notes = (
+        () if report.faults else tuple(Note((note,)) for note in report.notes if note != IN_PROCESS)
+    )
     whole = replace(document, blocks=(*document.blocks, *notes), verdict=None)
     lines = render(whole, "text").splitlines()
     rules = [i for i, line in enumerate(lines) if line and not line.strip("─")]
@@ -229,14 +238,27 @@ def assert_close_to_exact(
     __tracebackhide__ = True
     if spec is not None and _is_linear(spec):
         options = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows}
-        refused: Mapping[str, object] = {"power": power, "lse": lse, "do": do, "gradients": gradients}
-        return _assert_close_to_recurrence(out, {"q": q, "k": k, "v": v, **inputs}, spec, options, refused)
+        refused: Mapping[str, object] = {
+            "power": power,
+            "lse": lse,
+            "do": do,
+            "gradients": gradients,
+        }
+        return _assert_close_to_recurrence(
+            out, {"q": q, "k": k, "v": v, **inputs}, spec, options, refused
+        )
     from symattn.programs.asserted import by_pieces, judged
     from symattn.programs.closeness import only_if_stored
     from symattn.programs.question import Question
 
     arrays = {"q": q, "k": k, "v": v, **inputs}
-    result = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows, "power": power}
+    result = {
+        "precision": precision,
+        "contract": contract,
+        "alpha": alpha,
+        "rows": rows,
+        "power": power,
+    }
     softmax: Any = spec
     question = Question.of(out, arrays, softmax, lse=lse, do=do, gradients=gradients, **result)
     words, sought = judged(question)
@@ -259,7 +281,11 @@ def _is_linear(spec: object) -> bool:
 
 
 def _assert_close_to_recurrence(
-    out: object, arrays: dict[str, object], spec: Any, options: dict[str, Any], refused: Mapping[str, object]
+    out: object,
+    arrays: dict[str, object],
+    spec: Any,
+    options: dict[str, Any],
+    refused: Mapping[str, object],
 ) -> str | None:
     """Fail unless an output of linear attention is within the law of its roundings; return what is not decided."""
     __tracebackhide__ = True

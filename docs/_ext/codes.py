@@ -10,7 +10,14 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from symattn.document.render.common import plain_text
-from symattn.faults.catalogue import CodePage, heading, mended, page_of, reason_without_input, shown_input
+from symattn.faults.catalogue import (
+    CodePage,
+    heading,
+    mended,
+    page_of,
+    reason_without_input,
+    shown_input,
+)
 from symattn.verification.codes import codes, lines_of
 
 
@@ -19,7 +26,9 @@ class Codes(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         steps = dict.fromkeys(lines_of(code)[0].step for code in codes())
-        return [section(step, [c for c in codes() if lines_of(c)[0].step == step]) for step in steps]
+        return [
+            section(step, [c for c in codes() if lines_of(c)[0].step == step]) for step in steps
+        ]
 
 
 def section(step: str, of_step: list[str]) -> nodes.section:
@@ -28,7 +37,9 @@ def section(step: str, of_step: list[str]) -> nodes.section:
     result += nodes.title(text=heading(step))
     entries = nodes.definition_list()
     for page in map(page_of, of_step):
-        index = addnodes.index(entries=[("single", page.code, page.code, "main", None)])  # found first by the search
+        index = addnodes.index(
+            entries=[("single", page.code, page.code, "main", None)]
+        )  # found first by the search
         term = nodes.term("", "", nodes.literal(text=page.code), ids=[page.code])
         entries += nodes.definition_list_item("", term, nodes.definition("", index, *_entry(page)))
     result += entries
@@ -43,14 +54,18 @@ def _entry(page: CodePage) -> Iterator[nodes.Node]:
         yield nodes.paragraph(text=f"Parameters: {', '.join(page.parameters)}.")
     if page.example is not None:
         spec = nodes.literal(text=page.example.specification)
-        yield nodes.paragraph("", "", nodes.Text("Smallest input found, for "), spec, nodes.Text(":"))
+        yield nodes.paragraph(
+            "", "", nodes.Text("Smallest input found, for "), spec, nodes.Text(":")
+        )
         yield nodes.literal_block(text=shown_input(page.example), language="text")
     else:
         yield nodes.paragraph(text=f"No input is shown: {reason_without_input(page.code)}.")
     for words in mended(page):
         yield nodes.paragraph(text=f"It should be: {plain_text(words)}.")
     for report in page.reports:
-        link = nodes.reference("", f"{report.repository}#{report.number}", refuri=report.link, internal=False)
+        link = nodes.reference(
+            "", f"{report.repository}#{report.number}", refuri=report.link, internal=False
+        )
         yield nodes.paragraph("", "Seen: ", link, nodes.Text(f": {report.words}."))
 
 

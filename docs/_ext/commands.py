@@ -40,7 +40,12 @@ def entries(group: click.Group = commands, above: click.Context | None = None) -
         within = click.Context(command, info_name=name, parent=context)
         usage = command.get_usage(within).removeprefix("Usage: ")
         words = within.command_path.removeprefix("symattn ")
-        yield Entry(words, " ".join(usage.split()), inspect.cleandoc(command.help or ""), _options(command, within))
+        yield Entry(
+            words,
+            " ".join(usage.split()),
+            inspect.cleandoc(command.help or ""),
+            _options(command, within),
+        )
         if isinstance(command, click.Group):
             yield from entries(command, within)
 
@@ -81,7 +86,9 @@ class Commands(SphinxDirective):
         return [*own, *(self.section(f"symattn {e.words}", _command(e, common)) for e in inner)]
 
     def section(self, title: str, inner: list[nodes.Node]) -> nodes.section:
-        made = nodes.section("", nodes.title("", title), *inner, names=[nodes.fully_normalize_name(title)])
+        made = nodes.section(
+            "", nodes.title("", title), *inner, names=[nodes.fully_normalize_name(title)]
+        )
         self.state.document.note_implicit_target(made, made)
         return made
 
@@ -99,7 +106,10 @@ def write_pages(app: Sphinx) -> None:
 
 
 def _command(entry: Entry, common: dict[str, list[Line]]) -> list[nodes.Node]:
-    found: list[nodes.Node] = [nodes.literal_block(entry.usage, entry.usage, language="none"), *_told(entry.told)]
+    found: list[nodes.Node] = [
+        nodes.literal_block(entry.usage, entry.usage, language="none"),
+        *_told(entry.told),
+    ]
     for title, lines in entry.options.items():
         if title in common:
             found.append(_names(title, lines))
@@ -138,7 +148,9 @@ def _prose(text: str) -> nodes.paragraph:
 
 def _list(lines: list[Line]) -> nodes.definition_list:
     items = (
-        nodes.definition_list_item("", nodes.term("", "", nodes.literal("", name)), nodes.definition("", _prose(told)))
+        nodes.definition_list_item(
+            "", nodes.term("", "", nodes.literal("", name)), nodes.definition("", _prose(told))
+        )
         for name, told in lines
     )
     return nodes.definition_list("", *items)

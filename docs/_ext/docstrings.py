@@ -28,7 +28,13 @@ def converted(lines: list[str]) -> list[str]:
     found: list[str] = []
     for blank, group in groupby(lines, lambda line: not line.strip()):
         part = list(group)
-        found += part if blank else [*_paragraph(part), ""] if part[-1] is lines[-1] else _paragraph(part)
+        found += (
+            part
+            if blank
+            else [*_paragraph(part), ""]
+            if part[-1] is lines[-1]
+            else _paragraph(part)
+        )
     return found
 
 
@@ -38,7 +44,11 @@ def _paragraph(lines: list[str]) -> list[str]:
     fields = _fields(lines)
     if fields is None:
         ragged = any(line.startswith("  ") for line in lines)
-        return ["::", "", *("   " + line for line in lines)] if ragged else [_escaped(line) for line in lines]
+        return (
+            ["::", "", *("   " + line for line in lines)]
+            if ragged
+            else [_escaped(line) for line in lines]
+        )
     return [line for name, told in fields for line in (_literal(name), "   " + _escaped(told))]
 
 
@@ -63,7 +73,9 @@ def _literal(name: str) -> str:
 def _escaped(line: str) -> str:
     """Bars mean substitution to reStructuredText, but for those in literals."""
     parts = line.split("``")
-    return "``".join(part if place % 2 else part.replace("|", r"\|") for place, part in enumerate(parts))
+    return "``".join(
+        part if place % 2 else part.replace("|", r"\|") for place, part in enumerate(parts)
+    )
 
 
 def parameters(value: Any, lines: list[str]) -> list[str]:
@@ -80,12 +92,18 @@ def parameters(value: Any, lines: list[str]) -> list[str]:
          - required
          - ``some`` is a size.
     """
-    made = isinstance(value, type) and (issubclass(value, (Enum, Exception)) or value.__name__ in _RESULTS)
+    made = isinstance(value, type) and (
+        issubclass(value, (Enum, Exception)) or value.__name__ in _RESULTS
+    )
     try:
         named = (
             []
             if made
-            else [p for p in inspect.signature(value).parameters.values() if p.name not in ("self", "args", "kwargs")]
+            else [
+                p
+                for p in inspect.signature(value).parameters.values()
+                if p.name not in ("self", "args", "kwargs")
+            ]
         )
     except (TypeError, ValueError):
         return []
@@ -94,13 +112,25 @@ def parameters(value: Any, lines: list[str]) -> list[str]:
     rows = [_row(p, whose, lines, helps) for p in named]
     measured = any(row[2] for row in rows)
     found = [("Name", "Type", "Shape or unit", "Default", "Meaning"), *rows]
-    return _table("Parameters", [row if measured else (*row[:2], *row[3:]) for row in found]) if rows else []
+    return (
+        _table("Parameters", [row if measured else (*row[:2], *row[3:]) for row in found])
+        if rows
+        else []
+    )
 
 
 def _table(title: str, rows: list[tuple[str, ...]]) -> list[str]:
-    table = ["", f".. list-table:: {title}", "   :header-rows: 1", f"   :class: {title.lower()}", ""]
+    table = [
+        "",
+        f".. list-table:: {title}",
+        "   :header-rows: 1",
+        f"   :class: {title.lower()}",
+        "",
+    ]
     for row in rows:
-        table += [f"   {'* -' if place == 0 else '  -'} {cell}".rstrip() for place, cell in enumerate(row)]
+        table += [
+            f"   {'* -' if place == 0 else '  -'} {cell}".rstrip() for place, cell in enumerate(row)
+        ]
     return [*table, ""]
 
 
@@ -126,11 +156,20 @@ def errors(lines: list[str]) -> tuple[list[str], list[str]]:
         part = list(group)
         text = " ".join(line.strip() for line in part)
         told = _RAISES.search(text)
-        if blank or not told or not _ERROR.search(told[1]) or part[0].startswith(">>> ") or _fields(part):
+        if (
+            blank
+            or not told
+            or not _ERROR.search(told[1])
+            or part[0].startswith(">>> ")
+            or _fields(part)
+        ):
             rest += part
             continue
         pieces = _ERROR.split(told[1])
-        rows += [(f"``{n}``", _escaped(w.strip(" ,;"))) for n, w in zip(pieces[1::2], pieces[2::2], strict=True)]
+        rows += [
+            (f"``{n}``", _escaped(w.strip(" ,;")))
+            for n, w in zip(pieces[1::2], pieces[2::2], strict=True)
+        ]
         rest += [line for line in [f"{text[: told.start()]}{text[told.end() :]}".strip()] if line]
     return rest, _table("Errors", rows) if len(rows) > 1 else []
 
@@ -144,8 +183,14 @@ def _helps(name: str) -> dict[str, str]:
     return {str(p.name).replace("_", ""): p.help or "" for p in options}
 
 
-def _row(p: inspect.Parameter, whose: str, lines: list[str], helps: dict[str, str]) -> tuple[str, ...]:
-    kind = "" if p.annotation is p.empty else str(getattr(p.annotation, "__name__", p.annotation)).strip("'")
+def _row(
+    p: inspect.Parameter, whose: str, lines: list[str], helps: dict[str, str]
+) -> tuple[str, ...]:
+    kind = (
+        ""
+        if p.annotation is p.empty
+        else str(getattr(p.annotation, "__name__", p.annotation)).strip("'")
+    )
     if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
         default = "required"
     else:
@@ -187,19 +232,31 @@ def _names(written: str) -> set[str]:
 
 
 def _sentences(name: str, lines: list[str]) -> str:
-    parts = [part for part in _paragraphs(lines) if not part[0].startswith((">>> ", " ")) and _fields(part) is None]
+    parts = [
+        part
+        for part in _paragraphs(lines)
+        if not part[0].startswith((">>> ", " ")) and _fields(part) is None
+    ]
     sentences = (s for part in parts for s in re.split(r"(?<=[.;:?]) (?=[A-Z`])", " ".join(part)))
     return _escaped(" ".join(s for s in sentences if f"``{name}``" in s))
 
 
-def _process(_app: Sphinx, what: str, _name: str, value: Any, _options: Any, lines: list[str]) -> None:
+def _process(
+    _app: Sphinx, what: str, _name: str, value: Any, _options: Any, lines: list[str]
+) -> None:
     own = what in ("function", "class")
     lines[:], raised = errors(lines) if own else (lines, [])
     table = parameters(value, lines) if own else []
-    example = next((place for place, line in enumerate(lines) if line.startswith(">>> ")), len(lines))
+    example = next(
+        (place for place, line in enumerate(lines) if line.startswith(">>> ")), len(lines)
+    )
     shown = [".. rubric:: Example", ""] if example < len(lines) and table else []
     told = [*table, *(results(value) if own else []), *raised, *shown]
-    lines[:] = [*_without_fields(converted(lines[:example]), table), *told, *converted(lines[example:])]
+    lines[:] = [
+        *_without_fields(converted(lines[:example]), table),
+        *told,
+        *converted(lines[example:]),
+    ]
 
 
 def _without_fields(prose: list[str], table: list[str]) -> list[str]:
@@ -209,7 +266,9 @@ def _without_fields(prose: list[str], table: list[str]) -> list[str]:
     listed = {line[7:].strip("`") for line in table if line.startswith("   * - ``")}
     kept, skip = [], False
     for line in prose:
-        skip = (line.startswith("``") and _names(line) <= listed) or (skip and line.startswith("   "))
+        skip = (line.startswith("``") and _names(line) <= listed) or (
+            skip and line.startswith("   ")
+        )
         kept += [] if skip else [line]
     return kept
 

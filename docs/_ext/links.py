@@ -29,7 +29,9 @@ def broken(site: Path) -> Iterator[str]:
             target = Path(normpath(page.parent / unquote(path))) if path else page
             if re.match(r"[a-z]+:", link):
                 continue
-            if not target.is_file() or (anchor and target.suffix == ".html" and unquote(anchor) not in read(target)[0]):
+            if not target.is_file() or (
+                anchor and target.suffix == ".html" and unquote(anchor) not in read(target)[0]
+            ):
                 yield f"{page.relative_to(site)}: {link}"
 
 

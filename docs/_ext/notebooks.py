@@ -26,9 +26,13 @@ def executed(source: str, folder: str | Path) -> Any:
 
     book = nbformat.reads(source, as_version=4)
     nbformat.validate(book)
-    if any(cell.cell_type == "code" and (cell.outputs or cell.execution_count) for cell in book.cells):
+    if any(
+        cell.cell_type == "code" and (cell.outputs or cell.execution_count) for cell in book.cells
+    ):
         raise ValueError("the notebook is stored with outputs; hint: clear them")
-    quiet = ["--log-level=ERROR"]  # a warning says that the kernel is spoken to in plain text, on this machine
+    quiet = [
+        "--log-level=ERROR"
+    ]  # a warning says that the kernel is spoken to in plain text, on this machine
     where = {"metadata": {"path": str(folder)}}
     return NotebookClient(book, timeout=_SECONDS, extra_arguments=quiet, resources=where).execute()
 

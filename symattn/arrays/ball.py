@@ -99,8 +99,12 @@ class Ball(Entries):
             if isinstance(x, Undefined):
                 raise Undecided(f"ball: an order with {x!r}")
         numbers = [x for x in entries if not isinstance(x, Forbidden)]
-        ends = zip(sorted(x.lower() for x in numbers), sorted(x.upper() for x in numbers), strict=True)
-        result = [x for x in entries if isinstance(x, Forbidden)] + [low.union(high) for low, high in ends]
+        ends = zip(
+            sorted(x.lower() for x in numbers), sorted(x.upper() for x in numbers), strict=True
+        )
+        result = [x for x in entries if isinstance(x, Forbidden)] + [
+            low.union(high) for low, high in ends
+        ]
         out = np.empty(len(result), dtype=object)
         out[:] = result[::-1] if descending else result
         return cls(out)

@@ -39,7 +39,11 @@ _REDUCE = {
 
 
 def apply_ufunc(
-    kind: type[ArrayBase], ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
+    kind: type[ArrayBase],
+    ufunc: np.ufunc,
+    method: str,
+    inputs: Sequence[Any],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Run a NumPy universal function in the kind's own namespace. Raises Refused, by name, if the kind lacks it."""
     name, out = ufunc.__name__, kwargs.pop("out", None)
@@ -107,7 +111,9 @@ class ArrayBase(Shown):
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         return self.xp
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object) -> Any:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object
+    ) -> Any:
         return apply_ufunc(type(self), ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Any:
@@ -120,23 +126,43 @@ class ArrayBase(Shown):
         raise Refused(f"{self.name}: float() would round an element")
 
     def __bool__(self) -> bool:
-        raise Undecided(f"{self.name}: an array has no truth value; compare it, then use all() or any()")
+        raise Undecided(
+            f"{self.name}: an array has no truth value; compare it, then use all() or any()"
+        )
 
     __add__, __radd__, __iadd__ = _forward("add"), _backward("add"), _in_place("add")
     __sub__, __rsub__, __isub__ = _forward("subtract"), _backward("subtract"), _in_place("subtract")
     __mul__, __rmul__, __imul__ = _forward("multiply"), _backward("multiply"), _in_place("multiply")
-    __truediv__, __rtruediv__, __itruediv__ = _forward("divide"), _backward("divide"), _in_place("divide")
-    __matmul__, __rmatmul__, __imatmul__ = _forward("matmul"), _backward("matmul"), _in_place("matmul")
+    __truediv__, __rtruediv__, __itruediv__ = (
+        _forward("divide"),
+        _backward("divide"),
+        _in_place("divide"),
+    )
+    __matmul__, __rmatmul__, __imatmul__ = (
+        _forward("matmul"),
+        _backward("matmul"),
+        _in_place("matmul"),
+    )
     __pow__, __rpow__, __ipow__ = _forward("pow"), _backward("pow"), _in_place("pow")
-    __mod__, __rmod__, __imod__ = _forward("remainder"), _backward("remainder"), _in_place("remainder")
+    __mod__, __rmod__, __imod__ = (
+        _forward("remainder"),
+        _backward("remainder"),
+        _in_place("remainder"),
+    )
     __floordiv__, __rfloordiv__ = _forward("floor_divide"), _backward("floor_divide")
-    __lt__, __le__, __gt__, __ge__ = map(_forward, ("less", "less_equal", "greater", "greater_equal"))
+    __lt__, __le__, __gt__, __ge__ = map(
+        _forward, ("less", "less_equal", "greater", "greater_equal")
+    )
     __eq__, __ne__ = _forward("equal"), _forward("not_equal")
     __neg__, __pos__, __abs__ = _method("negative"), _method("positive"), _method("abs")
 
     sum, prod, mean, var, std = map(_method, ("sum", "prod", "mean", "var", "std"))
-    max, min, any, all, argmax, argmin = map(_method, ("max", "min", "any", "all", "argmax", "argmin"))
-    cumsum, squeeze, swapaxes, repeat = map(_method, ("cumulative_sum", "squeeze", "swapaxes", "repeat"))
+    max, min, any, all, argmax, argmin = map(
+        _method, ("max", "min", "any", "all", "argmax", "argmin")
+    )
+    cumsum, squeeze, swapaxes, repeat = map(
+        _method, ("cumulative_sum", "squeeze", "swapaxes", "repeat")
+    )
     ravel, dot = map(_method, ("ravel", "dot"))
 
     @property
@@ -156,7 +182,9 @@ class ArrayBase(Shown):
         return self.xp.permute_dims(self, tuple(given) or tuple(range(self.ndim))[::-1])
 
     def reshape(self, *shape: object, **_: object) -> Any:
-        return self.xp.reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
+        return self.xp.reshape(
+            self, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        )
 
     def flatten(self, *_: object) -> Any:
         return self.xp.ravel(self).copy()
@@ -202,7 +230,9 @@ class ArrayBase(Shown):
 
 # -- calls of functions of the namespace -------------------------------------------------------------------------------
 # Keywords that do not change the result, only how NumPy computes it. ``dtype`` is noted, the others are ignored.
-_IGNORED = frozenset(["dtype", "casting", "copy", "device", "kind", "like", "optimize", "order", "stable", "subok"])
+_IGNORED = frozenset(
+    ["dtype", "casting", "copy", "device", "kind", "like", "optimize", "order", "stable", "subok"]
+)
 
 # NumPy would round these, so the kind computes them even for plain operands, such as logarithms of positions.
 _INEXACT = frozenset([*FUNCTIONS, "exp2", "log2", "reciprocal", "divide", "pow", "mean"])
@@ -210,7 +240,9 @@ _INEXACT = frozenset([*FUNCTIONS, "exp2", "log2", "reciprocal", "divide", "pow",
 
 def any_array(operands: tuple[object, ...]) -> bool:
     """Return whether there is an array of some kind among the operands."""
-    return any(map(ArrayBase.__instancecheck__, operands))  # no frame per operand, as this runs before every operation
+    return any(
+        map(ArrayBase.__instancecheck__, operands)
+    )  # no frame per operand, as this runs before every operation
 
 
 def offered(

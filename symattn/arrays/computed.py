@@ -46,7 +46,11 @@ class Computed(Ball):
     @classmethod
     def _mul(cls, a: Self, b: Self) -> Self:
         exact = (1, -1)
-        return cls(cls.each(lambda x, y: x * y if x in exact or y in exact else cls.rounding("×", x * y), a, b))
+        return cls(
+            cls.each(
+                lambda x, y: x * y if x in exact or y in exact else cls.rounding("×", x * y), a, b
+            )
+        )
 
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:

@@ -130,8 +130,12 @@ class Dual(Planes):
         x = a._finite()
         if name not in FUNCTIONS:
             raise Refused(f"{cls.name} lacks {name}")
-        flat = bool(np.all(a.planes[1] == 0))  # constants have slope 0 even where the function has none
-        return cls.made(f, a.derivative if flat else FUNCTIONS[name].slope(cls.base.xp, x, f) * a.derivative)
+        flat = bool(
+            np.all(a.planes[1] == 0)
+        )  # constants have slope 0 even where the function has none
+        return cls.made(
+            f, a.derivative if flat else FUNCTIONS[name].slope(cls.base.xp, x, f) * a.derivative
+        )
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
@@ -140,11 +144,15 @@ class Dual(Planes):
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
         x, y = a.value, b.value
-        return cls.made(x @ y, cls.slopes._matmul(x, b.derivative) + cls.slopes._matmul(a.derivative, y))
+        return cls.made(
+            x @ y, cls.slopes._matmul(x, b.derivative) + cls.slopes._matmul(a.derivative, y)
+        )
 
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
-        rows = [cls(*[np.take(p, [i], axis=axis) for p in a.planes]) for i in range(a.plain_shape[axis])]
+        rows = [
+            cls(*[np.take(p, [i], axis=axis) for p in a.planes]) for i in range(a.plain_shape[axis])
+        ]
         best = rows[0]
         for row in rows[1:]:
             best = cls._chosen(best, row, cls.base._less(best.value, row.value))
@@ -155,7 +163,9 @@ class Dual(Planes):
         second = cls.base._less(a.value, b.value)
         tied = ~(second | cls.base._less(b.value, a.value) | cls._forbidden(a) & cls._forbidden(b))
         if np.any(tied & ~cls.slopes._equal(a.derivative, b.derivative)):
-            raise Undecided(f"{cls.name}: a maximum of equals with different slopes has no derivative")
+            raise Undecided(
+                f"{cls.name}: a maximum of equals with different slopes has no derivative"
+            )
         return cls._chosen(a, b, second)
 
     @classmethod
@@ -196,7 +206,12 @@ def _slopes(base: type[Entries]) -> type[Entries]:
 def dual(base: type[Planes], several: bool = False) -> type[Dual]:
     """Return the kind of dual numbers over ``base``, with derivatives along one direction or ``several``."""
     slopes = _slopes(base) if several and issubclass(base, Entries) else base
-    fields = {"name": f"dual {base.name}", "base": base, "slopes": slopes, "sentinel": base.sentinel}
+    fields = {
+        "name": f"dual {base.name}",
+        "base": base,
+        "slopes": slopes,
+        "sentinel": base.sentinel,
+    }
     result: type[Dual] = type("Dual", (Dual,), fields)
     result.xp = Namespace(result)
     return result

@@ -69,7 +69,9 @@ class Composed:
         whole, half = divmod(int(twice), 2)
         if whole > _LONG:  # one product of so many would nest too deeply
             root = self.pow(a, whole // 2)
-            return self.multiply(self.multiply(root, root), self.pow(a, whole % 2 + Fraction(half, 2)))
+            return self.multiply(
+                self.multiply(root, root), self.pow(a, whole % 2 + Fraction(half, 2))
+            )
         base = self.kind.of(a)
         factors = [base] * whole + ([self.sqrt(base)] if half else [])
         return reduce(self.multiply, factors, self.kind.offer("full")(base.shape, 1))
@@ -96,7 +98,9 @@ class Elementwise(Composed):
         plain = b.origin if isinstance(b, Planes) else b
         if plain is None or isinstance(plain, ArrayBase):
             return self.kind._subtract(self.kind.written(a), self.kind.of(b))
-        return self.kind._add(self.kind.written(a), self.kind.literal(np.negative(np.asarray(plain) * 1)))
+        return self.kind._add(
+            self.kind.written(a), self.kind.literal(np.negative(np.asarray(plain) * 1))
+        )
 
     def multiply(self, a: object, b: object) -> Planes:
         return self.kind._mul(self.kind.of(a), self.kind.of(b))
@@ -114,7 +118,9 @@ class Elementwise(Composed):
         return self.kind._maximum(self.kind.written(a), self.kind.written(b))
 
     def minimum(self, a: object, b: object) -> Planes:
-        return self.negative(self.kind._maximum(self.negative(self.kind.of(a)), self.negative(self.kind.of(b))))
+        return self.negative(
+            self.kind._maximum(self.negative(self.kind.of(a)), self.negative(self.kind.of(b)))
+        )
 
     def abs(self, a: object) -> Planes:
         return self.maximum(a, self.negative(a))
@@ -190,7 +196,12 @@ def _plain_between_literals(name: str, function: Callable[..., object]) -> Calla
 
     @wraps(function)
     def run(self: Elementwise, *operands: Any, **keywords: object) -> Any:
-        if operands and operands[0].__class__ is self.kind and operands[0].typed is None and not keywords:
+        if (
+            operands
+            and operands[0].__class__ is self.kind
+            and operands[0].typed is None
+            and not keywords
+        ):
             return bare(self, *operands)
         plain = []
         for x in operands:

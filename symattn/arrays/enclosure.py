@@ -103,14 +103,21 @@ class _Whole:
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         """Choose as elsewhere; if all elements are of one side, keep the common part of its rows."""
         for x, chosen in ((a, True), (b, False)):
-            if not isinstance(x, self.kind) or x.common is None or not np.all(np.equal(condition, chosen)):
+            if (
+                not isinstance(x, self.kind)
+                or x.common is None
+                or not np.all(np.equal(condition, chosen))
+            ):
                 continue
             if np.broadcast_shapes(*map(np.shape, (condition, a, b))) == x.plain_shape:
                 return self.kind.like(x)
         if isinstance(condition, ArrayBase):
             raise Refused(f"{self.kind.name}: where needs a boolean condition")
         x, y = self.kind.written(a), self.kind.written(b)
-        mid, rad = (np.asarray(np.where(condition, p, q)) for p, q in zip(x.parts.pair, y.parts.pair, strict=True))
+        mid, rad = (
+            np.asarray(np.where(condition, p, q))
+            for p, q in zip(x.parts.pair, y.parts.pair, strict=True)
+        )
         return self.kind.made(Parts(mid, rad))
 
     def argsort(self, a: Any, axis: int = -1, descending: bool = False) -> np.ndarray:

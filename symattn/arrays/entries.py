@@ -79,7 +79,11 @@ class Entries(Planes):
 
     @classmethod
     def _typed(cls, value: object) -> Any:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= cls.sentinel:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not value <= cls.sentinel
+        ):
             return cls._finite(value)
         if np.isfinite(value):
             note(f"the literal {value!r} was read as -inf")
@@ -91,9 +95,13 @@ class Entries(Planes):
             return cls(_object(convert(data)))
         source = _object(data)
         numbers = source.ravel().tolist()
-        if (isinstance(data, np.ndarray) and data.dtype.kind in "biuf") or set(map(type, numbers)) == {int}:
+        if (isinstance(data, np.ndarray) and data.dtype.kind in "biuf") or set(
+            map(type, numbers)
+        ) == {int}:
             once = {x: convert(x) for x in set(numbers)}
-            return cls(np.fromiter((once[x] for x in numbers), object, len(numbers)).reshape(source.shape))
+            return cls(
+                np.fromiter((once[x] for x in numbers), object, len(numbers)).reshape(source.shape)
+            )
         return cls(_object(np.frompyfunc(convert, 1, 1)(source)))
 
     @classmethod
@@ -101,7 +109,9 @@ class Entries(Planes):
         if isinstance(value, (Forbidden, Undefined)):
             return value
         if isinstance(value, (float, np.floating)) and not np.isfinite(value):
-            raise InputError(f"{cls.name}: {value} in the data; only a mask may hold -inf, and nothing may hold NaN")
+            raise InputError(
+                f"{cls.name}: {value} in the data; only a mask may hold -inf, and nothing may hold NaN"
+            )
         return cls.scalar(value)
 
     @classmethod
@@ -203,7 +213,9 @@ class Entries(Planes):
             batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
             return cls.lift(np.zeros((*batch, a.plain_shape[-2], b.plain_shape[-1])))
         # Not np.matmul: with stacks of objects it goes on after an exception, which is then lost in a SystemError.
-        return cls(np.add.reduce(np.multiply(a.entries[..., None], b.entries[..., None, :, :]), axis=-2))
+        return cls(
+            np.add.reduce(np.multiply(a.entries[..., None], b.entries[..., None, :, :]), axis=-2)
+        )
 
 
 def _of_type(kind: type, entries: np.ndarray) -> np.ndarray:
@@ -221,7 +233,9 @@ def _object(x: object) -> np.ndarray:
     if isinstance(x, Entries):
         return x.entries
     if isinstance(x, np.ndarray | np.generic):
-        if (x.dtype.kind not in "biuf" and not x.dtype.name.startswith(("bfloat", "float8"))) or x.dtype.itemsize > 8:
+        if (
+            x.dtype.kind not in "biuf" and not x.dtype.name.startswith(("bfloat", "float8"))
+        ) or x.dtype.itemsize > 8:
             raise InputError(f"data of type {x.dtype} cannot be taken exactly")
         if np.ma.is_masked(x):
             raise InputError("masked entries cannot be taken exactly")

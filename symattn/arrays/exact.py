@@ -21,7 +21,9 @@ from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import meet, note
 from symattn.document.errors import Refused
 
-_TYPED = 1 << 30  # a float whose denominator is larger was computed or rounded, not typed as a dyadic number
+_TYPED = (
+    1 << 30
+)  # a float whose denominator is larger was computed or rounded, not typed as a dyadic number
 
 
 class Exact(Entries):
@@ -49,7 +51,11 @@ class Exact(Entries):
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
-        values = cls(cls.each(partial(cls.function, name), a)) if cls._quotients(a) else super()._unary(name, a)
+        values = (
+            cls(cls.each(partial(cls.function, name), a))
+            if cls._quotients(a)
+            else super()._unary(name, a)
+        )
         return cls(over_one_unit(values.entries)) if name == "exp" else values
 
     @classmethod
@@ -78,7 +84,9 @@ class Exact(Entries):
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
-        if a.plain_shape[axis] > 1 and (cls._quotients(a) or not (cls._forbidden(a).any() or cls._logarithms(a))):
+        if a.plain_shape[axis] > 1 and (
+            cls._quotients(a) or not (cls._forbidden(a).any() or cls._logarithms(a))
+        ):
             return cls(row_sums(np.moveaxis(a.entries, axis, -1)))
         return super()._sum(a, axis)
 
@@ -148,8 +156,12 @@ class _Line:
         plain = self.uniform and self.denominators[0]
         self.below: Sum = entries[0]._d if plain else {}
         self.units: set[Unit] = {x._unit for x in entries if x._unit} if plain else set()
-        self.terms: list[Any] = [x._n.items() for x in entries] if plain and len(self.units) < 2 else []
-        self.numbers: list[K] = [x._n.get(0, 0) for x in entries] if plain and not self.units else []
+        self.terms: list[Any] = (
+            [x._n.items() for x in entries] if plain and len(self.units) < 2 else []
+        )
+        self.numbers: list[K] = (
+            [x._n.get(0, 0) for x in entries] if plain and not self.units else []
+        )
 
     def dot(self, other: _Line) -> Any:
         """Return Σ x y: sum products with equal denominators first, then the sums, whose denominators may all differ.
@@ -158,10 +170,18 @@ class _Line:
         """
         if self.numbers and other.numbers:
             total = sum(map(operator.mul, self.numbers, other.numbers))
-            return Quotient(None, {0: total}, times(self.below, other.below)) if total else ZERO_ELEMENT
+            return (
+                Quotient(None, {0: total}, times(self.below, other.below))
+                if total
+                else ZERO_ELEMENT
+            )
         if self.terms and other.terms and len(units := self.units | other.units) < 2:
             out = self._collected(other)
-            return Quotient(next(iter(units)), out, times(self.below, other.below)) if out else ZERO_ELEMENT
+            return (
+                Quotient(next(iter(units)), out, times(self.below, other.below))
+                if out
+                else ZERO_ELEMENT
+            )
         if self.uniform and other.uniform:
             return reduce(operator.add, map(operator.mul, self.entries, other.entries))
         groups: dict[Any, tuple[list[Any], list[Any]]] = {}
@@ -202,7 +222,9 @@ def _whole(entries: np.ndarray) -> tuple[int, np.ndarray]:
     if p == 1:
         return 1, entries
     inverse = Quotient.of(Fraction(1, p))
-    return p, _filled(entries.shape, (x / inverse if isinstance(x, Quotient) else x * p for x in elements))
+    return p, _filled(
+        entries.shape, (x / inverse if isinstance(x, Quotient) else x * p for x in elements)
+    )
 
 
 def _over(entries: np.ndarray, p: int) -> np.ndarray:
@@ -223,7 +245,9 @@ def _over(entries: np.ndarray, p: int) -> np.ndarray:
             return x
         n, d = x._n, x._d
         if d is ONE and g:
-            return Quotient(x._unit, n if g == 1 else {k: cast(int, c) // g for k, c in n.items()}, lowest)
+            return Quotient(
+                x._unit, n if g == 1 else {k: cast(int, c) // g for k, c in n.items()}, lowest
+            )
         if len(d) == 1:
             return x / p
         if id(d) not in below:

@@ -64,7 +64,12 @@ class Float64(Planes):
     _add, _mul, _div = _primitive(np.add), _primitive(np.multiply), _primitive(np.divide)
     _maximum, _matmul = _primitive(np.maximum), _primitive(np.matmul)
     _sum, _max = _reduction(np.sum), _reduction(np.max)
-    _less, _equal, _forbidden, _undefined = _plain(np.less), _plain(np.equal), _plain(np.isneginf), _plain(np.isnan)
+    _less, _equal, _forbidden, _undefined = (
+        _plain(np.less),
+        _plain(np.equal),
+        _plain(np.isneginf),
+        _plain(np.isnan),
+    )
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
@@ -87,7 +92,9 @@ class Stored(Float64):
     @classmethod
     def literal(cls, value: object) -> Self:
         plain = np.asarray(value)
-        if np.isneginf(plain.astype(np.float64)).any() and not np.isneginf(np.asarray(-np.inf).astype(cls.dtype)):
+        if np.isneginf(plain.astype(np.float64)).any() and not np.isneginf(
+            np.asarray(-np.inf).astype(cls.dtype)
+        ):
             raise Refused(f"{cls.name} has no infinity to write a mask with")
         return cls(plain.astype(cls.dtype))
 
@@ -149,7 +156,11 @@ def _once(name: str) -> Callable[..., Any]:
     def run(self: RoundedStore, *args: object, **how: object) -> Any:
         wide = [self.kind.wide(self.kind.of(a)) if isinstance(a, ArrayBase) else a for a in args]
         result = np.asarray(function(*wide, **how))
-        return result if result.dtype.kind == "b" else self.kind(result.astype(np.float32).astype(self.kind.dtype))
+        return (
+            result
+            if result.dtype.kind == "b"
+            else self.kind(result.astype(np.float32).astype(self.kind.dtype))
+        )
 
     return offered(name, run, getattr(Namespace, name).__wrapped__)
 

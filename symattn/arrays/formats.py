@@ -42,7 +42,11 @@ class Format:
 
         if self.name == TF32:
             f = np.finfo(np.float32)
-            parts = {"max": 2.0**128 - 2.0**117, "smallest_subnormal": 2.0**-136, "smallest_normal": f.smallest_normal}
+            parts = {
+                "max": 2.0**128 - 2.0**117,
+                "smallest_subnormal": 2.0**-136,
+                "smallest_normal": f.smallest_normal,
+            }
             return SimpleNamespace(dtype=f.dtype, nmant=10, maxexp=f.maxexp, **parts)
         return ml_dtypes.finfo(getattr(ml_dtypes, self.name, self.name))
 
@@ -159,5 +163,7 @@ def odd(wide: object) -> Any:
         narrow = xp.astype(wide, xp.float32)
         bits = narrow.view(xp.int32)  # apart from the sign, these integers are ordered by magnitude
         away = xp.abs(narrow) < xp.abs(wide)
-        moved = xp.where((narrow != wide) & ((bits & 1) == 0), xp.where(away, bits + 1, bits - 1), bits)
+        moved = xp.where(
+            (narrow != wide) & ((bits & 1) == 0), xp.where(away, bits + 1, bits - 1), bits
+        )
     return moved.view(xp.float32)

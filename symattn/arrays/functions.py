@@ -43,7 +43,10 @@ FUNCTIONS = {
     "tanh": Function(lambda xp, x, y: 1 - y * y, 0, 0.77, lambda d: 1 - np.tanh(d) ** 2 + 1e-15),
     # |erf''| = 4|x| e^{−x²}/√π ≤ 4/√(2 e π)
     "erf": Function(
-        lambda xp, x, y: 2 * xp.exp(-(x * x)) / xp.sqrt(pi(xp)), 0, 0.97, lambda d: 1.1284 * np.exp(-(d**2))
+        lambda xp, x, y: 2 * xp.exp(-(x * x)) / xp.sqrt(pi(xp)),
+        0,
+        0.97,
+        lambda d: 1.1284 * np.exp(-(d**2)),
     ),
     "cos": Function(lambda xp, x, y: -xp.sin(x), 1, 1, _ones),
     "sin": Function(lambda xp, x, y: xp.cos(x), 0, 1, _ones),
@@ -56,7 +59,9 @@ def of_floats(name: str, x: object) -> Any:
         return getattr(np, name)(x)
     if name not in FUNCTIONS or not hasattr(math, name):
         raise Refused(f"float64 lacks {name}")
-    return np.asarray(np.vectorize(getattr(math, name), otypes=[float])(x), dtype=getattr(x, "dtype", float))
+    return np.asarray(
+        np.vectorize(getattr(math, name), otypes=[float])(x), dtype=getattr(x, "dtype", float)
+    )
 
 
 def pi(xp: Functions) -> Any:

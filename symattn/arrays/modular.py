@@ -58,11 +58,18 @@ class Modular(Planes):
     sentinel = -1e4
     field: ClassVar[Field]
 
-    def __init__(self, holder: Holder, move: Callable[[Any], Any] | None = None, dummy: np.ndarray | None = None):
+    def __init__(
+        self,
+        holder: Holder,
+        move: Callable[[Any], Any] | None = None,
+        dummy: np.ndarray | None = None,
+    ):
         self._holder = holder
         self._move = move
         self._dummy = holder.dummy if dummy is None else dummy
-        self._seen: tuple[State, State] | None = None  # of the holder, and of this view at that time
+        self._seen: tuple[State, State] | None = (
+            None  # of the holder, and of this view at that time
+        )
         self.field.work.spend(self._dummy.size)
 
     @classmethod
@@ -106,7 +113,9 @@ class Modular(Planes):
             if square := _square_of_root(typed):
                 plain = np.full(plain.shape, square, dtype=object)
                 return functions.square_root(cls.field, numbers(plain, cls.field.p, cls.field.q))
-            if cls.field.meant:  # a short decimal or fraction that the float is nearest to, if there is one
+            if (
+                cls.field.meant
+            ):  # a short decimal or fraction that the float is nearest to, if there is one
                 short = (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64))
                 near = (x for x in short if typed in (float(x), float(np.float32(x))))
                 plain = np.full(plain.shape, next(near, typed))
@@ -141,7 +150,9 @@ class Modular(Planes):
     def undefined(cls) -> Self:
         """Return 0/0 for all letters: it weighs nothing, and what is computed from it is undefined as well."""
         value, exponent = Plane(np.full((), np.nan)), Plane(np.full((), np.nan))
-        zero = replace(cls._numbers(np.zeros(())), value=value, exponent=exponent, number=None, sign=0)
+        zero = replace(
+            cls._numbers(np.zeros(())), value=value, exponent=exponent, number=None, sign=0
+        )
         return cls.holding(replace(zero, defined=False))
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -199,11 +210,15 @@ class Modular(Planes):
         dummy = function(self._dummy)
         if isinstance(dummy, np.ndarray) and np.may_share_memory(dummy, self._holder.dummy):
             move = self._move
-            result = type(self)(self._holder, (lambda x: function(move(x))) if move else function, dummy)
+            result = type(self)(
+                self._holder, (lambda x: function(move(x))) if move else function, dummy
+            )
         else:
             result = self.holding(moved(function, np.shape(dummy), [self.state]))
         if self.typed and self.typed.sound[0]:
-            result.typed = Typed(_boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound)
+            result.typed = Typed(
+                _boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound
+            )
         return result
 
     def __getitem__(self, index: object) -> Self:
@@ -222,14 +237,18 @@ class Modular(Planes):
         holder.state = overwritten(holder.state, new, place)
 
     # -- primitives -----------------------------------------------------------------------------------------------
-    _add, _mul, _div, _matmul = (_of_field(name) for name in ("add", "multiply", "divide", "matmul"))
+    _add, _mul, _div, _matmul = (
+        _of_field(name) for name in ("add", "multiply", "divide", "matmul")
+    )
 
     @classmethod
     def _negative(cls, a: Self) -> Self:
         s = a.state
         if s.constant or s.factor is not None or s.forbidden is not None:
             return super()._negative(a)
-        value, exponent = (x and Plane.after(lambda z: np.asarray(0.0 - z), x) for x in (s.value, s.exponent))
+        value, exponent = (
+            x and Plane.after(lambda z: np.asarray(0.0 - z), x) for x in (s.value, s.exponent)
+        )
         return cls.holding(replace(s, value=value, exponent=exponent, sign=0, peaks=None))
 
     @classmethod
@@ -239,11 +258,17 @@ class Modular(Planes):
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
         number = a.state.number
-        if cls.field.rough and name == "log" and number is not None and number > 0:  # code takes logarithms of sizes
+        if (
+            cls.field.rough and name == "log" and number is not None and number > 0
+        ):  # code takes logarithms of sizes
             return cls.holding(cls._numbers(np.full(a.plain_shape, log(number))))
         if name == "tanh" and cls.field.capped:
             return cls.holding(functions.capping(cls.field, a.state))
-        own = {"exp": functions.exponential, "log": functions.logarithm, "sqrt": functions.square_root}
+        own = {
+            "exp": functions.exponential,
+            "log": functions.logarithm,
+            "sqrt": functions.square_root,
+        }
         if name in own:
             return cls.holding(own[name](cls.field, a.state))
         return cls.holding(functions.any_function(cls.field, name, a.state))
@@ -269,7 +294,11 @@ class Modular(Planes):
         state = a.state
         if state.level is not None:
             return np.isneginf(state.level)
-        return np.zeros(a.plain_shape, dtype=bool) if state.forbidden is None else state.forbidden.copy()
+        return (
+            np.zeros(a.plain_shape, dtype=bool)
+            if state.forbidden is None
+            else state.forbidden.copy()
+        )
 
     @classmethod
     def _undefined(cls, a: Self) -> np.ndarray:
@@ -286,8 +315,12 @@ def modular(p: int = 0, q: int = 0, seed: int = 0, rough: bool = False) -> type[
     """
     p, q = (p, q) if p else primes.pairs()[-1]
     if not primes.is_pair(p, q):
-        raise InputError(f"modular({p}, {q}): no pair of primes p = 2q + 1 with 2^22 < p < 2^23 and q = 3 mod 4")
-    result: type[Modular] = type("modular", (Modular,), {"name": "modular", "field": Field(p, q, seed)})
+        raise InputError(
+            f"modular({p}, {q}): no pair of primes p = 2q + 1 with 2^22 < p < 2^23 and q = 3 mod 4"
+        )
+    result: type[Modular] = type(
+        "modular", (Modular,), {"name": "modular", "field": Field(p, q, seed)}
+    )
     result.xp = ModularNamespace(result)
     result.field.rough = rough
     return result
@@ -308,7 +341,9 @@ def _plain(data: object) -> np.ndarray:
 
 def _finite(plain: np.ndarray) -> np.ndarray:
     if plain.dtype.kind == "f" and not np.isfinite(plain).all():
-        raise InputError("modular: NaN or infinity in the data; only a mask may hold -inf, and nothing may hold NaN")
+        raise InputError(
+            "modular: NaN or infinity in the data; only a mask may hold -inf, and nothing may hold NaN"
+        )
     return plain
 
 
@@ -321,7 +356,9 @@ def _logarithm_of_two(typed: float) -> tuple[Fraction, int] | None:
         ratio = max(-1e3, min(typed / log(2) ** power, 1e3))  # c is smaller
         c = Fraction(ratio).limit_denominator(64)
         if 0 < abs(c.numerator) * c.denominator <= 256 and abs(c - ratio) <= abs(ratio) * 2**-22:
-            note(f"the number {typed!r} was read as {'' if c == 1 else f'{c} '}{'ln 2' if power == 1 else 'log₂ e'}")
+            note(
+                f"the number {typed!r} was read as {'' if c == 1 else f'{c} '}{'ln 2' if power == 1 else 'log₂ e'}"
+            )
             return c, power
     return None
 
@@ -342,7 +379,12 @@ def _square_of_root(typed: float) -> Fraction | None:
 
 def _one_of(plain: np.ndarray) -> float | None:
     """Return the float that all elements equal, unless it has few binary digits."""
-    if plain.dtype.kind != "f" or not plain.size or plain.min() != plain.max() or not np.isfinite(plain).all():
+    if (
+        plain.dtype.kind != "f"
+        or not plain.size
+        or plain.min() != plain.max()
+        or not np.isfinite(plain).all()
+    ):
         return None
     typed = float(plain.reshape(-1)[0])
     return typed if (typed * 2**16) % 1 else None
@@ -385,7 +427,10 @@ class ModularNamespace(Namespace):
     def _on_planes(self, move: Callable[..., Any], arrays: list[Modular]) -> Any:
         dummy = move(*[a._dummy for a in arrays])
         if isinstance(dummy, (list, tuple)):
-            parts = [self._on_planes(lambda *planes, i=i: move(*planes)[i], arrays) for i in range(len(dummy))]
+            parts = [
+                self._on_planes(lambda *planes, i=i: move(*planes)[i], arrays)
+                for i in range(len(dummy))
+            ]
             return type(dummy)(parts)
         if len(arrays) == 1:
             return arrays[0].map(move)

@@ -44,7 +44,9 @@ def assigned(variable: ContextVar[Any], value: T) -> Iterator[T]:
 
 
 # -- numbers and places ------------------------------------------------------------------------------------------------
-Polynomial = Mapping[tuple[str, ...], Fraction | int]  # a polynomial in sizes: product of letters → coefficient
+Polynomial = Mapping[
+    tuple[str, ...], Fraction | int
+]  # a polynomial in sizes: product of letters → coefficient
 
 
 @dataclass
@@ -69,7 +71,9 @@ def meet(number: object) -> None:
     """Record that ``number`` became an element."""
     result = _meeting.get()
     if result is not None and isinstance(number, Real) and isfinite(number):
-        result.numbers.add(Fraction(number) if isinstance(number, Rational) else Fraction(float(number)))
+        result.numbers.add(
+            Fraction(number) if isinstance(number, Rational) else Fraction(float(number))
+        )
 
 
 def meet_place(number: int) -> None:
@@ -111,7 +115,9 @@ def any_way() -> bool:
 
 def value_at(x: Polynomial, sizes: Mapping[str, int]) -> Fraction:
     """Return the value of a polynomial in sizes."""
-    return sum((Fraction(c) * prod(sizes[s] for s in letters) for letters, c in x.items()), Fraction(0))
+    return sum(
+        (Fraction(c) * prod(sizes[s] for s in letters) for letters, c in x.items()), Fraction(0)
+    )
 
 
 def meeting(sizes: Mapping[str, int] | None = None) -> AbstractContextManager[Met]:

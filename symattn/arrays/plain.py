@@ -12,7 +12,15 @@ from symattn.document.errors import InputError
 
 FORMATS = ("float64", "float32", "float16")
 # Types that a cast to float64 would truncate, or take for numbers.
-_BEYOND = (complex, np.complexfloating, np.longdouble, np.datetime64, np.timedelta64, bytes, np.void)
+_BEYOND = (
+    complex,
+    np.complexfloating,
+    np.longdouble,
+    np.datetime64,
+    np.timedelta64,
+    bytes,
+    np.void,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,9 @@ def numbers(name: str, data: object) -> np.ndarray:
     except (TypeError, ValueError, OverflowError):
         from symattn.arrays.exact import Exact
 
-        double = np.vectorize(lambda x: x.to_float() if hasattr(x, "to_float") else np.nan, otypes=[float])
+        double = np.vectorize(
+            lambda x: x.to_float() if hasattr(x, "to_float") else np.nan, otypes=[float]
+        )
         wide = np.asarray(double(Exact.lift(data).entries))
     if not np.isfinite(wide).all():
         raise InputError(f"{name}: NaN or infinity in the data; only a mask may hold -inf")
@@ -60,7 +70,9 @@ def of_tensor(data: Any, place: str) -> Any:
         data = data.detach().cpu()
         return (data.double() if data.is_floating_point() and data.itemsize < 4 else data).numpy()
     except (NotImplementedError, RuntimeError, TypeError) as error:
-        raise InputError(f"{place} is a tensor without numbers to read: {str(error).splitlines()[0]}") from None
+        raise InputError(
+            f"{place} is a tensor without numbers to read: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def of_tensors(arrays: Mapping[str, Any]) -> dict[str, Any]:

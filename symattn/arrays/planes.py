@@ -53,7 +53,9 @@ class Planes(ArrayBase):
     @classmethod
     def no_planes(cls) -> InputError:
         """Return the error for data passed as planes."""
-        return InputError(f"{cls.name}: data become an array by lift; hint: symattn.kind({cls.name!r}).lift(data)")
+        return InputError(
+            f"{cls.name}: data become an array by lift; hint: symattn.kind({cls.name!r}).lift(data)"
+        )
 
     # -- primitives, see the module's docstring -------------------------------------------------------------------
     lift: Callable[[Any], Self]
@@ -135,7 +137,9 @@ class Planes(ArrayBase):
         """Apply ``function``, which moves elements, to every plane; a single element becomes an array again."""
         result = type(self)(*[_boxed(function(p), p) for p in self.planes])
         if self.typed and self.typed.sound[0]:
-            result.typed = Typed(_boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound)
+            result.typed = Typed(
+                _boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound
+            )
         return result
 
     def printer(self) -> Callable[[tuple[int, ...]], Text]:
@@ -174,7 +178,9 @@ def typed_numbers(x: object) -> np.ndarray | None:
     if isinstance(x, ArrayBase):
         return x.origin if isinstance(x, Planes) else None
     plain = np.asarray(x)
-    small = plain.dtype.kind in "bf" or (plain.dtype.kind in "iu" and not ((plain > 2**53) | (plain < -(2**53))).any())
+    small = plain.dtype.kind in "bf" or (
+        plain.dtype.kind in "iu" and not ((plain > 2**53) | (plain < -(2**53))).any()
+    )
     return plain.astype(np.float64) if small and plain.dtype.itemsize <= 8 else None
 
 
@@ -243,10 +249,18 @@ class Size(int):
         note(f"a float was made from the size {int(self)}")
         return float(int(self))
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object) -> Any:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object
+    ) -> Any:
         # kinds that replace tables of angles get these in floats, such as np.arange(0, d, 2) / d
-        plain = hasattr(self._kind, "tables") and any(isinstance(x, np.ndarray) and x.ndim for x in inputs)
-        if (ufunc.__name__ in _EXACT and not plain) or any(isinstance(x, ArrayBase) for x in inputs):
+        plain = hasattr(self._kind, "tables") and any(
+            isinstance(x, np.ndarray) and x.ndim for x in inputs
+        )
+        if (ufunc.__name__ in _EXACT and not plain) or any(
+            isinstance(x, ArrayBase) for x in inputs
+        ):
             lifted = [x._lifted() if isinstance(x, Size) else x for x in inputs]
             return apply_ufunc(self._kind, ufunc, method, lifted, kwargs)
-        return getattr(ufunc, method)(*[int(x) if isinstance(x, Size) else x for x in inputs], **kwargs)
+        return getattr(ufunc, method)(
+            *[int(x) if isinstance(x, Size) else x for x in inputs], **kwargs
+        )

@@ -63,12 +63,19 @@ class Precision(Answering):
     times: float = 1.0
 
     def __post_init__(self) -> None:
-        counts = {"tiles": self.tiles, "merges": self.merges, "height": self.height, "rescalings": self.rescalings}
+        counts = {
+            "tiles": self.tiles,
+            "merges": self.merges,
+            "height": self.height,
+            "rescalings": self.rescalings,
+        }
         for name, count in counts.items():
             if count is not None and count < 0:
                 raise InputError(f"{name} of a precision must be at least 0, got {count}")
         if not 1 <= self.times <= self.stored.largest:
-            raise InputError(f"times of a precision must be from 1 to the format's largest number, got {self.times}")
+            raise InputError(
+                f"times of a precision must be from 1 to the format's largest number, got {self.times}"
+            )
         if not 0 < self.exp_ulps < 1e6:
             raise InputError(f"exp_ulps of a precision must be above 0, got {self.exp_ulps}")
 
@@ -92,11 +99,15 @@ class Precision(Answering):
         """
         check_contract(contract)
         if isinstance(dtype, Precision):
-            precision = dtype if contract in (None, dtype.contract) else cls._preset(dtype.name, contract)
+            precision = (
+                dtype if contract in (None, dtype.contract) else cls._preset(dtype.name, contract)
+            )
         else:
             precision = cls._preset(dtype, contract)
         if accumulate is not None:
-            precision = replace(precision, accumulate=ACCUMULATORS.get(accumulate) or _format(accumulate))
+            precision = replace(
+                precision, accumulate=ACCUMULATORS.get(accumulate) or _format(accumulate)
+            )
         if output is not None:
             precision = replace(precision, output=_format(output))
         if stored is not None:
@@ -114,21 +125,29 @@ class Precision(Answering):
         fused = cls(f.name, f, wide, wide, f, contract="fused")
         # A narrow exponential is computed in float32 and rounded: one ulp is more than enough. No code normalises
         # repeatedly in narrow numbers, and allowing it would loosen the bound.
-        eager = replace(fused, score=f, accumulate=f, exp_ulps=1.0, tiles=2, merges=1, contract="eager")
+        eager = replace(
+            fused, score=f, accumulate=f, exp_ulps=1.0, tiles=2, merges=1, contract="eager"
+        )
         return fused if contract == "fused" else eager
 
     def in_tiles(self, keys: int, width: int = 64) -> Precision:
         """Return the precision of code that takes tiles of ``width`` keys one after another, each summed before it is
         added to the others, normalised once at the end, and not merged."""
         if width < 1 or keys < 1:
-            raise InputError(f"keys and tiles must be at least 1, got {keys} keys in tiles of {width}")
+            raise InputError(
+                f"keys and tiles must be at least 1, got {keys} keys in tiles of {width}"
+            )
         count = -(-keys // width)
-        return replace(self, tiles=0, merges=0, lse=False, height=width + count, rescalings=count - 1)
+        return replace(
+            self, tiles=0, merges=0, lse=False, height=width + count, rescalings=count - 1
+        )
 
     def _flushing(self, flush: bool) -> Precision:
         entries = ("input", "score", "accumulate", "stored", "factors", "kept", "output")
         formats = {name: getattr(self, name) for name in entries}
-        return replace(self, **{n: replace(f, flush=flush) for n, f in formats.items() if f is not None})
+        return replace(
+            self, **{n: replace(f, flush=flush) for n, f in formats.items() if f is not None}
+        )
 
     @property
     def returned(self) -> Format:
@@ -148,7 +167,11 @@ class Precision(Answering):
     @cached_property
     def between(self) -> Format:
         """The coarsest arithmetic in which scores may be computed."""
-        return max((self.score, self.accumulate), key=lambda f: f.u) if self.contract == "fused" else self.roughest
+        return (
+            max((self.score, self.accumulate), key=lambda f: f.u)
+            if self.contract == "fused"
+            else self.roughest
+        )
 
     @property
     def words(self) -> str:

@@ -38,11 +38,22 @@ class Reductions:
     def mean(self, a: Array, axis: Axes = None, keepdims: bool = False) -> Any:
         return self.sum(a, axis, keepdims) / self._count(a, axis)
 
-    def var(self, a: Any, axis: Axes = None, keepdims: bool = False, correction: int = 0, ddof: int = 0) -> Any:
+    def var(
+        self, a: Any, axis: Axes = None, keepdims: bool = False, correction: int = 0, ddof: int = 0
+    ) -> Any:
         centred = a - self.mean(a, axis, True)
-        return self.sum(centred * centred, axis, keepdims) / (self._count(a, axis) - (correction or ddof))
+        return self.sum(centred * centred, axis, keepdims) / (
+            self._count(a, axis) - (correction or ddof)
+        )
 
-    def std(self, a: object, axis: Axes = None, keepdims: bool = False, correction: int = 0, ddof: int = 0) -> Any:
+    def std(
+        self,
+        a: object,
+        axis: Axes = None,
+        keepdims: bool = False,
+        correction: int = 0,
+        ddof: int = 0,
+    ) -> Any:
         return self.kind.offer("sqrt")(self.var(a, axis, keepdims, correction, ddof))
 
     def cumulative_sum(self, a: object, axis: int | None = None) -> Any:
@@ -60,7 +71,9 @@ class Reductions:
 
     def sort(self, a: object, axis: int = -1, descending: bool = False) -> Any:
         if not hasattr(self.kind, "ordered"):
-            return self.kind.offer("take_along_axis")(a, self.argsort(a, axis, descending), axis=axis)
+            return self.kind.offer("take_along_axis")(
+                a, self.argsort(a, axis, descending), axis=axis
+            )
         rows = self._to_front(a, axis)
         for index in np.ndindex(rows.plain_shape[1:]):
             line = (slice(None), *index)
@@ -88,7 +101,13 @@ class Reductions:
         flat, k = (a.reshape(-1), 0) if axis is None else (a, axis)
         self._check_nonempty(flat, k)
         result = np.take(self.argsort(flat, k, descending), 0, axis=k)
-        return result if not keepdims else result.reshape((1,) * a.ndim) if axis is None else np.expand_dims(result, k)
+        return (
+            result
+            if not keepdims
+            else result.reshape((1,) * a.ndim)
+            if axis is None
+            else np.expand_dims(result, k)
+        )
 
     def _compare(self, line: Any) -> Callable[[int, int], int]:
         def less(i: int, j: int) -> int:
@@ -102,7 +121,11 @@ class Reductions:
         out = a if axes else a.copy()
         for k in axes:
             out = step(out, k)
-        return out[tuple([None if k in axes else slice(None) for k in range(a.ndim)])] if keepdims and axes else out
+        return (
+            out[tuple([None if k in axes else slice(None) for k in range(a.ndim)])]
+            if keepdims and axes
+            else out
+        )
 
     def _max(self, a: Planes, axis: int) -> Any:
         self._check_nonempty(a, axis)
@@ -121,7 +144,9 @@ class Reductions:
 
     def _to_front(self, a: Any, axis: int | None) -> Any:
         """Return a copy with ``axis`` first; None flattens."""
-        return a.reshape(-1).copy() if axis is None else self.kind.offer("moveaxis")(a, axis, 0).copy()
+        return (
+            a.reshape(-1).copy() if axis is None else self.kind.offer("moveaxis")(a, axis, 0).copy()
+        )
 
     def _count(self, a: Array, axis: Axes) -> int:
         return math.prod(int(a.shape[k]) for k in _axes(a, axis))
@@ -134,7 +159,9 @@ def _axes(a: Array, axis: Axes) -> list[int]:
     n = a.ndim
     if axis.__class__ is int and -n <= axis < n:
         return [axis % n]
-    axes = range(n) if axis is None else [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+    axes = (
+        range(n) if axis is None else [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+    )
     for k in axes:
         if not -n <= k < n:
             raise np.exceptions.AxisError(int(k), n)
@@ -151,7 +178,11 @@ class Contractions:
         """Return the sum of products in ``spec``, as a product of matrices if two operands share the summed axes."""
         arrays = [self.kind.of(x) for x in operands]
         terms, out = _einsum_terms(spec, [x.ndim for x in arrays])
-        if len(terms) == 2 and set(terms[0]) ^ set(terms[1]) <= set(out) and set(terms[0]) & set(terms[1]) - set(out):
+        if (
+            len(terms) == 2
+            and set(terms[0]) ^ set(terms[1]) <= set(out)
+            and set(terms[0]) & set(terms[1]) - set(out)
+        ):
             return self._contracted(arrays, terms, out)
         letters = out + "".join(sorted(set("".join(terms)) - set(out)))
         product = None
@@ -168,7 +199,9 @@ class Contractions:
         """
         (a, b), xp = terms, self.kind.xp
         *more, inner = sorted(set(a) & set(b) - set(out))
-        row, column = ([None, *(c for c in out if c not in other)][-1] for other in (b, a))  # None: it has none
+        row, column = (
+            [None, *(c for c in out if c not in other)][-1] for other in (b, a)
+        )  # None: it has none
         front = [*more, *(c for c in out if c not in (row, column))]
         left, right = (
             self._spread(arrays[0], a, [*front, row, inner]),
@@ -187,7 +220,9 @@ class Contractions:
             i = term.index(letter)
             j = term.index(letter, i + 1)
             x, term = xp.diagonal(x, 0, i, j), term[:i] + term[i + 1 : j] + term[j + 1 :] + letter
-        x = xp.permute_dims(x, tuple(sorted(range(len(term)), key=lambda k: letters.index(term[k]))))
+        x = xp.permute_dims(
+            x, tuple(sorted(range(len(term)), key=lambda k: letters.index(term[k])))
+        )
         return x[tuple(slice(None) if c and c in term else None for c in letters)]
 
 
@@ -207,16 +242,22 @@ class LinearReductions(Contractions):
         left, right = x.ndim == 1, y.ndim == 1
         x, y = x[None, :] if left else x, y[:, None] if right else y
         if x.plain_shape[-1] != y.plain_shape[-2]:
-            raise InputError(f"matmul of shapes {np.shape(a)} and {np.shape(b)}: the inner sizes differ")
+            raise InputError(
+                f"matmul of shapes {np.shape(a)} and {np.shape(b)}: the inner sizes differ"
+            )
         product, whole = self.kind._matmul(x, y), slice(None)
-        return product[..., 0 if left else whole, 0 if right else whole] if left or right else product
+        return (
+            product[..., 0 if left else whole, 0 if right else whole] if left or right else product
+        )
 
     def dot(self, a: Any, b: Any) -> Any:
         """Return a b for numbers, else the sum over the last axis of a and the first of b, of one or two axes."""
         if not (np.ndim(a) and np.ndim(b)):
             return self.kind.offer("multiply")(a, b)
         if np.ndim(b) > 2:
-            raise Refused(f"{self.kind.name}: dot with {np.ndim(b)} axes on the right; use matmul or einsum")
+            raise Refused(
+                f"{self.kind.name}: dot with {np.ndim(b)} axes on the right; use matmul or einsum"
+            )
         return self.matmul(a, b)
 
     def vecdot(self, a: object, b: object, axis: int = -1) -> Any:
@@ -236,10 +277,14 @@ def _einsum_terms(spec: str, ranks: list[int]) -> tuple[list[str], str]:
     terms = inputs.split(",")
     if len(terms) != len(ranks):
         raise InputError(f"einsum {spec!r} names {len(terms)} operands, {len(ranks)} were given")
-    dots = max((n - len(t.replace("...", "")) for t, n in zip(terms, ranks, strict=True) if "..." in t), default=0)
+    dots = max(
+        (n - len(t.replace("...", "")) for t, n in zip(terms, ranks, strict=True) if "..." in t),
+        default=0,
+    )
     names = "ZYXWVUTS"[:dots]
     terms = [
-        t.replace("...", names[dots - (n - len(t.replace("...", ""))) :]) for t, n in zip(terms, ranks, strict=True)
+        t.replace("...", names[dots - (n - len(t.replace("...", ""))) :])
+        for t, n in zip(terms, ranks, strict=True)
     ]
     joined = "".join(terms)
     if not arrow:

@@ -91,14 +91,22 @@ class RoundedSums(ComputedNumber):
         f = cls.precision.accumulate
         grown = growth(f, np.maximum(roundings - (f == cls.precision.score), 0))
         small = (products + (roundings if f.flushes else roundings > 0)) * float(f.eta)
-        return np.where(up(size * (1 + grown)) <= float(f.largest), up(grown * size + small * (1 + grown)), np.inf)
+        return np.where(
+            up(size * (1 + grown)) <= float(f.largest),
+            up(grown * size + small * (1 + grown)),
+            np.inf,
+        )
 
     @classmethod
     @sharply
     def _matmul(cls, a: Self, b: Self) -> Self:
         """Multiply matrices; each of n nonzero products passes at most n roundings, its own and those of the sum."""
         a, b = a.name_errors(), b.name_errors()
-        shape = (*np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2]), a.plain_shape[-2], b.plain_shape[-1])
+        shape = (
+            *np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2]),
+            a.plain_shape[-2],
+            b.plain_shape[-1],
+        )
         largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if z.rows.radius.any()), 0)
         ids, value = common_ids([a.rows, b.rows], largest), cls.multiply_matrices(a, b, shape)
         shared, rest, size, count = cls._product(a, b, ids, (*shape, ids.size))
@@ -112,7 +120,9 @@ class RoundedSums(ComputedNumber):
         )
 
     @classmethod
-    def _product(cls, a: Self, b: Self, ids: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    def _product(
+        cls, a: Self, b: Self, ids: np.ndarray, shape: tuple[int, ...]
+    ) -> tuple[np.ndarray, ...]:
         """Return a product's coefficients in this shape, other errors, Σ|x̂_l ŷ_l|, and the counts of nonzero products.
 
         x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y).
@@ -153,7 +163,9 @@ class _WholeSum:
         axes, whole = _axes(a, axis), a.name_errors()
         remaining = [k for k in range(a.ndim) if k not in axes]
         lines = whole.map(
-            lambda p: p.transpose(*remaining, *axes).reshape([a.plain_shape[k] for k in remaining] + [-1])
+            lambda p: p.transpose(*remaining, *axes).reshape(
+                [a.plain_shape[k] for k in remaining] + [-1]
+            )
         )
         total = self.kind._sum(lines, len(remaining)) if axes else a.copy()
         return self.kind.xp.expand_dims(total, tuple(sorted(axes))) if keepdims and axes else total
@@ -203,7 +215,11 @@ class Rounded(RoundedElementwise, RoundedSums):
 
         def printed(at: tuple[int, ...]) -> Text:
             x = value[at]
-            return (element(x),) if isinstance(x, SPECIAL) else (f"{x.str(8, radius=False)} ± {bound[at]:.2g}",)
+            return (
+                (element(x),)
+                if isinstance(x, SPECIAL)
+                else (f"{x.str(8, radius=False)} ± {bound[at]:.2g}",)
+            )
 
         return printed
 
@@ -212,7 +228,9 @@ class Rounded(RoundedElementwise, RoundedSums):
 
         NaN is allowed if the exact value is undefined, −∞ if that is −∞, and any float if there is no bound.
         """
-        legal = np.frompyfunc(_legal, 3, 1)(self.balls, self.bound, np.asarray(got, dtype=np.float64))
+        legal = np.frompyfunc(_legal, 3, 1)(
+            self.balls, self.bound, np.asarray(got, dtype=np.float64)
+        )
         return np.asarray(legal, dtype=bool)
 
     def __repr__(self) -> str:
@@ -232,7 +250,10 @@ class EnclosedRounded(InEnclosures, Rounded):
 
 
 def rounded(
-    precision: str | Precision, contract: Contract | None = None, accumulate: str | None = None, enclosed: bool = False
+    precision: str | Precision,
+    contract: Contract | None = None,
+    accumulate: str | None = None,
+    enclosed: bool = False,
 ) -> type[Rounded]:
     """Return the kind for a precision: ``rounded("float32")``, ``rounded("bfloat16", "fused")``, or any ``Precision``.
 
@@ -244,7 +265,9 @@ def rounded(
     >>> mean.within(2.334).item(), mean.within(2.35).item()
     (True, False)
     """
-    return _kind(Precision.of(precision, contract, accumulate), EnclosedRounded if enclosed else Rounded)
+    return _kind(
+        Precision.of(precision, contract, accumulate), EnclosedRounded if enclosed else Rounded
+    )
 
 
 @cache
@@ -254,6 +277,8 @@ def _kind(p: Precision, base: type[Rounded]) -> type[Rounded]:
             f"rounded {p.name}: scores in {p.score.name} cannot hold the inputs; hint: choose a wider score"
         )
     bits = 2 * max(f.digits for f in (p.input, p.score, p.accumulate, p.stored)) + 32
-    result: type[Rounded] = type("Rounded", (base,), {"name": f"rounded {p.name}", "precision": p, "bits": bits})
+    result: type[Rounded] = type(
+        "Rounded", (base,), {"name": f"rounded {p.name}", "precision": p, "bits": bits}
+    )
     result.xp = RoundedNamespace(result)
     return result

@@ -19,7 +19,11 @@ from symattn.document.notation import node as node_of
 from symattn.document.text import text
 
 Place = tuple[int, ...]
-_MOST, _FIRST, _LAST = 8, 4, 3  # up to ``_MOST`` rows or columns are shown, else the first and the last ones
+_MOST, _FIRST, _LAST = (
+    8,
+    4,
+    3,
+)  # up to ``_MOST`` rows or columns are shown, else the first and the last ones
 _WIDE = 32  # characters of a formula; a longer one is replaced by digits
 _DIGITS = 6
 _LONG = 40  # characters of an element without digits
@@ -48,7 +52,13 @@ def _name(array: object) -> str:
 def sentence(array: object, shape: tuple[object, ...]) -> Text:
     """Return the sentence on an array: its kind, shape and elements, and its dtype if that differs from the kind."""
     name = _name(array)
-    size = f", {' × '.join(map(str, shape))}," if len(shape) > 1 else f" of length {shape[0]}" if shape else ""
+    size = (
+        f", {' × '.join(map(str, shape))},"
+        if len(shape) > 1
+        else f" of length {shape[0]}"
+        if shape
+        else ""
+    )
     holds = array.holds if isinstance(array, ArrayBase) else "NumPy's own numbers"
     dtype = getattr(array, "dtype", None)
     dtype_words = "" if dtype is None or str(dtype) == name else f"; its dtype reads {dtype}"
@@ -67,7 +77,10 @@ def table(shape: Place, printer: Callable[[Place], Text]) -> Table:
     """Return the elements in rows along the last axis, each row with its index in the other axes."""
     lead, columns = shape[:-1], _shown_places(shape[-1])
     heads = [Column((str(c),)) for c in columns]
-    rows = [[printer((*_unravelled(row, lead), c)) for c in columns] for row in _shown_places(prod(lead))]
+    rows = [
+        [printer((*_unravelled(row, lead), c)) for c in columns]
+        for row in _shown_places(prod(lead))
+    ]
     if len(columns) < shape[-1]:
         heads.insert(_FIRST, Column(("⋯",), "centre"))
         rows = [[*row[:_FIRST], ("⋯",), *row[_FIRST:]] for row in rows]

@@ -39,7 +39,9 @@ class Forbidden:
     __truediv__ = __mul__
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise Refused("-inf (a masked score) may only be added to, or multiplied by what is known to be positive")
+        raise Refused(
+            "-inf (a masked score) may only be added to, or multiplied by what is known to be positive"
+        )
 
     __rsub__ = __rtruediv__ = __pow__ = _refuse
     __neg__ = __abs__ = _refuse
@@ -62,7 +64,9 @@ class Undefined:
     def _absorb(self, *_: object) -> Undefined:
         return self
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _absorb
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
+        __pow__
+    ) = _absorb
     __neg__ = __abs__ = _absorb
 
     def __eq__(self, other: object) -> bool:

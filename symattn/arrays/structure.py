@@ -14,8 +14,29 @@ from symattn.arrays.planes import Planes, Typed, _boxed, typed_numbers
 from symattn.document.errors import Refused
 
 _NUMPY = (
-    *("reshape", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to"),
-    *("concat", "stack", "split", "array_split", "flip", "roll", "repeat", "tile", "take", "take_along_axis", "ravel"),
+    *(
+        "reshape",
+        "permute_dims",
+        "matrix_transpose",
+        "swapaxes",
+        "moveaxis",
+        "squeeze",
+        "expand_dims",
+        "broadcast_to",
+    ),
+    *(
+        "concat",
+        "stack",
+        "split",
+        "array_split",
+        "flip",
+        "roll",
+        "repeat",
+        "tile",
+        "take",
+        "take_along_axis",
+        "ravel",
+    ),
     *("diagonal", "unstack", "vstack", "hstack", "atleast_1d", "atleast_2d", "delete", "append"),
 )
 _ALIASES = {"transpose": "permute_dims", "concatenate": "concat"}
@@ -31,7 +52,9 @@ class Structure:
         first = values[0]
         planes = [move(_plane(k)) for k in range(len(first.planes))]
         typed = all(x.origin is not None for x in values)
-        return _joined(self.kind, planes, move(lambda array: array.origin) if typed else None, first)
+        return _joined(
+            self.kind, planes, move(lambda array: array.origin) if typed else None, first
+        )
 
 
 def _holds(x: object) -> bool:
@@ -64,11 +87,15 @@ def _arrays(x: object) -> Iterator[Any]:
             yield from _arrays(y)
 
 
-def _joined(kind: type[Planes], planes: Sequence[Any], numbers: np.ndarray | None, first: Any) -> Any:
+def _joined(
+    kind: type[Planes], planes: Sequence[Any], numbers: np.ndarray | None, first: Any
+) -> Any:
     """Join planes to an array of the kind, or lists of planes to a list of arrays."""
     if isinstance(planes[0], (list, tuple)):
         split = numbers if numbers is not None else [None] * len(planes[0])
-        return type(planes[0])(_joined(kind, parts, n, first) for *parts, n in zip(*planes, split, strict=True))
+        return type(planes[0])(
+            _joined(kind, parts, n, first) for *parts, n in zip(*planes, split, strict=True)
+        )
     array = kind(*[_boxed(p, q) for p, q in zip(planes, first.planes, strict=True)])
     if numbers is not None:
         array.typed = Typed(_boxed(numbers, first.typed.numbers), first.typed.sound)
@@ -119,7 +146,9 @@ class Creation:
     def size(self, a: Any, axis: int | None = None) -> int:
         return int(a.size if axis is None else a.shape[axis])
 
-    def asarray(self, x: object, dtype: DTypeLike | None = None, copy: object = None, **_: object) -> Any:
+    def asarray(
+        self, x: object, dtype: DTypeLike | None = None, copy: object = None, **_: object
+    ) -> Any:
         """Return data as an array of the kind. Raises InputError for NaN and infinity; masks are made by ``where``."""
         if _plain(dtype):
             return x.astype(dtype) if isinstance(x, ArrayBase) else np.asarray(x, dtype)
@@ -141,10 +170,14 @@ class Creation:
     def ones_like(self, a: Array, dtype: DTypeLike | None = None, **_: object) -> Any:
         return self.full(a.shape, 1, dtype)
 
-    def full_like(self, a: Array, fill_value: object, dtype: DTypeLike | None = None, **_: object) -> Any:
+    def full_like(
+        self, a: Array, fill_value: object, dtype: DTypeLike | None = None, **_: object
+    ) -> Any:
         return self.full(a.shape, fill_value, dtype)
 
-    def full(self, shape: Any, fill_value: object, dtype: DTypeLike | None = None, **_: object) -> Any:
+    def full(
+        self, shape: Any, fill_value: object, dtype: DTypeLike | None = None, **_: object
+    ) -> Any:
         if _plain(dtype):
             return np.full(shape, fill_value, dtype)
         numbers = typed_numbers(fill_value)

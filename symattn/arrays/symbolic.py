@@ -112,7 +112,9 @@ def overlap_at_a_point(expression: Any) -> bool:
 
     def work() -> bool:
         # Fixed values that look random: (7 i² + 3) mod 101 / 37 are distinct for small i.
-        values = {x: flint.arb(flint.fmpq((7 * i * i + 3) % 101 + 1, 37)) for i, x in enumerate(unknowns)}
+        values = {
+            x: flint.arb(flint.fmpq((7 * i * i + 3) % 101 + 1, 37)) for i, x in enumerate(unknowns)
+        }
         return bool(flint.arb(0).overlaps(ball_of(expression, values)))
 
     return rising(work, start=128)
@@ -131,7 +133,11 @@ def ball_of(expression: Any, values: Mapping[Any, Any]) -> Any:
         exponent = expression.args[1]
         if exponent.is_Integer:
             return parts[0] ** int(exponent)
-        return parts[0].sqrt() ** int(2 * exponent) if (2 * exponent).is_Integer else parts[0] ** parts[1]
+        return (
+            parts[0].sqrt() ** int(2 * exponent)
+            if (2 * exponent).is_Integer
+            else parts[0] ** parts[1]
+        )
     if expression is sympy.E:
         return flint.arb(1).exp()
     name = type(expression).__name__

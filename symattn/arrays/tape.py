@@ -50,7 +50,9 @@ class Taped(ArrayBase):
     base: ClassVar[Any]  # their kind; None for NumPy's arrays
     ties: ClassVar[Ties]
 
-    def __init__(self, value: Any, sources: Sequence[tuple[Taped, Pull]] = (), moves: bool = False) -> None:
+    def __init__(
+        self, value: Any, sources: Sequence[tuple[Taped, Pull]] = (), moves: bool = False
+    ) -> None:
         self._value = value
         self.sources = tuple((x, pull) for x, pull in sources if x.moves)
         self.moves: bool = moves or bool(self.sources)
@@ -75,7 +77,11 @@ class Taped(ArrayBase):
         """Return the result of a function of the kind below as a constant; booleans, integers and text stay."""
         if isinstance(x, (list, tuple)):
             return type(x)(map(cls.result, x))
-        floats = cls.under is np and isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biuO"
+        floats = (
+            cls.under is np
+            and isinstance(x, (np.ndarray, np.generic))
+            and x.dtype.kind not in "biuO"
+        )
         return cls(x) if floats or isinstance(x, ArrayBase) else x
 
     @classmethod
@@ -129,7 +135,9 @@ class Taped(ArrayBase):
         return self.xp.moved(self, lambda x: x[index])
 
     def __setitem__(self, index: object, value: object) -> None:
-        raise Refused(f"{self.name}: no assignment: the way back needs the old elements; hint: where, concat or stack")
+        raise Refused(
+            f"{self.name}: no assignment: the way back needs the old elements; hint: where, concat or stack"
+        )
 
 
 @cache
@@ -184,8 +192,28 @@ def _in_order(ends: Sequence[Taped]) -> list[Taped]:
 #: Functions that are locally constant: their results are constants.
 _LOCALLY_CONSTANT = frozenset(
     [
-        *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "logical_and", "logical_or"),
-        *("logical_not", "isfinite", "isinf", "isneginf", "isnan", "any", "all", "argsort", "argmax", "argmin"),
+        *(
+            "less",
+            "less_equal",
+            "greater",
+            "greater_equal",
+            "equal",
+            "not_equal",
+            "logical_and",
+            "logical_or",
+        ),
+        *(
+            "logical_not",
+            "isfinite",
+            "isinf",
+            "isneginf",
+            "isnan",
+            "any",
+            "all",
+            "argsort",
+            "argmax",
+            "argmin",
+        ),
         *("zeros_like", "ones_like", "full_like", "empty_like", "shape", "ndim", "size"),
     ]
 )
@@ -231,20 +259,26 @@ class TapedReductions:
 
         def pull(k: int) -> Pull:
             def run(g: Array) -> Any:
-                candidates = self.under.stack([self.under.broadcast_to(self.under.asarray(x), g.shape) for x in pair])
+                candidates = self.under.stack(
+                    [self.under.broadcast_to(self.under.asarray(x), g.shape) for x in pair]
+                )
                 shares = of_maximum(self.kind, g[None], value[None], candidates, 0)
                 return to_shape(self.under, shares[k], np.shape(pair[k]))
 
             return run
 
-        return self.kind(value, [(x, pull(k)) for k, x in enumerate((a, b)) if isinstance(x, Taped)])
+        return self.kind(
+            value, [(x, pull(k)) for k, x in enumerate((a, b)) if isinstance(x, Taped)]
+        )
 
     def minimum(self, a: object, b: object) -> Any:
         return -self.kind.xp.maximum(-self.kind.of(a), -self.kind.of(b))
 
     def sort(self, x: Any, axis: int = -1, descending: bool = False) -> Any:
         how = {"descending": True} if descending else {}
-        return self.kind.xp.take_along_axis(x, self.under.argsort(x.value, axis=axis, **how), axis=axis)
+        return self.kind.xp.take_along_axis(
+            x, self.under.argsort(x.value, axis=axis, **how), axis=axis
+        )
 
     cumsum, amax = cumulative_sum, max
 
@@ -256,8 +290,19 @@ class TapedNamespace(TapedReductions, LinearReductions):
     """The functions that taped arrays of ``kind`` offer; of plain arrays they are those of the kind below."""
 
     # Composed functions are the same as elsewhere.
-    var, std, min, amin, prod = Reductions.var, Reductions.std, Reductions.min, Reductions.amin, Reductions.prod
-    _count, _over, _prod, _to_front = Reductions._count, Reductions._over, Reductions._prod, Reductions._to_front
+    var, std, min, amin, prod = (
+        Reductions.var,
+        Reductions.std,
+        Reductions.min,
+        Reductions.amin,
+        Reductions.prod,
+    )
+    _count, _over, _prod, _to_front = (
+        Reductions._count,
+        Reductions._over,
+        Reductions._prod,
+        Reductions._to_front,
+    )
     abs, sign, clip = Elementwise.abs, Elementwise.sign, Elementwise.clip
 
     def __init__(self, kind: type[Taped]) -> None:
@@ -286,7 +331,9 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
         def pull(k: int) -> Pull:
             rule = ELEMENTWISE[name][k]
-            return lambda g: to_shape(self.under, rule(self.under, g, y, *values), np.shape(values[k]))
+            return lambda g: to_shape(
+                self.under, rule(self.under, g, y, *values), np.shape(values[k])
+            )
 
         sources = [(x, pull(k)) for k, x in enumerate(args) if isinstance(x, Taped)]
         return self.kind(y, sources) if sources else self.kind.result(y)
@@ -296,7 +343,9 @@ class TapedNamespace(TapedReductions, LinearReductions):
         """Apply ``function``, which only moves elements and does so with NumPy's arrays, too."""
 
         def pull(g: Any) -> Any:
-            return scattered(self.under, g, function(np.arange(x.size).reshape(x.plain_shape)), x.plain_shape)
+            return scattered(
+                self.under, g, function(np.arange(x.size).reshape(x.plain_shape)), x.plain_shape
+            )
 
         return self.kind(function(x.value), [(x, pull)])
 
@@ -321,13 +370,24 @@ class TapedNamespace(TapedReductions, LinearReductions):
         def made(value: object, part: int | None) -> Any:
             def pull(x: Taped) -> Pull:
                 return lambda g: _of_range(
-                    self.under, g, places() if part is None else places()[part], numbered[id(x)], x.plain_shape
+                    self.under,
+                    g,
+                    places() if part is None else places()[part],
+                    numbered[id(x)],
+                    x.plain_shape,
                 )
 
-            return self.kind(value, [(x, pull(x)) for x in dict(zip(map(id, arrays), arrays, strict=True)).values()])
+            return self.kind(
+                value,
+                [(x, pull(x)) for x in dict(zip(map(id, arrays), arrays, strict=True)).values()],
+            )
 
         result = getattr(self.under, name)(*[_picked(a, _bare) for a in operands], **how)
-        return [made(r, i) for i, r in enumerate(result)] if isinstance(result, list | tuple) else made(result, None)
+        return (
+            [made(r, i) for i, r in enumerate(result)]
+            if isinstance(result, list | tuple)
+            else made(result, None)
+        )
 
     def tril(self, x: Any, k: int = 0) -> Any:
         return self.where(np.tri(x.shape[-2], x.shape[-1], k) > 0, x, 0)
@@ -337,7 +397,11 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
     # -- functions with arguments other than arrays -------------------------------------------------------------------
     def asarray(self, x: object, dtype: object = None, **how: object) -> Any:
-        return self.astype(x, dtype) if isinstance(x, Taped) else self._constant("asarray", x, dtype=dtype, **how)
+        return (
+            self.astype(x, dtype)
+            if isinstance(x, Taped)
+            else self._constant("asarray", x, dtype=dtype, **how)
+        )
 
     array = asarray
 
@@ -364,7 +428,13 @@ class TapedNamespace(TapedReductions, LinearReductions):
         x, xp = self.kind.of(x), self.under
 
         def pull(g: Any) -> Any:
-            return g if exponent == 1 else g * exponent * xp.pow(x.value, exponent - 1) if exponent else 0 * g
+            return (
+                g
+                if exponent == 1
+                else g * exponent * xp.pow(x.value, exponent - 1)
+                if exponent
+                else 0 * g
+            )
 
         return self.kind(xp.pow(x.value, exponent), [(x, pull)])
 

@@ -55,7 +55,9 @@ class Tensors:
     # -- types --------------------------------------------------------------------------------------------------------
     def isdtype(self, dtype: object, kind: object) -> bool:
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        return any(getattr(self.torch, name) == dtype for dtypes in kinds for name in _CLASSES[dtypes])
+        return any(
+            getattr(self.torch, name) == dtype for dtypes in kinds for name in _CLASSES[dtypes]
+        )
 
     def astype(self, x: Any, dtype: Any, copy: bool = True) -> Any:
         return x.to(dtype, copy=copy)
@@ -76,12 +78,18 @@ class Tensors:
         )
 
     def max(self, x: object, axis: object = None, keepdims: bool = False) -> Any:
-        return x if axis == () else self.torch.amax(x, () if axis is None else axis, keepdim=keepdims)
+        return (
+            x if axis == () else self.torch.amax(x, () if axis is None else axis, keepdim=keepdims)
+        )
 
     def min(self, x: object, axis: object = None, keepdims: bool = False) -> Any:
-        return x if axis == () else self.torch.amin(x, () if axis is None else axis, keepdim=keepdims)
+        return (
+            x if axis == () else self.torch.amin(x, () if axis is None else axis, keepdim=keepdims)
+        )
 
-    def sum(self, x: object, axis: object = None, dtype: object = None, keepdims: bool = False) -> Any:
+    def sum(
+        self, x: object, axis: object = None, dtype: object = None, keepdims: bool = False
+    ) -> Any:
         return x if axis == () else self.torch.sum(x, dim=axis, keepdim=keepdims, dtype=dtype)
 
     def mean(self, x: object, axis: object = None, keepdims: bool = False) -> Any:
@@ -90,7 +98,9 @@ class Tensors:
     def sort(self, x: object, axis: int = -1, descending: bool = False) -> Any:
         return self.torch.sort(x, dim=axis, descending=descending, stable=True).values
 
-    def argsort(self, x: object, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    def argsort(
+        self, x: object, axis: int = -1, descending: bool = False, stable: bool = True
+    ) -> Any:
         return self.torch.argsort(x, dim=axis, descending=descending, stable=stable)
 
     def cumulative_sum(self, x: object, axis: int = -1) -> Any:
@@ -128,7 +138,9 @@ def is_tensor(x: object) -> bool:
 def namespace(tensor: Any) -> Tensors:
     """Return the functions of tensors on the device of this one. Raises AttributeError if it is not a tensor."""
     if not is_tensor(tensor):
-        raise AttributeError(f"{type(tensor).__name__!r} object has no attribute '__array_namespace__'")
+        raise AttributeError(
+            f"{type(tensor).__name__!r} object has no attribute '__array_namespace__'"
+        )
     return Tensors(sys.modules["torch"], tensor.device)
 
 

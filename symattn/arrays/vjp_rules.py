@@ -33,7 +33,10 @@ def _pass(xp: object, g: object, y: object, *_: object) -> Any:
 ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
     "add": (_pass, _pass),
     "subtract": (_pass, lambda xp, g, y, a, b: -g),
-    "multiply": (lambda xp, g, y, a, b: g * _finite(xp, b), lambda xp, g, y, a, b: g * _finite(xp, a)),
+    "multiply": (
+        lambda xp, g, y, a, b: g * _finite(xp, b),
+        lambda xp, g, y, a, b: g * _finite(xp, a),
+    ),
     "divide": (lambda xp, g, y, a, b: g / b, lambda xp, g, y, a, b: -(g * _finite(xp, y)) / b),
     "negative": (lambda xp, g, y, a: -g,),
     "positive": (_pass,),
@@ -43,8 +46,15 @@ ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
     "log2": (lambda xp, g, y, a: g / (a * xp.log(xp.asarray(2, dtype=a.dtype))),),
     "expm1": (lambda xp, g, y, a: g * (y + 1),),
     "log1p": (lambda xp, g, y, a: g / (1 + a),),
-    **{name: (lambda xp, g, y, a, slope=function.slope: g * slope(xp, a, y),) for name, function in FUNCTIONS.items()},
-    "where": (_pass, lambda xp, g, y, c, a, b: xp.where(c, g, 0), lambda xp, g, y, c, a, b: xp.where(c, 0, g)),
+    **{
+        name: (lambda xp, g, y, a, slope=function.slope: g * slope(xp, a, y),)
+        for name, function in FUNCTIONS.items()
+    },
+    "where": (
+        _pass,
+        lambda xp, g, y, c, a, b: xp.where(c, g, 0),
+        lambda xp, g, y, c, a, b: xp.where(c, 0, g),
+    ),
 }
 
 
@@ -59,9 +69,17 @@ def to_shape(xp: Functions, g: Array, shape: tuple[int, ...]) -> Any:
 
 def spread(xp: Functions, g: Array, shape: tuple[int, ...], axis: Any) -> Any:
     """Return the gradient of each summand of a sum over ``axis``, in the shape of the summands."""
-    axes = range(len(shape)) if axis is None else (axis,) if isinstance(axis, int | np.integer) else axis
+    axes = (
+        range(len(shape))
+        if axis is None
+        else (axis,)
+        if isinstance(axis, int | np.integer)
+        else axis
+    )
     summed = {k % len(shape) for k in axes}
-    return xp.broadcast_to(xp.reshape(g, [1 if k in summed else n for k, n in enumerate(shape)]), shape)
+    return xp.broadcast_to(
+        xp.reshape(g, [1 if k in summed else n for k, n in enumerate(shape)]), shape
+    )
 
 
 def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> Any:
@@ -76,9 +94,13 @@ def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> A
         order[taken] = np.arange(taken.size)
         result = xp.take(flat, order, axis=0)
         return xp.reshape(result if taken.size == size else xp.where(times > 0, result, 0), shape)
-    order = np.argsort(taken, kind="stable")  # the first times₀ elements go to one place, the next times₁ to the next
+    order = np.argsort(
+        taken, kind="stable"
+    )  # the first times₀ elements go to one place, the next times₁ to the next
     if times.min() == times.max():
-        return xp.reshape(xp.sum(xp.reshape(xp.take(flat, order, axis=0), (times.size, -1)), axis=1), shape)
+        return xp.reshape(
+            xp.sum(xp.reshape(xp.take(flat, order, axis=0), (times.size, -1)), axis=1), shape
+        )
     first = np.cumsum(times) - times
     turns = [
         xp.where(times > t, xp.take(flat, order[np.where(times > t, first + t, 0)], axis=0), 0)
@@ -99,14 +121,20 @@ def of_maximum(kind: Any, g: Array, top: Array, x: Array, axes: Any) -> Any:
     g = xp.where(xp.isneginf(top), 0, g)
     if _vanishes(xp, g):
         return xp.broadcast_to(0 * g, np.shape(x))
-    if getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in ("ball", "rounded", "enclosure"):
+    if getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in (
+        "ball",
+        "rounded",
+        "enclosure",
+    ):
         # Elements are ranges of numbers, so it may be open which one is the largest.
         return g * _shares(xp, x, top, axes)
     largest = np.asarray(xp.equal(x, top)) & np.ones(np.shape(x), dtype=bool)
     if kind.ties == "refuse" and _exact(xp):
         tied = np.sum(largest, axis=axes, keepdims=True) > 1
         if not _vanishes(xp, xp.where(tied, g, 0)):
-            raise Undecided(f"{kind.name}: a maximum of equals has no one gradient; hint: ties='second', or move it")
+            raise Undecided(
+                f"{kind.name}: a maximum of equals has no one gradient; hint: ties='second', or move it"
+            )
     return xp.where(_last(largest, axes), g, 0)
 
 

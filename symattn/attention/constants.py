@@ -24,7 +24,9 @@ Number = int | float | Fraction
 def number(value: Number, like: Array) -> Array:
     """Return a number as an element of the kind of ``like``: a quotient of two integers."""
     xp, exact = namespace_of(like), Fraction(value)
-    return xp.asarray(exact.numerator, dtype=like.dtype) / xp.asarray(exact.denominator, dtype=like.dtype)
+    return xp.asarray(exact.numerator, dtype=like.dtype) / xp.asarray(
+        exact.denominator, dtype=like.dtype
+    )
 
 
 def numbers(values: Iterable[Number], like: Array) -> Array:
@@ -56,7 +58,11 @@ def _simplest(base: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
         n = Fraction(exponent * left).denominator
         # the n-th root of x, if it is rational
         top, bottom = integer_root(base.numerator, n), integer_root(base.denominator, n)
-        result = Fraction(top, bottom) if top**n == base.numerator and bottom**n == base.denominator else None
+        result = (
+            Fraction(top, bottom)
+            if top**n == base.numerator and bottom**n == base.denominator
+            else None
+        )
         if result is not None:
             return result ** (exponent * left * n).numerator, Fraction(1, left)
     return base, exponent

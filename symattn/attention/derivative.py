@@ -57,7 +57,9 @@ def vjp(
     return dict(zip(names, pull_back(ends, [arrays[n] for n in names]), strict=True))
 
 
-def through(function: Callable[..., object], operands: tuple[object, ...], g: Array) -> tuple[Any, ...]:
+def through(
+    function: Callable[..., object], operands: tuple[object, ...], g: Array
+) -> tuple[Any, ...]:
     """Return the gradients of ⟨g, function(*operands)⟩, one for each operand; None for those that hold no numbers.
 
     Of two equal arguments of a maximum, the second counts as the larger, as in floats.
@@ -82,7 +84,8 @@ def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> An
     tangents = of_tensors(_mapping("tangents", tangents))
     under, names = differentiable(inputs, tangents)
     directions = {
-        n: _shaped(_real(tangents[n], f"the tangent of {n}"), inputs[n], f"the tangent of {n}", n) for n in names
+        n: _shaped(_real(tangents[n], f"the tangent of {n}"), inputs[n], f"the tangent of {n}", n)
+        for n in names
     }
     base = _base(under)
     if base is not None:
@@ -93,7 +96,9 @@ def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> An
     return _by_rows(function, directions, inputs, under)
 
 
-def _by_duals(function: Callable[..., object], directions: Inputs, inputs: Inputs, under: object, base: object) -> Any:
+def _by_duals(
+    function: Callable[..., object], directions: Inputs, inputs: Inputs, under: object, base: object
+) -> Any:
     from symattn.arrays.dual import dual
 
     kind: Any = dual(base)
@@ -104,10 +109,14 @@ def _by_duals(function: Callable[..., object], directions: Inputs, inputs: Input
     return _structure(function(**arrays), lambda y: _slope(kind, under, y))
 
 
-def _by_rows(function: Callable[..., object], directions: Inputs, inputs: Inputs, under: Any) -> Any:
+def _by_rows(
+    function: Callable[..., object], directions: Inputs, inputs: Inputs, under: Any
+) -> Any:
     """Return ⟨gradient of each element of the output, direction⟩."""
     kind = tape(under)
-    arrays = {n: kind(x, moves=n in directions) if _numbers(x, under) else x for n, x in inputs.items()}
+    arrays = {
+        n: kind(x, moves=n in directions) if _numbers(x, under) else x for n, x in inputs.items()
+    }
     steps = {n: d if isinstance(d, ArrayBase) else under.asarray(d) for n, d in directions.items()}
 
     def slope(y: Array) -> Any:
@@ -116,7 +125,9 @@ def _by_rows(function: Callable[..., object], directions: Inputs, inputs: Inputs
             return under.zeros(shape)
         units = np.eye(y.size).reshape(y.size, *shape)
         rows = (pull_back([(y, under.asarray(e))], [arrays[n] for n in steps]) for e in units)
-        result = [sum(under.sum(g * d) for g, d in zip(row, steps.values(), strict=True)) for row in rows]
+        result = [
+            sum(under.sum(g * d) for g, d in zip(row, steps.values(), strict=True)) for row in rows
+        ]
         return under.reshape(under.stack(result), shape)
 
     return _structure(function(**arrays), slope)
@@ -143,7 +154,9 @@ def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list
 
 def _mapping(what: str, arrays: object) -> Inputs:
     if not isinstance(arrays, Mapping):
-        raise InputError(f"{what} must be a mapping of names to arrays, such as {{'q': q}}, got {of_kind(arrays)}")
+        raise InputError(
+            f"{what} must be a mapping of names to arrays, such as {{'q': q}}, got {of_kind(arrays)}"
+        )
     return arrays
 
 
@@ -152,7 +165,9 @@ def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, An
     if not isinstance(output, tuple | list):
         output, cotangent = (output,), (cotangent,)
     if not isinstance(cotangent, tuple | list) or len(cotangent) != len(output):
-        raise InputError(f"the function has {len(output)} outputs; give a tuple of as many cotangents, or of None")
+        raise InputError(
+            f"the function has {len(output)} outputs; give a tuple of as many cotangents, or of None"
+        )
     pairs = []
     for index, (y, g) in enumerate(zip(output, cotangent, strict=True)):
         if g is not None:
@@ -160,8 +175,22 @@ def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, An
                 raise InputError(f"the function returned {of_kind(y)}; it must return arrays")
             if isinstance(g, str):
                 raise InputError("the cotangent is a str; give an array")
-            g = g if isinstance(g, ArrayBase) else under.asarray(_real(g, "the cotangent"), dtype=y.dtype)
-            pairs.append((y, _shaped(g, y, "the cotangent", f"output {index}" if len(output) > 1 else "the output")))
+            g = (
+                g
+                if isinstance(g, ArrayBase)
+                else under.asarray(_real(g, "the cotangent"), dtype=y.dtype)
+            )
+            pairs.append(
+                (
+                    y,
+                    _shaped(
+                        g,
+                        y,
+                        "the cotangent",
+                        f"output {index}" if len(output) > 1 else "the output",
+                    ),
+                )
+            )
     return pairs
 
 
@@ -178,12 +207,16 @@ def _namespace(inputs: Mapping[Any, object]) -> Any:
     """Return the namespace of the inputs: that of their kind if some have one, else NumPy's."""
     kinds = {type(x): x.__array_namespace__() for x in inputs.values() if isinstance(x, ArrayBase)}
     if len(kinds) > 1:
-        raise InputError(f"mixed kinds: {', '.join(sorted(k.name for k in kinds))}; convert one of them first")
+        raise InputError(
+            f"mixed kinds: {', '.join(sorted(k.name for k in kinds))}; convert one of them first"
+        )
     result = next(iter(kinds.values()), np)
     if kinds and not isinstance(getattr(result, "kind", None), type):
         raise Refused(f"{result!r}: no derivatives of code on this kind")
     if any(k.name == "indexed" for k in kinds):
-        raise Refused("indexed: derivatives by letters are formal; hint: symattn.proof.gradients.gradient")
+        raise Refused(
+            "indexed: derivatives by letters are formal; hint: symattn.proof.gradients.gradient"
+        )
     return result
 
 
@@ -195,7 +228,10 @@ def _numbers(x: object, under: object) -> bool:
 
 
 def _shaped(values: Array, like: Array, what: str, whose: str) -> Array:
-    wanted, got = (tuple(map(int, x.shape if isinstance(x, ArrayBase) else np.shape(x))) for x in (like, values))
+    wanted, got = (
+        tuple(map(int, x.shape if isinstance(x, ArrayBase) else np.shape(x)))
+        for x in (like, values)
+    )
     if wanted != got:
         raise InputError(f"{what} has shape {got}, and {whose} {wanted}; they must be equal")
     return values
@@ -222,4 +258,8 @@ def _slope(kind: Any, under: Any, y: Array) -> Any:
 
 
 def _structure(output: object, function: Callable[[Any], object]) -> Any:
-    return type(output)(map(function, output)) if isinstance(output, tuple | list) else function(output)
+    return (
+        type(output)(map(function, output))
+        if isinstance(output, tuple | list)
+        else function(output)
+    )

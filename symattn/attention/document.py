@@ -13,7 +13,18 @@ from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS, H, N
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw
 from symattn.attention.softmax import NORMALISERS
 from symattn.document.formulas import Roles, running_text
-from symattn.document.model import Block, Code, Document, Heading, Items, Step, Steps, Table, Text, headers
+from symattn.document.model import (
+    Block,
+    Code,
+    Document,
+    Heading,
+    Items,
+    Step,
+    Steps,
+    Table,
+    Text,
+    headers,
+)
 from symattn.document.notation import Node, Product, equals, node, replaced
 from symattn.document.text import text
 
@@ -24,10 +35,14 @@ if TYPE_CHECKING:
 def document(spec: Attention, input_names: Iterable[str]) -> Document:
     """Return the document of ``spec`` for the inputs named in ``input_names``."""
     input_names = tuple(input_names)
-    names = list(dict.fromkeys(n for n in (*input_names, *inputs.needed(spec, input_names)) if n in ARRAYS))
+    names = list(
+        dict.fromkeys(n for n in (*input_names, *inputs.needed(spec, input_names)) if n in ARRAYS)
+    )
     parts = spec.pipeline(names)
     formula = equals(SYMBOLS["output"], whole_formula(spec, names))
-    long = tuple((part.symbol, ": ", *part.reason) for part in parts if _is_long(part.reason))  # no room beside them
+    long = tuple(
+        (part.symbol, ": ", *part.reason) for part in parts if _is_long(part.reason)
+    )  # no room beside them
     blocks: tuple[Block, ...] = (
         Steps((Step(formula, ("in one formula",)),)),
         Heading(("Inputs",)),
@@ -43,7 +58,20 @@ def document(spec: Attention, input_names: Iterable[str]) -> Document:
 
 
 #: Arrays that the whole formula does not expand: the steps show how they are computed.
-_LETTERS = {*"qkv", "c_q", "c_kv", "k_r", "cos", "sin", "cos_q", "sin_q", "slopes", "r_k", "p_k", "p_q"}
+_LETTERS = {
+    *"qkv",
+    "c_q",
+    "c_kv",
+    "k_r",
+    "cos",
+    "sin",
+    "cos_q",
+    "sin_q",
+    "slopes",
+    "r_k",
+    "p_k",
+    "p_q",
+}
 
 
 _LONGEST = 72  # characters of a formula that fits a line
@@ -55,7 +83,11 @@ def whole_formula(spec: Attention, names: Iterable[str]) -> Node:
 
     If that is longer than a line, only the steps after the scores are expanded.
     """
-    parts = [p for p in spec.pipeline(names) if p.name not in _LETTERS and not p.name.startswith(("w_", "b_"))]
+    parts = [
+        p
+        for p in spec.pipeline(names)
+        if p.name not in _LETTERS and not p.name.startswith(("w_", "b_"))
+    ]
     whole = _composed(parts)
     if len(text(whole)) <= _LONGEST:
         return whole
@@ -95,12 +127,17 @@ def _length(axis: str, letters: Mapping[str, Node]) -> Node:
 def step(part: Part, size: tuple[Node, ...], beside: bool = True) -> Step:
     """Return a step with its shape and, if ``beside``, its reason."""
     words = times(size)
-    return Step(equals(part.symbol, part.formula), (*words, ": ", *part.reason) if part.reason and beside else words)
+    return Step(
+        equals(part.symbol, part.formula),
+        (*words, ": ", *part.reason) if part.reason and beside else words,
+    )
 
 
 def _is_long(reason: Text) -> bool:
     """Return whether a reason is too long to print next to its formula."""
-    words = (text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in reason)
+    words = (
+        text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in reason
+    )
     return len("".join(words)) > _BESIDE
 
 
@@ -119,7 +156,9 @@ def table(rows: Iterable[tuple[str, Node, Text]]) -> Table:
 def parameters(spec: Any) -> dict[str, Any]:
     """Return the fields of a description; values other than strings, integers and booleans are converted to text."""
     values = {f.name: getattr(spec, f.name) for f in fields(spec)}
-    return {f: v if v is None or isinstance(v, (bool, int, str)) else str(v) for f, v in values.items()}
+    return {
+        f: v if v is None or isinstance(v, (bool, int, str)) else str(v) for f, v in values.items()
+    }
 
 
 # -- the conventions, sentence by sentence -----------------------------------------------------------------------------
@@ -139,7 +178,11 @@ def _typed(spec: Attention) -> Iterator[str]:
     yield from _weights(spec)
     if spec.masks_anything:
         yield "a score that is masked is $−∞$, and its weight 0"
-        ends = {"zeros": "gives zeros", "nan": "gives 0/0, which is undefined", "error": "is an error"}
+        ends = {
+            "zeros": "gives zeros",
+            "nan": "gives 0/0, which is undefined",
+            "error": "is an error",
+        }
         yield f"a row in which every key is masked {ends[spec.fully_masked]}"
     if spec.mask == "boolean" or spec.padding:
         yield "boolean masks hold True where a query may attend"
@@ -238,9 +281,15 @@ def _positions(spec: Attention) -> Iterator[str]:
 def _buckets(buckets: Buckets) -> str:
     each = buckets.number // 2 if buckets.bidirectional else buckets.number
     few = each // 2
-    single = "the distance 0 has a bucket" if few == 1 else f"the distances 0 to {few - 1} have a bucket each"
+    single = (
+        "the distance 0 has a bucket"
+        if few == 1
+        else f"the distances 0 to {few - 1} have a bucket each"
+    )
     ahead = (
-        f"keys ahead have {each} buckets of their own" if buckets.bidirectional else "keys ahead are in the first one"
+        f"keys ahead have {each} buckets of their own"
+        if buckets.bidirectional
+        else "keys ahead are in the first one"
     )
     return f"{single}, those from {buckets.max_distance} on one together; {ahead}"
 
@@ -249,7 +298,11 @@ def _rotary(rotary: Rotary, end: str) -> Iterator[str]:
     pairs = "ℓ and ℓ + r/2" if rotary.layout == "half" else "2ℓ and 2ℓ + 1"
     width = 2 * len(rotary.triples) if rotary.triples else rotary.width
     what = f"the first r = {width} columns" if width else "all r columns"
-    what = "the first r columns, twice as many as the tables have" if rotary.given == "tables" else what
+    what = (
+        "the first r columns, twice as many as the tables have"
+        if rotary.given == "tables"
+        else what
+    )
     yield f"rotate turns {what}; {pairs} are a pair, counted from 0"
     if rotary.given is None:
         numbers = f"{rotary.start}, {rotary.start + 1}, …"

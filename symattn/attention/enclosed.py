@@ -49,7 +49,9 @@ class EnclosedOutput(NamedTuple):
         )
 
 
-def enclose(spec: Attention, inputs: Mapping[str, object], *, tight: bool = False) -> EnclosedOutput:
+def enclose(
+    spec: Attention, inputs: Mapping[str, object], *, tight: bool = False
+) -> EnclosedOutput:
     """Return centre and radius of the exact output on these inputs: |o − centre| ≤ radius, proved in
     ``enclosing.radius``.
 
@@ -89,7 +91,9 @@ def enclose(spec: Attention, inputs: Mapping[str, object], *, tight: bool = Fals
     return out
 
 
-def _enclose_block(spec: Attention, ready: Prepared, spreads: _Spreads, rows: slice, out: EnclosedOutput) -> None:
+def _enclose_block(
+    spec: Attention, ready: Prepared, spreads: _Spreads, rows: slice, out: EnclosedOutput
+) -> None:
     result = sums(ready, rows)
     empty = result.empty
     nonempty(np.where(empty, 0.0, 1.0), spec.fully_masked)
@@ -100,8 +104,14 @@ def _enclose_block(spec: Attention, ready: Prepared, spreads: _Spreads, rows: sl
         np.copyto(out.centre, around.middle, where=wide)
         np.copyto(out.radius, around.reach, where=wide)
     for row in np.flatnonzero(lost & ~empty):  # the hull of the values that the query sees
-        allowed = ready.seen.tile(slice(int(row) + rows.start, int(row) + rows.start + 1), slice(*result.keys))
-        seen = ready.values[slice(*result.keys)] if allowed is None else ready.values[slice(*result.keys)][allowed[0]]
+        allowed = ready.seen.tile(
+            slice(int(row) + rows.start, int(row) + rows.start + 1), slice(*result.keys)
+        )
+        seen = (
+            ready.values[slice(*result.keys)]
+            if allowed is None
+            else ready.values[slice(*result.keys)][allowed[0]]
+        )
         sink: Any = {} if ready.sink is None else {"initial": 0.0}
         out.centre[row], out.radius[row] = hull(seen.min(axis=0, **sink), seen.max(axis=0, **sink))
     if empty.any():
@@ -134,7 +144,9 @@ def alone(spec: Attention) -> Attention:
     )
 
 
-def enclose_rows(spec: Attention, inputs: Mapping[str, object], rows: Sequence[int], bits: int = 200) -> Ball:
+def enclose_rows(
+    spec: Attention, inputs: Mapping[str, object], rows: Sequence[int], bits: int = 200
+) -> Ball:
     """Return the exact output for some queries as Arb's balls, at a precision of ``bits``: (…, len(rows), d_v).
 
     Use it for targets in float64, whose error ``enclose`` cannot resolve. The definition itself runs on these
@@ -165,9 +177,12 @@ def enclose_rows(spec: Attention, inputs: Mapping[str, object], rows: Sequence[i
 def _run_rows(spec: Attention, head: Head, rows: list[int]) -> Ball:
     keys = slice(0, head.seen.n_k)
     seen = [head.seen.tile(slice(row, row + 1), keys) for row in rows]
-    allowed = np.concatenate([np.ones((1, keys.stop), dtype=bool) if s is None else s for s in seen])
+    allowed = np.concatenate(
+        [np.ones((1, keys.stop), dtype=bool) if s is None else s for s in seen]
+    )
     inputs: dict[str, Any] = {
-        name: Ball.lift(array) for name, array in (("q", head.q[rows]), ("k", head.k), ("v", head.v))
+        name: Ball.lift(array)
+        for name, array in (("q", head.q[rows]), ("k", head.k), ("v", head.v))
     }
     one = alone(spec)
     if one.mask:

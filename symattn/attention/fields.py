@@ -45,7 +45,9 @@ def _annotated(description: type) -> tuple[dict[str, tuple[Any, ...]], list[str]
         for name, hint in field_types(description).items()
         if all(get_origin(m) is Literal for m in kinds[name]) and isinstance(words(hint)[0], str)
     }
-    optional = {name for name, hint in field_types(description).items() if NoneType in members(hint)}
+    optional = {
+        name for name, hint in field_types(description).items() if NoneType in members(hint)
+    }
     return texts, [name for name, kind in kinds.items() if kind == {bool}], optional
 
 
@@ -86,7 +88,9 @@ def refusal(spec: object, field: str, rule: str, known: Iterable[str] = ()) -> I
     """Return the error for a field that breaks a rule, such as "be an integer", with the known word that is nearest."""
     value = getattr(spec, field)
     shown = str(value) if isinstance(value, Rational) else repr(value)
-    return InputError(f"{type(spec).__name__}: {field} must {rule}, got {shown}{perhaps(str(value), known)}")
+    return InputError(
+        f"{type(spec).__name__}: {field} must {rule}, got {shown}{perhaps(str(value), known)}"
+    )
 
 
 # -- representations ---------------------------------------------------------------------------------------------------
@@ -98,9 +102,13 @@ def brief(self: object) -> str:
     Attention(heads=2, position=Rotary(base=500000))
     """
     kind: type = type(self)
-    values = [(name, x, usual) for name, usual in _usual(kind) if (x := getattr(self, name)) is not usual]
+    values = [
+        (name, x, usual) for name, usual in _usual(kind) if (x := getattr(self, name)) is not usual
+    ]
     # 0.0 in place of 0 is shown, since results then have another type
-    changed = [f"{name}={x!r}" for name, x, usual in values if type(x) is not type(usual) or x != usual]
+    changed = [
+        f"{name}={x!r}" for name, x, usual in values if type(x) is not type(usual) or x != usual
+    ]
     return f"{type(self).__name__}({', '.join(changed)})"
 
 

@@ -68,12 +68,17 @@ class Step:
     def entries(self) -> list[str]:
         """The formulas of the step's entries, line by line; empty if there are none."""
         if self.typed == EACH:
-            return ["out[i,j] = " + re.sub(r"@([0-9])", r"\1[i,j]", _text(self.written)) + f" -- {EACH}"]
+            return [
+                "out[i,j] = " + re.sub(r"@([0-9])", r"\1[i,j]", _text(self.written)) + f" -- {EACH}"
+            ]
         return _text(self.typed).splitlines()
 
     @property
     def _named(self) -> dict[str, Like]:
-        return {**{str(place): self.letters[name] for place, name in enumerate(self.of)}, **self.values}
+        return {
+            **{str(place): self.letters[name] for place, name in enumerate(self.of)},
+            **self.values,
+        }
 
 
 def _text(typed: Typed) -> str:
@@ -120,7 +125,9 @@ class Flow:
         """Add a step called ``name``, which ``run`` computes from the arrays or roles ``of``; if ``role`` is set, later
         steps use its array in that role."""
         of = tuple(map(self.now.get, of, of))
-        self.steps.append(Step(name, of, run, SYMBOLS[name], written, SYMBOLS, reason, entries, values or {}))
+        self.steps.append(
+            Step(name, of, run, SYMBOLS[name], written, SYMBOLS, reason, entries, values or {})
+        )
         if role:
             self.now[role] = name
 
@@ -139,7 +146,9 @@ def steps_of(
     return result[given]
 
 
-def traced(description: Any, inputs: Mapping[str, object], check: Callable[[Any, dict[str, Any]], None]) -> Trace:
+def traced(
+    description: Any, inputs: Mapping[str, object], check: Callable[[Any, dict[str, Any]], None]
+) -> Trace:
     """Run the steps of ``description`` on the inputs that are not None, and return every array by name."""
     values = {name: array for name, array in inputs.items() if array is not None}
     steps = description.pipeline(values)
@@ -164,10 +173,14 @@ class Trace(dict[str, Any], Shown):
         listed: list[Block] = []
         for name, array in self.items():
             first, *others = blocks(array)
-            printed = ARRAYS.get(name.rpartition(".")[2])  # ``attention.q`` of a block has letter and title of q
+            printed = ARRAYS.get(
+                name.rpartition(".")[2]
+            )  # ``attention.q`` of a block has letter and title of q
             letter: Text = (printed.symbol, f", {printed.title.lower()}. ") if printed else ()
             listed.append(
-                Paragraph((Code(name), ": ", *letter, *first.text)) if isinstance(first, Paragraph) else first
+                Paragraph((Code(name), ": ", *letter, *first.text))
+                if isinstance(first, Paragraph)
+                else first
             )
             listed += others
         return Document("listing", "trace", ("Trace",), tuple(listed), (f"{len(self)} arrays",))

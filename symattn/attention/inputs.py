@@ -33,9 +33,13 @@ def _is_required(condition: Wanted, spec: Attention) -> bool:
 
 
 #: Inputs other than tokens and projections: required if the specification says so, else refused.
-NEEDED = {name: partial(_is_required, named.needed) for name, named in ARRAYS.items() if named.needed}
+NEEDED = {
+    name: partial(_is_required, named.needed) for name, named in ARRAYS.items() if named.needed
+}
 #: Inputs that a specification may take but does not need.
-OPTIONAL = {name: partial(_is_required, named.optional) for name, named in ARRAYS.items() if named.optional}
+OPTIONAL = {
+    name: partial(_is_required, named.optional) for name, named in ARRAYS.items() if named.optional
+}
 _CONDITIONS = NEEDED | OPTIONAL
 _PLACES = {name: place for place, name in enumerate(ARRAYS)}
 
@@ -43,7 +47,9 @@ _PLACES = {name: place for place, name in enumerate(ARRAYS)}
 def by_name(qkv: tuple[object, ...], inputs: Mapping[str, object]) -> dict[str, Any]:
     """Return the inputs by name, including q, k, v by position. Raises InputError for too many, or one given twice."""
     if len(qkv) > 3:
-        raise InputError(f"Attention takes q, k, v by position, got {len(qkv)} arrays; name the others")
+        raise InputError(
+            f"Attention takes q, k, v by position, got {len(qkv)} arrays; name the others"
+        )
     for name in "qkv"[: len(qkv)]:
         if name in inputs:
             raise InputError(f"{name} is given twice, by position and by name")
@@ -58,7 +64,10 @@ def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
     """
     fitted, form = _fitted(spec, frozenset(inputs)), None
     if all(type(n) is int for array in inputs.values() for n in getattr(array, "shape", (None,))):
-        form = tuple((name, type(array), tuple(array.shape), _sort(array.dtype)) for name, array in inputs.items())
+        form = tuple(
+            (name, type(array), tuple(array.shape), _sort(array.dtype))
+            for name, array in inputs.items()
+        )
     if form is None or form not in fitted:
         _check_libraries(inputs)
         _check_arrays(spec, inputs)
@@ -71,7 +80,9 @@ def _check_libraries(inputs: dict[str, Any]) -> None:
     found = {type(array).__module__.partition(".")[0]: name for name, array in inputs.items()}
     if {"torch", "numpy"} <= found.keys():
         tensor, array = found["torch"], found["numpy"]
-        raise InputError(f"{tensor} is a tensor of PyTorch, and {array} an array of NumPy; hint: convert one of them")
+        raise InputError(
+            f"{tensor} is a tensor of PyTorch, and {array} an array of NumPy; hint: convert one of them"
+        )
 
 
 @lru_cache(maxsize=256)
@@ -97,7 +108,9 @@ def _check_arrays(spec: Attention, inputs: dict[str, Any]) -> None:
         check_holds(name, array, "numbers")
     own = {name: len(shapes[name].split()) - 1 for name in tokens}
     batch = check_batches(tokens, own)
-    if spec.heads > 1:  # whether an extra axis is one of heads is decided by the axes of the scores, without the values
+    if (
+        spec.heads > 1
+    ):  # whether an extra axis is one of heads is decided by the axes of the scores, without the values
         batch = check_batches({name: array for name, array in tokens.items() if name != "v"}, own)
     for name, array in arrays.items():
         sizes.bind(name, array, shapes[name], batch if shapes[name].startswith("…") else None)
@@ -108,7 +121,9 @@ def _check_arrays(spec: Attention, inputs: dict[str, Any]) -> None:
     if spec.latent:
         sizes.check_sum("w_q" if "w_q" in inputs else "w_uq", "d_k", ("d_n", "d_r"))
     if spec.position:
-        position_checks.check_sizes(spec, {letter: length for letter, (length, _) in sizes.found.items()}, inputs)
+        position_checks.check_sizes(
+            spec, {letter: length for letter, (length, _) in sizes.found.items()}, inputs
+        )
 
 
 @lru_cache(maxsize=256)
@@ -128,7 +143,9 @@ def _shapes(spec: Attention, names: frozenset[str]) -> dict[str, str]:
     if spec.documents:
         _check_names_of_documents(spec, names)
     letters = same_letters(spec, names)
-    return {name: _in_letters(name, spec, letters) for name in sorted(names, key=_PLACES.__getitem__)}
+    return {
+        name: _in_letters(name, spec, letters) for name in sorted(names, key=_PLACES.__getitem__)
+    }
 
 
 def holds(name: str, spec: Attention) -> str:
@@ -152,11 +169,15 @@ def factors(array: str, spec: Attention, names: Collection[str]) -> tuple[str, .
     return tuple(whole.replace("*", " ").replace("(", "").replace(")", "").split())
 
 
-def lengths(array: str, spec: Attention, names: Collection[str], sizes: Mapping[str, int]) -> tuple[int, ...]:
+def lengths(
+    array: str, spec: Attention, names: Collection[str], sizes: Mapping[str, int]
+) -> tuple[int, ...]:
     """Return the shape of an array, without batch axes, if letters have the lengths ``sizes``."""
     known = {**spec.counts, **sizes}
     axes = shape(array, spec, names).replace("…", "").replace("(h?)", "").replace("?", "").split()
-    return tuple(prod(int(f) if f.isdecimal() else known[f] for f in axis.split("*")) for axis in axes)
+    return tuple(
+        prod(int(f) if f.isdecimal() else known[f] for f in axis.split("*")) for axis in axes
+    )
 
 
 def _axis(axis: str, spec: Attention, letters: dict[str, str]) -> str:
@@ -180,8 +201,13 @@ def same_letters(spec: Attention, names: Collection[str]) -> dict[str, str]:
             result |= {"d_v": "d_k", "d_y": "d_model"}
         elif "w_q" not in names and spec.latent is None:
             # The tokens' own columns are those of queries, keys and values.
-            apart, alike = {"d_k": "d_model", "d_s": "d_y", "d_v": "d_y"}, ("d_k", "d_s", "d_v", "d_y")
-            result |= apart if spec.score in WIDE and "y" in names else dict.fromkeys(alike, "d_model")
+            apart, alike = (
+                {"d_k": "d_model", "d_s": "d_y", "d_v": "d_y"},
+                ("d_k", "d_s", "d_v", "d_y"),
+            )
+            result |= (
+                apart if spec.score in WIDE and "y" in names else dict.fromkeys(alike, "d_model")
+            )
     if spec.score not in WIDE or spec.packed:
         result["d_s"] = result.get("d_k", "d_k")
     result["d_w"] = "l_a" if spec.score == "additive" else result.get("d_s", "d_s")
@@ -222,7 +248,9 @@ def _check_names_of_documents(spec: Attention, given: Collection[str]) -> None:
     if names not in (["doc"], ["doc_q", "doc_k"]):
         raise InputError("the specification needs input 'doc', or 'doc_q' and 'doc_k'")
     if names != ["doc"] and spec.position is not None and not {"cos_q", "positions_q"} & set(given):
-        raise InputError("doc_q and doc_k: distances are counted over whole sequences; hint: doc, or position=None")
+        raise InputError(
+            "doc_q and doc_k: distances are counted over whole sequences; hint: doc, or position=None"
+        )
 
 
 def _check_names_of_q(spec: Attention, names: Collection[str]) -> None:
@@ -244,12 +272,16 @@ def _check_names_of_x(spec: Attention, names: Collection[str]) -> None:
         wanted = ["w_q"] if spec.latent and not spec.latent.queries else []
         for name in weights:
             if name not in wanted:
-                raise InputError(f"{name} is made of {'w_in' if spec.packed else 'a latent'}; leave it out")
+                raise InputError(
+                    f"{name} is made of {'w_in' if spec.packed else 'a latent'}; leave it out"
+                )
         for name in wanted:
             if name not in weights:
                 raise InputError(f"the specification needs input {name!r}")
     elif weights and len(weights) < 3:
-        raise InputError(f"of w_q, w_k, w_v only {', '.join(weights)} given; give all three or none")
+        raise InputError(
+            f"of w_q, w_k, w_v only {', '.join(weights)} given; give all three or none"
+        )
     elif not weights and spec.heads > 1:
         raise InputError("heads > 1 needs the projections w_q, w_k, w_v")
     for bias, weight in zip(_BIASES, WEIGHTS, strict=True):

@@ -52,7 +52,10 @@ def join(own: Any, shared: Any) -> Array:
     xp = namespace_of(own)
     front = broadcast(own.shape[:-1], shared.shape[:-1])
     assert front is not None
-    wide = [x if fits(front, x.shape[:-1]) else xp.broadcast_to(x, (*front, x.shape[-1])) for x in (own, shared)]
+    wide = [
+        x if fits(front, x.shape[:-1]) else xp.broadcast_to(x, (*front, x.shape[-1]))
+        for x in (own, shared)
+    ]
     return xp.concat(wide, axis=-1)
 
 

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import (
+    Alibi,
+    Buckets,
+    Disentangled,
+    Rotary,
+    Shaw,
+    TransformerXL,
+)
 from symattn.document.notation import Name, Node, Role, call, node
 
 
@@ -21,10 +28,13 @@ _SIZES = """n_q n_k n h g=h_kv d_k d_v d_model d_y=d_model d_out=d_model p d_s d
 #: Letters of sizes by their names in shapes: ``g`` are the heads of keys and values; ``d_y`` and ``d_out`` are usually
 #: the width of the model.
 SIZES: dict[str, Node] = {
-    axis: letter(typed or axis) for axis, _, typed in (size.partition("=") for size in _SIZES.split())
+    axis: letter(typed or axis)
+    for axis, _, typed in (size.partition("=") for size in _SIZES.split())
 }
 SIZES["d_c"] = SIZES["l"] + SIZES["d_r"]
-N_Q, N_K, N, H, D_K, D_V, D_MODEL = map(SIZES.__getitem__, ("n_q", "n_k", "n", "h", "d_k", "d_v", "d_model"))
+N_Q, N_K, N, H, D_K, D_V, D_MODEL = map(
+    SIZES.__getitem__, ("n_q", "n_k", "n", "h", "d_k", "d_v", "d_model")
+)
 TIMES = Name("⊙")  # entry by entry
 
 #: Scores for which queries and keys may differ in width.
@@ -91,12 +101,21 @@ def _at(kind: type, wanted: Callable[[Any], object] = bool) -> Wanted:
     return Wanted("position", lambda position: isinstance(position, kind) and wanted(position))
 
 
-_tables, _places = _at(Rotary, lambda p: p.given == "tables"), _at(Rotary, lambda p: p.given == "positions")
+_tables, _places = (
+    _at(Rotary, lambda p: p.given == "tables"),
+    _at(Rotary, lambda p: p.given == "positions"),
+)
 _xl, _additive = _at(TransformerXL), _has("score", "additive")
-_to_keys, _to_queries = _at(Disentangled, lambda p: p.to_position), _at(Disentangled, lambda p: p.to_content)
+_to_keys, _to_queries = (
+    _at(Disentangled, lambda p: p.to_position),
+    _at(Disentangled, lambda p: p.to_content),
+)
 _gain, _layer = _has("qk_norm", "rms", "layer"), _has("qk_norm", "layer")
 _latent, _queries = _has("latent"), Wanted("latent", lambda c: c.queries)
-_normed, _both = Wanted("latent", lambda c: c.norm), Wanted("latent", lambda c: c.norm and c.queries)
+_normed, _both = (
+    Wanted("latent", lambda c: c.norm),
+    Wanted("latent", lambda c: c.norm and c.queries),
+)
 #: Every array of attention, an input or the result of a step, by name.
 ARRAYS: dict[str, Named] = {
     "x": Named("X", "Tokens", "… n_q d_model", "input"),

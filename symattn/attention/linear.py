@@ -52,13 +52,17 @@ def decayed(state: Array, g: Array | None) -> Array:
     return state if g is None else namespace_of(g).exp(g.mT) * state
 
 
-def gated_step(state: Array, q: Array, k: Array, v: Array, g: Array | None = None) -> tuple[Array, Array]:
+def gated_step(
+    state: Array, q: Array, k: Array, v: Array, g: Array | None = None
+) -> tuple[Array, Array]:
     """One token: S' = e^g ⊙ S + kᵀ v and q S'. Shapes: q, k (…, 1, f), v (…, 1, d_v), g (…, 1, f) or (…, 1, 1)."""
     state = decayed(state, g) + k.mT @ v
     return state, q @ state
 
 
-def gated_chunk(state: Array, q: Array, k: Array, v: Array, g: Array | None = None) -> tuple[Any, Any]:
+def gated_chunk(
+    state: Array, q: Array, k: Array, v: Array, g: Array | None = None
+) -> tuple[Any, Any]:
     """Several tokens at once: outputs from the state before them plus those from one another; see ``chunk_of_sums``."""
     whole = None if g is None else namespace_of(g).sum(g, axis=-2, keepdims=True)
     return chunk_of_sums(state, q, k, v, gate_sums(g), whole)
@@ -110,7 +114,9 @@ def normalised(products: Callable[[Any, Any, Any], Any], q: Array, k: Array, v: 
 
     ``products(q, k, v)`` is any form of the sum over earlier tokens. Source: Katharopoulos et al. (2020), equation 9.
     """
-    return products(q, k, v) / products(q, k, namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1)
+    return products(q, k, v) / products(
+        q, k, namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
+    )
 
 
 # -- no gates: the product can be reassociated -------------------------------------------------------------------------
@@ -163,7 +169,9 @@ def delta_step(state: Array, k: Array, v: Array, beta: Array) -> Array:
 # Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024).
 
 
-def delta_token(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None) -> tuple[Array, Array]:
+def delta_token(
+    state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None
+) -> tuple[Array, Array]:
     """One token: S' = e^g S + β kᵀ (v − k e^g S) and q S'. With ``scan`` it is the definition.
 
     Source: Schlag et al. (2021), equation 24; gated, Yang, Kautz, Hatamizadeh (2024), equation 10.
@@ -186,7 +194,9 @@ def corrected(k: Array, x: Array, beta: Array, sums: Array | None = None) -> Arr
     return rows
 
 
-def delta_chunk(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None) -> tuple[Any, Any]:
+def delta_chunk(
+    state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None
+) -> tuple[Any, Any]:
     """Several tokens at once: linear attention with the corrections U = (I + L)⁻¹ diag(β) (V − (K e^G) S) as values.
 
     U is the difference of two terms, so that the first, and the factor of S, can be computed before the state is known.

@@ -46,7 +46,12 @@ def causal(s: Array | Places, alignment: str = "bottom-right") -> Array:
     return j <= i
 
 
-def sides(s: Array | Places, left: object = None, right: int | None = None, alignment: str = "bottom-right") -> Any:
+def sides(
+    s: Array | Places,
+    left: object = None,
+    right: int | None = None,
+    alignment: str = "bottom-right",
+) -> Any:
     """The window from ``left`` keys before the query to ``right`` keys after it: i + o − left ≤ j ≤ i + o + right.
 
     It contains the query's own position; a side that is None is open. Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
@@ -56,7 +61,9 @@ def sides(s: Array | Places, left: object = None, right: int | None = None, alig
     bounds = [i <= j + left] if left is not None else []
     bounds += [j <= i + right] if right is not None else []
     if not bounds:
-        raise InputError("a window that is open on both sides; hint: give left or right, or no window")
+        raise InputError(
+            "a window that is open on both sides; hint: give left or right, or no window"
+        )
     return reduce(and_, bounds)
 
 
@@ -164,7 +171,11 @@ def document_places(of_queries: Array, of_keys: Array, alignment: str = "bottom-
     """
     i, j = _places(of_queries), _places(of_keys)
     if alignment == "bottom-right":
-        i = i + _count(same_document(of_queries, of_keys)) - _count(same_document(of_queries, of_queries))
+        i = (
+            i
+            + _count(same_document(of_queries, of_keys))
+            - _count(same_document(of_queries, of_queries))
+        )
     return Places(i[..., :, None], j[..., None, :])
 
 

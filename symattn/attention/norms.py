@@ -6,7 +6,9 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 
 
-def rms_norm(x: Array, eps: object = 0, gain: Array | None = None, bias: Array | None = None) -> Array:
+def rms_norm(
+    x: Array, eps: object = 0, gain: Array | None = None, bias: Array | None = None
+) -> Array:
     """g ⊙ x / √(mean(x²) + ε) + b; without a gain g = 1, without a bias b = 0.
 
     Shapes: x (…, d), gain and bias (d,) → (…, d). Source: Zhang, Sennrich, Root Mean Square Layer Normalization (2019),
@@ -23,7 +25,9 @@ def centre(x: Array) -> Array:
     return x - namespace_of(x).mean(x, axis=-1, keepdims=True)
 
 
-def layer_norm(x: Array, eps: object = 0, gain: Array | None = None, bias: Array | None = None) -> Array:
+def layer_norm(
+    x: Array, eps: object = 0, gain: Array | None = None, bias: Array | None = None
+) -> Array:
     """g ⊙ (x − mean(x)) / √(variance + ε) + b, the variance with divisor d; without a gain g = 1, without a bias b = 0.
 
     Shapes: x (…, d), gain and bias (d,) → (…, d). Source: Ba, Kiros, Hinton, Layer Normalization (2016), equations 3

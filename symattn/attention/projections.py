@@ -66,7 +66,9 @@ def tile_heads(x: Array, times: object) -> Array:
     return xp.reshape(spread, (*batch, times * g, n, d))
 
 
-def grouped_attention(attention: Callable[[Any, Any, Any], object], q: Array, k: Array, v: Array) -> Array:
+def grouped_attention(
+    attention: Callable[[Any, Any, Any], object], q: Array, k: Array, v: Array
+) -> Array:
     """Attention with g heads of keys and values and h = g·r of queries, without copies: query head t reads ⌊t / r⌋.
 
     Shapes: q (…, h, n_q, d_k), k (…, g, n_k, d_k), v (…, g, n_k, d_v) → (…, h, n_q, d_v); g = 1 is multi-query

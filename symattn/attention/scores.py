@@ -97,7 +97,10 @@ def additive_scores(q: Array, k: Array, w: Array, u: Array, v: Array) -> Array:
     Source: Bahdanau, Cho, Bengio, Neural Machine Translation by Jointly Learning to Align and Translate (2015), A.1.2.
     """
     xp = namespace_of(q)
-    return xp.sum(v[..., None, None, :] * xp.tanh((q @ w)[..., :, None, :] + (k @ u)[..., None, :, :]), axis=-1)
+    return xp.sum(
+        v[..., None, None, :] * xp.tanh((q @ w)[..., :, None, :] + (k @ u)[..., None, :, :]),
+        axis=-1,
+    )
 
 
 def distance_scores(q: Array, k: Array) -> Array:

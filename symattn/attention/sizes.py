@@ -40,7 +40,9 @@ class AxisLengths:
     words: Mapping[str, str] = field(default_factory=dict)
     found: dict[str, tuple[Any, tuple[str, Any]]] = field(default_factory=dict)
 
-    def bind(self, name: str, array: Array, shape: str, batch: tuple[object, ...] | None = None) -> None:
+    def bind(
+        self, name: str, array: Array, shape: str, batch: tuple[object, ...] | None = None
+    ) -> None:
         """Compare an array with its shape in letters; its leading axes must broadcast to ``batch``, if given."""
         if not hasattr(array, "shape"):
             raise InputError(f"{name} is a {type(array).__name__}; give an array")
@@ -48,7 +50,11 @@ class AxisLengths:
         axes: Sequence[str] = named
         if any(a[0] == "(" for a in named):  # optional axes, which the array may lack
             whole_rank = len(named) + len(batch or ())
-            axes = [a[1:-1] if a[0] == "(" else a for a in named if a[0] != "(" or len(array.shape) >= whole_rank]
+            axes = [
+                a[1:-1] if a[0] == "(" else a
+                for a in named
+                if a[0] != "(" or len(array.shape) >= whole_rank
+            ]
         _check_axes(name, array, axes, loose)
         lengths = array.shape[len(array.shape) - len(axes) :]
         for axis, length in zip(axes, lengths, strict=True):
@@ -57,7 +63,11 @@ class AxisLengths:
             front = array.shape[: len(array.shape) - len(axes)]
             if not fits(front, batch):
                 last = "the last" if len(axes) == 1 else f"the last {_WORDS[len(axes)].split()[0]}"
-                wanted = f"the axes before {last} are not {_times(batch)}" if batch else f"it needs none before {last}"
+                wanted = (
+                    f"the axes before {last} are not {_times(batch)}"
+                    if batch
+                    else f"it needs none before {last}"
+                )
                 whole = _times((*batch, *(axis.strip("()?") for axis in named)))
                 raise InputError(f"{name} has shape {written(array)}; {wanted}; hint: {whole}")
 
@@ -65,8 +75,12 @@ class AxisLengths:
         """Raise InputError unless the length ``whole`` is the sum of the lengths ``parts``."""
         lengths = [self.found[part][0] for part in parts]
         if not same(self.found[whole][0], sum(lengths[1:], lengths[0])):
-            spelt = " + ".join(f"{part} = {length}" for part, length in zip(parts, lengths, strict=True))
-            raise InputError(f"{name} has {whole} = {self.found[whole][0]} columns a head; they must be {spelt}")
+            spelt = " + ".join(
+                f"{part} = {length}" for part, length in zip(parts, lengths, strict=True)
+            )
+            raise InputError(
+                f"{name} has {whole} = {self.found[whole][0]} columns a head; they must be {spelt}"
+            )
 
     def _axis(self, name: str, array: object, axis: str, length: Any) -> None:
         if axis.endswith("?"):
@@ -78,7 +92,9 @@ class AxisLengths:
             number = int(factor) if factor.isdecimal() else self.known[factor]
             if number != 1 and length % number:
                 blocks = self.words.get(factor, "blocks")
-                raise InputError(f"{name} has {length} columns, which {number} {blocks} do not divide")
+                raise InputError(
+                    f"{name} has {length} columns, which {number} {blocks} do not divide"
+                )
             length = length if number == 1 else length // number
         self._letter(name, array, letter, length)
 
@@ -86,13 +102,21 @@ class AxisLengths:
         if letter.isdecimal() or letter in self.known:
             number = int(letter) if letter.isdecimal() else self.known[letter]
             if not same(length, number):
-                axis = "an axis" if letter.isdecimal() else f"the axis {self.words.get(letter, letter)}"
-                raise InputError(f"{name} has shape {written(array)}; {axis} must have the length {number}")
+                axis = (
+                    "an axis"
+                    if letter.isdecimal()
+                    else f"the axis {self.words.get(letter, letter)}"
+                )
+                raise InputError(
+                    f"{name} has shape {written(array)}; {axis} must have the length {number}"
+                )
             return
         before, (first, its) = self.found.setdefault(letter, (length, (name, array)))
         if not same(before, length):
             spelt = self.words.get(letter, letter)
-            raise InputError(f"{first} has shape {written(its)} and {name} {written(array)}: {spelt} differs")
+            raise InputError(
+                f"{first} has shape {written(its)} and {name} {written(array)}: {spelt} differs"
+            )
 
 
 @cache
@@ -123,20 +147,28 @@ def check_holds(name: str, array: Array, holds: str) -> None:
         known = namespace_of(array).isdtype(array.dtype, _DTYPES[holds])
     except TypeError:  # NumPy's ``isdtype`` does not know dtypes of other packages
         hint = f"symattn.arrays.kind('{array.dtype}').lift({name})"
-        raise InputError(f"{name} holds {array.dtype}, in which NumPy does not compute; hint: {hint}") from None
+        raise InputError(
+            f"{name} holds {array.dtype}, in which NumPy does not compute; hint: {hint}"
+        ) from None
     if not known:
         raise InputError(f"{name} must hold {_HOLDS[holds]}, got {array.dtype}")
 
 
 def check_batches(arrays: Mapping[str, Any], last: Mapping[str, int]) -> tuple[Any, ...]:
     """Return the shape that the leading axes broadcast to; ``last`` is the number of other axes of each array."""
-    fronts = {name: tuple(array.shape[: len(array.shape) - last[name]]) for name, array in arrays.items()}
+    fronts = {
+        name: tuple(array.shape[: len(array.shape) - last[name]]) for name, array in arrays.items()
+    }
     if not any(fronts.values()):
         return ()
     for (left, a), (right, b) in combinations(fronts.items(), 2):
         if broadcast(a, b) is None:
-            shapes = f"{left} has shape {written(arrays[left])} and {right} {written(arrays[right])}"
-            raise InputError(f"{shapes}: the axes before the last {_WORDS[last[left]].split()[0]} differ")
+            shapes = (
+                f"{left} has shape {written(arrays[left])} and {right} {written(arrays[right])}"
+            )
+            raise InputError(
+                f"{shapes}: the axes before the last {_WORDS[last[left]].split()[0]} differ"
+            )
     whole: tuple[Any, ...] = ()
     for front in fronts.values():
         whole = broadcast(whole, front) or whole

@@ -54,7 +54,9 @@ def nonempty(z: Array, fully_masked: str = "nan") -> Array:
     xp = namespace_of(z)
     empty = z == 0
     if fully_masked == "error" and xp.any(empty):
-        raise InputError("a row of scores is fully masked; hint: allow a key, or fully_masked='zeros'")
+        raise InputError(
+            "a row of scores is fully masked; hint: allow a key, or fully_masked='zeros'"
+        )
     return xp.where(empty, 1, z)
 
 
@@ -63,7 +65,9 @@ def normalise(e: Array, fully_masked: str = "nan") -> Array:
     return e / nonempty(namespace_of(e).sum(e, axis=-1, keepdims=True), fully_masked)
 
 
-def softmax(s: Array, stabilised: bool = True, fully_masked: str = "nan", base: int | None = None) -> Any:
+def softmax(
+    s: Array, stabilised: bool = True, fully_masked: str = "nan", base: int | None = None
+) -> Any:
     """a_ij = e^{s_ij} / Σ_l e^{s_il}, over the last axis; the maximum is subtracted first if ``stabilised``.
 
     With the base 2: 2^{s_ij} / Σ_l 2^{s_il}. Shapes: (…, n_k) → (…, n_k).
@@ -87,7 +91,9 @@ def log_sum_exp(s: Array, masked: bool = True, base: int | None = None) -> Array
 
 
 # -- sinks: a logit per row that takes weight but has no value ---------------------------------------------------------
-def sink_weights(s: Array, sink: Array | int, stabilised: bool = True, base: int | None = None) -> Array:
+def sink_weights(
+    s: Array, sink: Array | int, stabilised: bool = True, base: int | None = None
+) -> Array:
     """a_ij = e^{s_ij} / (e^{b_i} + Σ_l e^{s_il}), stabilised by a maximum that includes the sink b.
 
     A row in which every key is forbidden gives zeros: the sink takes all. With the base 2: powers of two throughout.
@@ -108,7 +114,9 @@ def sink_log_sum_exp(s: Array, sink: Array | int, base: int | None = None) -> Ar
     return m + logarithms(z, base)
 
 
-def _parts(s: Array, sink: Array | int, stabilised: bool, base: int | None) -> tuple[Array, Array, Array]:
+def _parts(
+    s: Array, sink: Array | int, stabilised: bool, base: int | None
+) -> tuple[Array, Array, Array]:
     """e^{s − m}, its sum with the sink's e^{b − m}, and m. As the sink is finite, so is every row's maximum."""
     xp = namespace_of(s)
     largest = xp.maximum(xp.max(s, axis=-1, keepdims=True), sink)
@@ -174,7 +182,9 @@ def entmax15(s: Array, fully_masked: str = "nan") -> Array:
     z, place = _falling(s)
     near = z > -1  # τ is −1 or more, since the largest z is 0 and has a weight of at most 1
     z = xp.where(near, z, 0)
-    beyond = xp.cumulative_sum(z * z, axis=-1) - 2 * z * xp.cumulative_sum(z, axis=-1) + place * z * z
+    beyond = (
+        xp.cumulative_sum(z * z, axis=-1) - 2 * z * xp.cumulative_sum(z, axis=-1) + place * z * z
+    )
     kept = near & (beyond < 1)
     number = nonempty(_count(kept, s), fully_masked)
     mean = xp.sum(xp.where(kept, z, 0), axis=-1, keepdims=True) / number
@@ -215,7 +225,9 @@ class Normaliser(NamedTuple):
     def at_bias(self, bias: bool) -> Normaliser:
         """Return the record with ``log(n_k)`` left out of its formulas if the specification has a bias."""
         texts = ("formula", "entry", "convention") if bias else ()
-        return self._replace(**{name: getattr(self, name).replace(" − log(n_k)", "") for name in texts})
+        return self._replace(
+            **{name: getattr(self, name).replace(" − log(n_k)", "") for name in texts}
+        )
 
 
 _SPARSE = "The weights are positive with sum 1, and 0 for keys with low scores: softmax gives each key something."

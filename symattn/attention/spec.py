@@ -99,7 +99,9 @@ class Attention(Fields, Described, Shown):
     @property
     def sums_to_one(self) -> bool:
         """Return whether the weights of a query that has a key sum to one, before any are dropped."""
-        return self.plain_softmax or (not self.is_softmax and NORMALISERS[self.normaliser].sums_to_one)
+        return self.plain_softmax or (
+            not self.is_softmax and NORMALISERS[self.normaliser].sums_to_one
+        )
 
     @property
     def zeroes_empty_rows(self) -> bool:
@@ -201,13 +203,20 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
     "a window of so many keys looks back from the query; hint: causal=True, or window=(left, right)": (
         lambda s: isinstance(s.window, int) and not s.causal
     ),
-    "a window that is open on both sides hides nothing; hint: window=None": lambda s: s.window == (None, None),
-    "a prefix opens keys that a causal mask closes; hint: causal=True": lambda s: s.prefix is not None and not s.causal,
+    "a window that is open on both sides hides nothing; hint: window=None": lambda s: (
+        s.window == (None, None)
+    ),
+    "a prefix opens keys that a causal mask closes; hint: causal=True": lambda s: (
+        s.prefix is not None and not s.causal
+    ),
     "a window or a block closes keys that a prefix opens; hint: mask='boolean', which says what is meant": (
         lambda s: s.prefix is not None and (s.window is not None or s.block is not None)
     ),
     # -- weights
-    **{f"{field} belongs to normaliser 'softmax'": _set_elsewhere(field) for field in ("base", "sink", "lse")},
+    **{
+        f"{field} belongs to normaliser 'softmax'": _set_elsewhere(field)
+        for field in ("base", "sink", "lse")
+    },
     "only normaliser 'softmax' and 'sigmoid' take exponentials, which may be stabilised; hint: stabilised=True": (
         lambda s: not (s.stabilised or s.is_softmax or NORMALISERS[s.normaliser].takes_exponentials)
     ),
@@ -215,7 +224,11 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
         lambda s: s.fully_masked != "zeros" and not s.sums_to_one
     ),
     "scores of distances are never positive, and relu makes 0 of them; hint: bias=True, or another normaliser": (
-        lambda s: s.score == "distance" and s.normaliser == "relu" and not (s.bias or s.scale or s.mask == "additive")
+        lambda s: (
+            s.score == "distance"
+            and s.normaliser == "relu"
+            and not (s.bias or s.scale or s.mask == "additive")
+        )
     ),
 }
 

@@ -57,11 +57,19 @@ class Fields:
         ),
     )
     truncate: int | None = described(
-        None, "number of leading columns of queries and keys that the scores use; no token is removed", _COUNT
+        None,
+        "number of leading columns of queries and keys that the scores use; no token is removed",
+        _COUNT,
     )
-    softcap: int | float | Fraction | None = described(None, "c in the soft cap c tanh(S/c) of the scores S", _POSITIVE)
-    bias: bool = described(False, "add an input ``bias`` of finite numbers to the scores; a mask is what forbids keys")
-    causal: bool = described(False, "query i attends to key j only if j ≤ i + o, where ``alignment`` sets o")
+    softcap: int | float | Fraction | None = described(
+        None, "c in the soft cap c tanh(S/c) of the scores S", _POSITIVE
+    )
+    bias: bool = described(
+        False, "add an input ``bias`` of finite numbers to the scores; a mask is what forbids keys"
+    )
+    causal: bool = described(
+        False, "query i attends to key j only if j ≤ i + o, where ``alignment`` sets o"
+    )
     alignment: Literal["bottom-right", "top-left"] = described(
         "bottom-right",
         "offset o of the queries' positions: ``bottom-right`` n_k − n_q, ``top-left`` 0",
@@ -73,14 +81,20 @@ class Fields:
         (_is_window, "be an integer of at least 1, or (left, right) with integers or None"),
     )
     block: int | None = described(
-        None, "number of positions in a block; query i attends to key j only if both are in the same block", _COUNT
+        None,
+        "number of positions in a block; query i attends to key j only if both are in the same block",
+        _COUNT,
     )
-    prefix: int | None = described(None, "number of leading keys that every query sees; causal after them", _COUNT)
+    prefix: int | None = described(
+        None, "number of leading keys that every query sees; causal after them", _COUNT
+    )
     mask: Literal["boolean", "additive"] | None = described(
         None,
         "an input ``mask``: ``boolean`` (True may attend) or ``additive``",
     )
-    padding: bool = described(False, "an input ``keep`` of booleans over the keys, False for padding")
+    padding: bool = described(
+        False, "an input ``keep`` of booleans over the keys, False for padding"
+    )
     documents: bool = described(
         False,
         "packed documents: labels ``doc``, or ``doc_q`` and ``doc_k``; positions are counted within each document",
@@ -118,7 +132,9 @@ class Fields:
         "(divided by n_k), ``sparsemax``, ``entmax`` (1.5)",
     )
     base: Literal[2] | None = described(
-        None, "2 for powers of two in place of powers of e", (lambda x: whole(x, 2) and x == 2, "be None, for e, or 2")
+        None,
+        "2 for powers of two in place of powers of e",
+        (lambda x: whole(x, 2) and x == 2, "be None, for e, or 2"),
     )
     sink: Literal["given", "zero"] | None = described(
         None,
@@ -133,7 +149,9 @@ class Fields:
     dropout: int | float | Fraction = described(
         0, "dropout rate; an input ``drop`` of booleans marks the weights that are kept", _RATE
     )
-    lse: bool = described(False, "return (output, L), where L is the logarithm of each row's divisor")
+    lse: bool = described(
+        False, "return (output, L), where L is the logarithm of each row's divisor"
+    )
 
 
 def descriptions() -> dict[str, str]:

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 
 from symattn.attention.inputs import lengths
 from symattn.attention.latent import Latent
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import (
+    Alibi,
+    Buckets,
+    Disentangled,
+    Rotary,
+    Shaw,
+    TransformerXL,
+)
 from symattn.attention.spec import Attention
 
 _QKV, _X = "q k v", "x w_q w_k w_v w_o"
@@ -53,13 +60,19 @@ VARIANTS: dict[str, NamedVariant] = {
     "dot": NamedVariant("scores", Attention(scale=1)),
     "scaled dot": NamedVariant("scores", Attention()),
     "general": NamedVariant("scores", Attention(score="general"), f"{_QKV} w_s"),
-    "additive": NamedVariant("scores", Attention(score="additive"), f"{_QKV} w_s u_s v_s", _ADDITIVE),
+    "additive": NamedVariant(
+        "scores", Attention(score="additive"), f"{_QKV} w_s u_s v_s", _ADDITIVE
+    ),
     "cosine": NamedVariant("scores", Attention(score="cosine", scale=10)),
     "distance": NamedVariant("scores", Attention(score="distance")),
     "1/d_k": NamedVariant("scores", Attention(scale="1/d_k")),
     "scale per head": NamedVariant("scores", Attention(heads=2, scale="given"), f"{_QKV} scale"),
-    "RMS norm of q and k": NamedVariant("scores", Attention(qk_norm="rms", eps=0.25), f"{_QKV} g_q g_k"),
-    "LayerNorm of q and k": NamedVariant("scores", Attention(qk_norm="layer"), f"{_QKV} g_q g_k beta_q beta_k"),
+    "RMS norm of q and k": NamedVariant(
+        "scores", Attention(qk_norm="rms", eps=0.25), f"{_QKV} g_q g_k"
+    ),
+    "LayerNorm of q and k": NamedVariant(
+        "scores", Attention(qk_norm="layer"), f"{_QKV} g_q g_k beta_q beta_k"
+    ),
     "q and k of length 1": NamedVariant("scores", Attention(qk_norm="l2", scale=10)),
     "softcap": NamedVariant("scores", Attention(softcap=2)),
     "truncated": NamedVariant("scores", Attention(truncate=2)),
@@ -71,11 +84,15 @@ VARIANTS: dict[str, NamedVariant] = {
     "local blocks": NamedVariant("masks", Attention(causal=True, block=2)),
     "prefix": NamedVariant("masks", Attention(causal=True, prefix=2)),
     "padding": NamedVariant("masks", Attention(padding=True), f"{_QKV} keep"),
-    "packed documents": NamedVariant("masks", Attention(causal=True, documents=True), f"{_QKV} doc_q doc_k"),
+    "packed documents": NamedVariant(
+        "masks", Attention(causal=True, documents=True), f"{_QKV} doc_q doc_k"
+    ),
     "boolean mask": NamedVariant("masks", Attention(mask="boolean"), f"{_QKV} mask"),
     "additive mask": NamedVariant("masks", Attention(mask="additive"), f"{_QKV} mask"),
     "masks combined": NamedVariant(
-        "masks", Attention(causal=True, window=3, mask="boolean", padding=True, bias=True), f"{_QKV} mask keep bias"
+        "masks",
+        Attention(causal=True, window=3, mask="boolean", padding=True, bias=True),
+        f"{_QKV} mask keep bias",
     ),
     "not stabilised": NamedVariant("normalisers", Attention(stabilised=False)),
     "log-sum-exp returned": NamedVariant("normalisers", Attention(lse=True)),
@@ -94,10 +111,16 @@ VARIANTS: dict[str, NamedVariant] = {
     "multi-query": NamedVariant("heads", Attention(heads=6, kv_heads=1), _X),
     "grouped-query": NamedVariant("heads", _GROUPED),
     "grouped-query, of tokens": NamedVariant("heads", _GROUPED, _X),
-    "packed projections": NamedVariant("heads", Attention(heads=2, packed=True), "x w_in b_in w_o b_o", {"d_v": 4}),
-    "latent": NamedVariant("heads", Attention(heads=2, latent=_LATENTS), "x w_dq w_uq w_dkv w_uk w_uv w_kr w_o"),
+    "packed projections": NamedVariant(
+        "heads", Attention(heads=2, packed=True), "x w_in b_in w_o b_o", {"d_v": 4}
+    ),
+    "latent": NamedVariant(
+        "heads", Attention(heads=2, latent=_LATENTS), "x w_dq w_uq w_dkv w_uk w_uv w_kr w_o"
+    ),
     "latent, one head": NamedVariant("heads", Attention(latent=Latent()), _LATENT),
-    "latent, absorbed": NamedVariant("heads", Attention(heads=2, latent=_ABSORBED, causal=True), _LATENT),
+    "latent, absorbed": NamedVariant(
+        "heads", Attention(heads=2, latent=_ABSORBED, causal=True), _LATENT
+    ),
     "rotary, half": NamedVariant("positions", Attention(position=_ROTATED)),
     "rotary, interleaved": NamedVariant(
         "positions", Attention(position=Rotary(triples=_TRIPLES, layout="interleaved"))
@@ -114,22 +137,38 @@ VARIANTS: dict[str, NamedVariant] = {
     ),
     "ALiBi": NamedVariant("positions", Attention(heads=2, causal=True, position=Alibi())),
     "ALiBi, given slopes": NamedVariant(
-        "positions", Attention(heads=3, position=Alibi(slopes="given", two_sided=True)), f"{_QKV} slopes"
+        "positions",
+        Attention(heads=3, position=Alibi(slopes="given", two_sided=True)),
+        f"{_QKV} slopes",
     ),
     "T5 buckets": NamedVariant(
-        "positions", Attention(heads=2, scale=1, position=Buckets(number=4, max_distance=3)), f"{_QKV} b_rel"
+        "positions",
+        Attention(heads=2, scale=1, position=Buckets(number=4, max_distance=3)),
+        f"{_QKV} b_rel",
     ),
     "Shaw": NamedVariant("positions", Attention(position=Shaw(most=2)), f"{_QKV} a_k a_v"),
     "Transformer-XL": NamedVariant(
-        "positions", Attention(heads=2, causal=True, position=TransformerXL()), f"{_X} r w_r b_u b_w", {"n_r": 3}
+        "positions",
+        Attention(heads=2, causal=True, position=TransformerXL()),
+        f"{_X} r w_r b_u b_w",
+        {"n_r": 3},
     ),
     "DeBERTa": NamedVariant(
-        "positions", Attention(heads=2, position=Disentangled(span=2)), f"{_X} p w_pk w_pq", {"n_d": 4}
+        "positions",
+        Attention(heads=2, position=Disentangled(span=2)),
+        f"{_X} p w_pk w_pq",
+        {"n_d": 4},
     ),
     "decoder step": NamedVariant(
         "together",
         Attention(
-            heads=6, kv_heads=2, causal=True, window=3, softcap=2, sink="given", position=Rotary(triples=_TRIPLES)
+            heads=6,
+            kv_heads=2,
+            causal=True,
+            window=3,
+            softcap=2,
+            sink="given",
+            position=Rotary(triples=_TRIPLES),
         ),
         f"{_QKV} sink",
     ),

@@ -13,7 +13,16 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.arithmetic import Balls, extents, g, largest, number, rate, size, upper, xp
 from symattn.bounds.exponents import far_below, stored
 from symattn.bounds.reference import Run, Values
-from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents, limit, losses, underflow, weighed
+from symattn.bounds.rule import (
+    Counts,
+    NumberKind,
+    RuleGivens,
+    exponents,
+    limit,
+    losses,
+    underflow,
+    weighed,
+)
 from symattn.bounds.scores import LOG2_E, score_errors
 from symattn.document.errors import Undecided
 
@@ -47,7 +56,9 @@ class _Bound:
         self.run, self.precision = run, precision
         self.errors = score_errors(run, precision)
         self.latents = self.errors.values
-        self.uneven = bool(run.spec.dropout) or len(run.value_step.of) > 2  # each query may have values of its own
+        self.uneven = (
+            bool(run.spec.dropout) or len(run.value_step.of) > 2
+        )  # each query may have values of its own
         self.unit = flint.arb(2).log() if run.spec.base == 2 else flint.arb(1)
         self.keys = run.allowed
         scores = xp.where(self.keys, number(run.final_scores), 0) * self.unit
@@ -58,7 +69,13 @@ class _Bound:
         self.open = self._with_sink(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
         self.n = self.open.shape[-1]
         key_count = self.open.sum(axis=-1, keepdims=True)
-        self.counts = Counts(precision, self.n, key_count, run.value_terms + (run.spec.latent is not None), self.uneven)
+        self.counts = Counts(
+            precision,
+            self.n,
+            key_count,
+            run.value_terms + (run.spec.latent is not None),
+            self.uneven,
+        )
         self.t = xp.where(self.open, self._with_sink(scores, self._sink() * self.unit), 0)
         weights = number(run.values["weights"])
         rest = xp.maximum(1 - xp.sum(weights, axis=-1, keepdims=True), 0)
@@ -68,9 +85,13 @@ class _Bound:
         self.m = largest(self.t, self.open)
         self.top = size(self.m) + self.errors.shift * self.unit  # |m|, with the shifts of rows
         sink = size(self._sink()) * self.unit + self.errors.shift * self.unit
-        self.tau = self._with_sink(xp.where(self.keys, tau, 0), g(6, precision.between) * sink)  # of a sink too
+        self.tau = self._with_sink(
+            xp.where(self.keys, tau, 0), g(6, precision.between) * sink
+        )  # of a sink too
         self.star = largest(self.tau, self.open)
-        self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
+        self.vanishes = np.zeros(
+            self.open.shape[:-1], dtype=bool
+        )  # rows whose sum could underflow to nothing
         if run.spec.is_softmax:
             self._softmax()
 
@@ -85,9 +106,19 @@ class _Bound:
         length = size(self.t) + self.errors.shift * self.unit
         times = Ball.lift(self.rescalings)
         rule_givens = RuleGivens(
-            self.tau, length, self._fall(), times, self.top, self.star, self.log_n, Ball.lift(self.eps), values
+            self.tau,
+            length,
+            self._fall(),
+            times,
+            self.top,
+            self.star,
+            self.log_n,
+            Ball.lift(self.eps),
+            values,
         )
-        numbers = _NUMBERS._replace(largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True))
+        numbers = _NUMBERS._replace(
+            largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True)
+        )
         self.rule = exponents(rule_givens, self.precision, self.counts, numbers)
         self.a, self.alone, self.below = self.rule.a, self.rule.alone, self.rule.below
         self.grown = upper(self.rule.grown)[..., 0]
@@ -118,7 +149,13 @@ class _Bound:
         """Return which keys step 7 counts as forbidden. Midpoints, and shifted rows, may be off by ``reach``."""
         spec, midpoints = self.run.spec, scores.midpoints()
         apart = np.ptp(midpoints, axis=-1).max(initial=0.0)
-        if spec.mask != "additive" or not spec.is_softmax or self.uneven or not self.run.variant.rows or apart < _NEAR:
+        if (
+            spec.mask != "additive"
+            or not spec.is_softmax
+            or self.uneven
+            or not self.run.variant.rows
+            or apart < _NEAR
+        ):
             return np.zeros_like(self.keys)
         off = np.vectorize(lambda x: float(x.rad().upper()), otypes=[float])(scores.entries)
         reach = off + off.max(axis=-1, keepdims=True) + upper(self.errors.shift * self.unit)
@@ -160,7 +197,10 @@ class _Bound:
         w = xp.minimum(self.p * xp.exp(self.a) / low, Ball.lift(1))
         sizes = self._value_sizes()
         lost = xp.sum(w * (xp.exp(self.below) - 1), axis=-1, keepdims=True)
-        apart, whole = self._weighed(w * (xp.exp(self.alone) - 1), sizes), self._weighed(w, sizes)  # S, X
+        apart, whole = (
+            self._weighed(w * (xp.exp(self.alone) - 1), sizes),
+            self._weighed(w, sizes),
+        )  # S, X
         moved, away = self._mean_moved(low, w)
         output = size(self._attended())
         kept, middle, factor, sums = weighed(
@@ -226,7 +266,10 @@ class _Bound:
 
     def _farthest(self, v: Balls, o: Balls) -> Balls:
         """Return max |v_j − o| over the keys j that the row may see, from ends rounded up."""
-        ends = [np.where(self.open[..., None], upper(x)[..., None, :, :], -np.inf).max(axis=-2) for x in (v, -v)]
+        ends = [
+            np.where(self.open[..., None], upper(x)[..., None, :, :], -np.inf).max(axis=-2)
+            for x in (v, -v)
+        ]
         high, low = (Ball.lift(np.where(np.isfinite(x), x, 0)) for x in ends)
         return xp.maximum(high - o, low + o)
 
@@ -244,7 +287,9 @@ class _Bound:
     def _without_softmax(self) -> Balls:
         """Bound weights that are no softmax: see ``weight_errors``."""
         f, e = self.precision.roughest, weight_errors(self.run, self.precision, self.tau)
-        roundings = self.n + 4 + self.run.value_terms + 3 * self.uneven  # of the roughest format, so of TF32's too
+        roundings = (
+            self.n + 4 + self.run.value_terms + 3 * self.uneven
+        )  # of the roughest format, so of TF32's too
         w = size(number(self.run.values["weights"])) + e
         result = self._weighed(e + w * g(roundings, f), self._value_sizes())
         if self.latents is not None:
@@ -253,10 +298,15 @@ class _Bound:
 
     def _underflow(self, factor: Balls, most: Balls) -> Balls:
         """Return the bound of step 6; a weight as stored is at most ``most`` times the final one."""
-        n, (every, weight) = self.n, losses(self.precision, self.counts, self._without_subtraction())
+        n, (every, weight) = (
+            self.n,
+            losses(self.precision, self.counts, self._without_subtraction()),
+        )
         weight = weight * most
         divisor = xp.exp(-xp.max(self.below, axis=-1, keepdims=True)) - (every + weight) * n
-        self.vanishes = np.asarray([x.lower() <= 0 for x in divisor.entries.flat]).reshape(divisor.plain_shape)[..., 0]
+        self.vanishes = np.asarray([x.lower() <= 0 for x in divisor.entries.flat]).reshape(
+            divisor.plain_shape
+        )[..., 0]
         divisor = xp.where(self.vanishes[..., None], 1, divisor)
         sizes = self._value_sizes()
         if self.uneven:
@@ -265,11 +315,17 @@ class _Bound:
         else:
             total = xp.sum(sizes, axis=-2, keepdims=True)
             largest = xp.max(sizes, axis=-2, keepdims=True) * factor
-        return underflow((every, weight), total, largest * n, n, factor * (n * self.run.value_terms), divisor)
+        return underflow(
+            (every, weight), total, largest * n, n, factor * (n * self.run.value_terms), divisor
+        )
 
     def _without_subtraction(self) -> Balls:
         """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""
-        lowest = np.log(float(min(self.precision.score.smallest_normal, self.precision.accumulate.smallest_normal)))
+        lowest = np.log(
+            float(
+                min(self.precision.score.smallest_normal, self.precision.accumulate.smallest_normal)
+            )
+        )
         m = self.m.midpoints()
         return xp.exp(Ball.lift(np.where(m >= lowest, np.maximum(-m, 0), 0)))
 
@@ -278,8 +334,15 @@ class _Bound:
         most = limit(self.precision)
         sizes = np.where(self.far, upper(self.errors.products), upper(self.errors.largest))
         scores = sizes.max(axis=-1) * LOG2_E * 1.01
-        values = upper(self._weighed(xp.zeros((*self.open.shape[:-1], self.n)) + 1, self._value_sizes())).max(axis=-1)
-        over = (scores > most) | (values * 1.01 > most) | self.vanishes | leaves_range(self.run, self.precision)
+        values = upper(
+            self._weighed(xp.zeros((*self.open.shape[:-1], self.n)) + 1, self._value_sizes())
+        ).max(axis=-1)
+        over = (
+            (scores > most)
+            | (values * 1.01 > most)
+            | self.vanishes
+            | leaves_range(self.run, self.precision)
+        )
         if self.far.any():
             over |= self.far.any(axis=-1) & (self.grown > 1)
         mixed = self.run.output_step is not None and self.run.spec.heads > 1
@@ -290,7 +353,9 @@ class _Bound:
 
     def _value_sizes(self) -> Balls:
         """|v|_j."""
-        return self.latents[0] if self.latents is not None else self.run.absolute[self.run.values_name]
+        return (
+            self.latents[0] if self.latents is not None else self.run.absolute[self.run.values_name]
+        )
 
 
 def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
@@ -353,7 +418,11 @@ def leaves_range(run: Run, precision: Precision) -> np.ndarray:
     """Return the rows (…, n_q) of heads in which sums of queries may exceed the range; all rows if those of keys,
     latents or distance terms may, as every row may use them. Values count when they are weighted."""
     most, result = limit(precision), {s.name for s in run.steps}
-    over = {n: upper(size(run.absolute.get(n, run.values[n]))) > most for n in ("q", *_MADE) if n in result}
+    over = {
+        n: upper(size(run.absolute.get(n, run.values[n]))) > most
+        for n in ("q", *_MADE)
+        if n in result
+    }
     everywhere = any(bool(over[n].any()) for n in _MADE if n in over)
     return np.asarray(over["q"].any(axis=-1) | everywhere if "q" in over else everywhere)
 
@@ -365,9 +434,13 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
     if step is None:
         return moved, False
     sizes = {n: size(number(run.values[n])) for n in step.of}
-    sizes |= {n: size(number(run.values[n])) for n in ("x", *"qkv") if n in run.values}  # what a variant may add
+    sizes |= {
+        n: size(number(run.values[n])) for n in ("x", *"qkv") if n in run.values
+    }  # what a variant may add
     # 0 of all that the step adds: what is added moves nothing
-    passed = _output(run, {n: a if n == "w_o" else a * 0 for n, a in sizes.items()} | {"attended": moved})
+    passed = _output(
+        run, {n: a if n == "w_o" else a * 0 for n, a in sizes.items()} | {"attended": moved}
+    )
     if "w_o" not in sizes:
         return passed, False
     rounded = _output(run, {**sizes, "attended": sizes["attended"] + moved})
@@ -380,4 +453,8 @@ def _output(run: Run, values: Values) -> Balls:
     """Run the output step, or a variant's replacement, on other arrays."""
     step, change = run.output_step, run.variant.steps.get("output")
     assert step is not None
-    return change(run.spec, {**run.values, **values}) if change else step.run(*[values[n] for n in step.of])
+    return (
+        change(run.spec, {**run.values, **values})
+        if change
+        else step.run(*[values[n] for n in step.of])
+    )

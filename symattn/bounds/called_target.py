@@ -20,7 +20,9 @@ Front = Literal["none", "taken", "promised"]
 AXES: Mapping[Layout, int] = {layout: len(layout.replace("c", "hd")) for layout in get_args(Layout)}
 #: How arrays lie in memory; ``shared``: equal ones are one array; ``frozen``: they are read-only;
 #: ``reused``: those of the last such call, with other contents, and the output is overwritten after it was read.
-Memory = Literal["contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen", "reused"]
+Memory = Literal[
+    "contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen", "reused"
+]
 #: Memory layouts with gaps, or with axes in another order.
 APART: tuple[Memory, ...] = ("strided", "transposed", "reversed", "fortran")
 Alignment = Literal["bottom-right", "top-left"]
@@ -29,7 +31,12 @@ Inputs = Mapping[str, NDArray[Any]]
 
 IN_PROCESS = "The function ran in this process: no time limit, and a crash would have ended it."
 CAUSAL_MASK = "causal_mask"  # inputs that no caller gives: made from n_q, n_k and the alignment
-PAST, COUNT_Q, COUNT_K, WIDTH = "past", "n_q", "n_k", "d_k"  # n_k − n_q, n_q, n_k and d_k, whole numbers
+PAST, COUNT_Q, COUNT_K, WIDTH = (
+    "past",
+    "n_q",
+    "n_k",
+    "d_k",
+)  # n_k − n_q, n_q, n_k and d_k, whole numbers
 FACTOR = "factor"  # of the scores, where it follows from d_k
 MADE = (CAUSAL_MASK, PAST, COUNT_Q, COUNT_K, WIDTH, FACTOR)
 
@@ -62,7 +69,11 @@ class Argument:
     numbers: Literal["", "ones", "additive", "shifted"] = ""
 
     def __str__(self) -> str:
-        text = repr(self.value) if self.input is None else _WORDS.get(self.form, _WORDS.get(self.input, self.input))
+        text = (
+            repr(self.value)
+            if self.input is None
+            else _WORDS.get(self.form, _WORDS.get(self.input, self.input))
+        )
         text = f"not {text}" if self.inverted else text
         text += {"": "", "ones": " as 1 and 0", "additive": " as 0 and −∞"}[self.numbers]
         return text if self.positional else f"{self.parameter}={text}"
@@ -105,7 +116,9 @@ class Convention:
     @property
     def required(self) -> tuple[str, ...]:
         """The ``inputs`` that every call must give; the others may be left out."""
-        return tuple(n for n in self.inputs if any(a.input == n and a.required for a in self.arguments))
+        return tuple(
+            n for n in self.inputs if any(a.input == n and a.required for a in self.arguments)
+        )
 
     @property
     def printed(self) -> str:
@@ -131,7 +144,11 @@ class Failure:
     exit_code: int | None = None
 
     def __str__(self) -> str:
-        words = f"{self.type}: {self.message}" if self.type and self.message else self.type or self.message
+        words = (
+            f"{self.type}: {self.message}"
+            if self.type and self.message
+            else self.type or self.message
+        )
         return f"{words} ({self.where})" if self.where else words
 
 
@@ -199,4 +216,6 @@ def same_bits(first: Outcome, second: Outcome) -> bool:
     if (first.dtype, first.shape) != (second.dtype, second.shape):
         return False
     a, b = first.output, second.output
-    return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b)))
+    return bool(
+        np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b))
+    )

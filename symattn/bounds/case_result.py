@@ -19,7 +19,15 @@ from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.document.errors import SymattnError
 
 #: Exceptions of code that has no result for the given sizes or numbers.
-UNFIT = (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError)
+UNFIT = (
+    SymattnError,
+    ValueError,
+    IndexError,
+    TypeError,
+    KeyError,
+    ZeroDivisionError,
+    OverflowError,
+)
 Finding = Literal["values", "not finite", "shape", "dtype", "raises", "mutates", "overwrites"]
 #: Findings of wrong numbers, or too many or too few of them: known mistakes may explain these.
 OF_VALUES: tuple[Finding, ...] = ("values", "not finite", "shape")
@@ -44,7 +52,10 @@ class Case:
         return sum(int(np.asarray(a).size) for a in self.inputs.values())
 
 
-_UNITS, _UNITS_OF_HALF = 32.0, 8.0  # roundings of the largest entry that a screened output may be off
+_UNITS, _UNITS_OF_HALF = (
+    32.0,
+    8.0,
+)  # roundings of the largest entry that a screened output may be off
 
 
 class Expected(ABC):
@@ -81,7 +92,9 @@ class Expected(ABC):
             result, sure = shares(got, middle, radius, self.allowed)
             if self.lenient or sure.all():
                 return np.asarray(result)
-        return np.asarray(np.frompyfunc(ratio, 3, 1)(got, self.entries, self.allowed), dtype=np.float64)
+        return np.asarray(
+            np.frompyfunc(ratio, 3, 1)(got, self.entries, self.allowed), dtype=np.float64
+        )
 
     def decisive(self) -> np.ndarray:
         """Return where an entry could show a fault: the allowed error is below the largest entry."""
@@ -150,7 +163,9 @@ class Screened(Expected):
     @property
     def entries(self) -> np.ndarray:
         """See ``Expected.entries``."""
-        ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
+        ball = np.frompyfunc(
+            lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1
+        )
         return np.asarray(ball(self.values), dtype=object)
 
 
@@ -228,7 +243,9 @@ class CaseResult:
     @cached_property
     def decisive(self) -> bool:
         """Return whether some entry could have shown a fault."""
-        return not self.outcome.late and any(bool(part.expected.decisive().any()) for part in self.parts)
+        return not self.outcome.late and any(
+            bool(part.expected.decisive().any()) for part in self.parts
+        )
 
 
 def compared(
@@ -248,17 +265,23 @@ def compared(
     if outcome.error is not None or outcome.output is None:
         return CaseResult(case, outcome, tuple(map(Part, right)), "raises")
     got = [*(outcome.output, *outcome.others), *[None] * len(right)][: len(right)]
-    got = [_fitted(a, e) if k in loose else a for k, (a, e) in enumerate(zip(got, right, strict=True))]
+    got = [
+        _fitted(a, e) if k in loose else a for k, (a, e) in enumerate(zip(got, right, strict=True))
+    ]
     if any(a is None or a.shape != e.allowed.shape for a, e in zip(got, right, strict=True)):
         return CaseResult(case, outcome, tuple(map(Part, right, got)), "shape")
     stored = [_stored_as(e, outcome.dtype, precision) for e in right]
-    parts = tuple(Part(e, a, e.ratios(a)) for e, a in zip(stored, got, strict=True) if a is not None)
+    parts = tuple(
+        Part(e, a, e.ratios(a)) for e, a in zip(stored, got, strict=True) if a is not None
+    )
     return CaseResult(case, outcome, parts, _finding(parts, outcome, precision, changes))
 
 
 def _fitted(got: np.ndarray | None, right: Expected) -> np.ndarray | None:
     """Return the array with the expected axes of length 1."""
-    if got is None or [n for n in got.shape if n != 1] != [n for n in right.allowed.shape if n != 1]:
+    if got is None or [n for n in got.shape if n != 1] != [
+        n for n in right.allowed.shape if n != 1
+    ]:
         return got
     return got.reshape(right.allowed.shape)
 
@@ -278,10 +301,15 @@ def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
     return right.widened((right.allowed + more) * (1 + 2.0**-40))
 
 
-def _finding(parts: Sequence[Part], outcome: Outcome, precision: Precision, changes: Collection[str]) -> Finding | None:
+def _finding(
+    parts: Sequence[Part], outcome: Outcome, precision: Precision, changes: Collection[str]
+) -> Finding | None:
     beyond = [(part, part.ratios > 1) for part in parts if part.ratios is not None and part.wrong]
     if beyond:
-        lost = all(np.isinf(p.ratios[b]).all() and not np.isfinite(p.got[b]).any() for p, b in beyond)  # type: ignore[index]
+        lost = all(
+            np.isinf(p.ratios[b]).all() and not np.isfinite(p.got[b]).any()  # type: ignore[index]
+            for p, b in beyond
+        )
         return "not finite" if lost else "values"
     if not holds(outcome.dtype, precision.returned):
         return "dtype"
@@ -327,7 +355,9 @@ def largest(near: np.ndarray) -> float:
 
 def middles(entries: np.ndarray) -> np.ndarray:
     """Return the middles of balls as float64; NaN for entries that are not numbers."""
-    middle = np.frompyfunc(lambda x: np.nan if isinstance(x, Undefined | Forbidden) else float(x.mid()), 1, 1)
+    middle = np.frompyfunc(
+        lambda x: np.nan if isinstance(x, Undefined | Forbidden) else float(x.mid()), 1, 1
+    )
     return np.asarray(middle(entries), dtype=np.float64)
 
 
@@ -340,7 +370,10 @@ def shares(got: Any, middle: Any, radius: Any, limits: object) -> tuple[Any, Any
     undefined = xp.isnan(middle)
     with np.errstate(all="ignore"):
         off = xp.abs(got - middle)
-        most, least = (off + radius) * (1 + 2.0**-40), xp.maximum(off - radius, 0.0) * (1 - 2.0**-40)
+        most, least = (
+            (off + radius) * (1 + 2.0**-40),
+            xp.maximum(off - radius, 0.0) * (1 - 2.0**-40),
+        )
         below, beyond = most <= limits, least > limits
         inside = xp.where(most == 0, 0.0, xp.minimum(most / limits, 1.0))
         outside = xp.maximum(least / limits, 1 + 2.0**-40)
@@ -355,7 +388,9 @@ def shares(got: Any, middle: Any, radius: Any, limits: object) -> tuple[Any, Any
 def ratio(got: float, exact: object, limit: float) -> float:
     """|got − exact| / limit of one entry, see ``Expected.ratios``."""
     if isinstance(exact, Undefined | Forbidden):
-        return 0.0 if (np.isneginf(got) if isinstance(exact, Forbidden) else np.isnan(got)) else np.inf
+        return (
+            0.0 if (np.isneginf(got) if isinstance(exact, Forbidden) else np.isnan(got)) else np.inf
+        )
     if np.isinf(limit):
         return 0.0
     if not np.isfinite(got):
@@ -364,4 +399,6 @@ def ratio(got: float, exact: object, limit: float) -> float:
     if off <= limit:
         return min(float(off.upper()) / limit, 1.0) if limit else 0.0
     # At the limit precision a ball that touches the bound counts as legal: only certainty accuses.
-    return max(float(off.lower()) / limit if limit else np.inf, 1.0 + 2.0**-40) if off > limit else 1.0
+    return (
+        max(float(off.lower()) / limit if limit else np.inf, 1.0 + 2.0**-40) if off > limit else 1.0
+    )

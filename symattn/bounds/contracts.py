@@ -38,7 +38,12 @@ _SCALE: dict[Scale, str] = {
     "base 2": "the scale times log₂ e is a number of the format",
     "reciprocal": "the scale is a number of the format, made of a divisor that is one",
 }
-_SCORES = {"scores": "scores", "scaled": "scaled scores", "capped": "capped scores", "biased": "biased scores"}
+_SCORES = {
+    "scores": "scores",
+    "scaled": "scaled scores",
+    "capped": "capped scores",
+    "biased": "biased scores",
+}
 #: Arrays before the scores and after the values: a model keeps them, and a kernel may.
 _AROUND = ("q", "k", "v", "q_rotated", "k_rotated", "q_normed", "k_normed", "attended")
 _TILES = (16, 32, 64, 128)
@@ -95,7 +100,11 @@ class Contract:
             result.append(f"{' and '.join(_SCORES[name] for name in self.scores)} are stored")
         if self.powers:
             tiles = f", relative to a running maximum over {self.tiles} keys" if self.tiles else ""
-            result.append(_POWERS[self.powers] + tiles + (f", times {self.times:g}" if self.times != 1 else ""))
+            result.append(
+                _POWERS[self.powers]
+                + tiles
+                + (f", times {self.times:g}" if self.times != 1 else "")
+            )
         result.append("" if self.nearest else "outputs are cut off toward zero")
         return "; ".join(filter(None, result)) or "the output alone is stored"
 
@@ -151,17 +160,23 @@ def replay(
     shared = names[: names.index("weights")]
     steps = {n: _stored(contract, n, variant, inside, made, n in shared) for n in names}
     with np.errstate(all="ignore"):
-        values = trace(spec, arrays, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None))
+        values = trace(
+            spec, arrays, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None)
+        )
         output = _of_type("float64", values["output"])
         last = contract.output or contract.format
         if contract.nearest:
             return rounded(last, output)
         near = last.cast(output)  # truncated: to the nearest number that is no farther from 0
         less = np.nextafter(near, np.zeros_like(near))
-        return np.where(np.abs(near.astype(np.float64)) > np.abs(output), less, near).astype(np.float64)
+        return np.where(np.abs(near.astype(np.float64)) > np.abs(output), less, near).astype(
+            np.float64
+        )
 
 
-def _stored(contract: Contract, name: str, variant: Variant, inside: str, made: Made, shared: bool) -> Change:
+def _stored(
+    contract: Contract, name: str, variant: Variant, inside: str, made: Made, shared: bool
+) -> Change:
     """Return the step of a variant with its result stored; ``shared``: it depends on scores alone, so is cached."""
     wrong = variant.steps.get(name)
     key = contract.format, contract.scores, contract.queries, contract.scale
@@ -185,7 +200,11 @@ def _stored(contract: Contract, name: str, variant: Variant, inside: str, made: 
         kept = name in contract.scores or name in _AROUND
         return _of_type(inside, rounded(contract.format, x)) if kept else x
 
-    return (lambda spec, values: _once(made, (*key, name), lambda: change(spec, values))) if shared else change
+    return (
+        (lambda spec, values: _once(made, (*key, name), lambda: change(spec, values)))
+        if shared
+        else change
+    )
 
 
 def _once(made: Made, key: tuple[object, ...], make: Callable[[], object]) -> Any:
@@ -195,7 +214,9 @@ def _once(made: Made, key: tuple[object, ...], make: Callable[[], object]) -> An
     return made[key]
 
 
-def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+def _scaled(
+    contract: Contract, spec: Attention, values: dict[str, np.ndarray], x: np.ndarray
+) -> np.ndarray:
     """Return the scores of stored scaled queries, or by a stored scale. Raises ``ValueError`` unless scores are
     scaled by one number."""
     at = At(spec, values, "scaled")
@@ -219,7 +240,12 @@ def stored_scales(f: Format, c: Any, unit: float = log(2)) -> dict[str, Any]:
     """
     with np.errstate(all="ignore"):
         factor, below, base = f.rounded(np.stack([c, 1 / c, c / unit]))
-        return {"factor": factor, "divisor": 1 / below, "base 2": base * unit, "reciprocal": f.rounded(1 / below)}
+        return {
+            "factor": factor,
+            "divisor": 1 / below,
+            "base 2": base * unit,
+            "reciprocal": f.rounded(1 / below),
+        }
 
 
 def _of_type(name: str, a: object) -> Any:

@@ -44,7 +44,9 @@ class ValueColumns:
     @cached_property
     def sizes(self) -> np.ndarray:
         """|v|."""
-        return (np.abs(self.v) + (0 if self.radii is None else self.radii * (1 + 4 * U))).astype(self.kind)
+        return (np.abs(self.v) + (0 if self.radii is None else self.radii * (1 + 4 * U))).astype(
+            self.kind
+        )
 
     @cached_property
     def summed(self) -> np.ndarray:
@@ -62,18 +64,26 @@ class ValueColumns:
         if self.radii is None:
             return self.v.min(axis=-2, keepdims=True), self.v.max(axis=-2, keepdims=True)
         radius = self.radii + 4 * U * self.sizes
-        return (self.v - radius).min(axis=-2, keepdims=True), (self.v + radius).max(axis=-2, keepdims=True)
+        return (self.v - radius).min(axis=-2, keepdims=True), (self.v + radius).max(
+            axis=-2, keepdims=True
+        )
 
     @cached_property
     def largest(self) -> Floats:
         """max |v|_j of each column, (…, 1, d_v)."""
         least, most = self.ends
-        return np.maximum(most, -least) if self.monomials is None else self.monomials.max(axis=-2, keepdims=True)
+        return (
+            np.maximum(most, -least)
+            if self.monomials is None
+            else self.monomials.max(axis=-2, keepdims=True)
+        )
 
     @cached_property
     def total(self) -> Floats:
         """Σ |v|_j of each column, (…, 1, d_v)."""
-        return np.asarray(np.ones((1, self.n)) @ (np.abs(self.v) if self.monomials is None else self.monomials))
+        return np.asarray(
+            np.ones((1, self.n)) @ (np.abs(self.v) if self.monomials is None else self.monomials)
+        )
 
     @cached_property
     def centre(self) -> Floats:
@@ -112,31 +122,48 @@ class ValueColumns:
 
     def unknown(self, s: np.ndarray, up: Floats, scale: Floats) -> Any:
         """Return at least ``scale`` Σ_j s_j ρ_j, the error of sums of enclosed values; 0 if values are inputs."""
-        return 0.0 if self.radii is None else self.weighed(s, self.radii.astype(self.kind), up, scale)
+        return (
+            0.0 if self.radii is None else self.weighed(s, self.radii.astype(self.kind), up, scale)
+        )
 
     def sums(self, s: np.ndarray, up: Floats) -> Floats:
         """Return at least Σ_j s_j for each row, (…, rows, 1)."""
-        return np.asarray((s @ np.ones((self.n, 1), self.kind)) * (1 + 2 * (self.n + 4) * self.roundoff + up))
+        return np.asarray(
+            (s @ np.ones((self.n, 1), self.kind)) * (1 + 2 * (self.n + 4) * self.roundoff + up)
+        )
 
     def distances(
-        self, s: np.ndarray, places: tuple[Floats, Floats], at_zero: np.ndarray | None, up: Floats, scale: Floats
+        self,
+        s: np.ndarray,
+        places: tuple[Floats, Floats],
+        at_zero: np.ndarray | None,
+        up: Floats,
+        scale: Floats,
     ) -> Floats:
         """Return at least ``scale`` Σ_j s_j |v_j − o| for all o within ``off`` of ``places`` (o, off), for each row;
         ``at_zero``: Σ s|v| as computed, if known."""
         (o, off), total = places, self.sums(s, up)
         low, high = o.min(axis=-2, keepdims=True), o.max(axis=-2, keepdims=True)
         close = (high - low).sum(axis=-1, keepdims=True) <= 2 * self.typical
-        result = self.enlarged(self._chords(s, o, at_zero, low, high), up, scale) if close.any() else np.zeros_like(o)
+        result = (
+            self.enlarged(self._chords(s, o, at_zero, low, high), up, scale)
+            if close.any()
+            else np.zeros_like(o)
+        )
         if not close.all():
             result = np.where(close, result, self._squares(s, o, total, up) * scale)
         result += off * (total * scale)
         return np.asarray(result + self.unknown(s, up, scale))
 
-    def _chords(self, s: np.ndarray, o: Floats, at_zero: np.ndarray | None, *ends: Floats) -> np.ndarray:
+    def _chords(
+        self, s: np.ndarray, o: Floats, at_zero: np.ndarray | None, *ends: Floats
+    ) -> np.ndarray:
         """Return the chords of f as computed in ``kind``, between its values at three places of each column."""
         middle, d = np.minimum(np.maximum(ends[0], 0.0), ends[1]), o.shape[-1]
         places = ends if at_zero is not None and not middle.any() else (*ends, middle)
-        sides = np.concatenate([self.v - place for place in places], axis=-1, dtype=self.kind, casting="same_kind")
+        sides = np.concatenate(
+            [self.v - place for place in places], axis=-1, dtype=self.kind, casting="same_kind"
+        )
         values = s @ np.abs(sides, out=sides)
         first = values[..., 2 * d :] if len(places) > 2 else at_zero
         result, off = np.array(first), o - middle
@@ -152,7 +179,13 @@ class ValueColumns:
         unit = np.abs(centred).max(axis=-2, keepdims=True)
         unit[unit == 0] = 1.0
         share = centred / unit
-        positive = self.weighed(s, (share * share).astype(self.kind), up) * unit * unit + near * near * total
+        positive = (
+            self.weighed(s, (share * share).astype(self.kind), up) * unit * unit
+            + near * near * total
+        )
         near *= s @ centred.astype(self.kind)
-        q = np.maximum(positive - 2 * near, 0) + (8 * (self.n + 20) * self.roundoff + 2 * up) * positive
+        q = (
+            np.maximum(positive - 2 * near, 0)
+            + (8 * (self.n + 20) * self.roundoff + 2 * up) * positive
+        )
         return np.asarray(np.sqrt(q * total))

@@ -21,7 +21,9 @@ class Lengths:
     power: bool = False
 
     def __contains__(self, n: int) -> bool:
-        return self.least <= n <= self.most and n % self.step == 0 and not (self.power and n & (n - 1))
+        return (
+            self.least <= n <= self.most and n % self.step == 0 and not (self.power and n & (n - 1))
+        )
 
     def up(self, n: int) -> int | None:
         """Return the smallest length from n on, None if there is none."""
@@ -95,16 +97,31 @@ class Domain(Answering):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        for name in ("max_tokens", "max_width", "min_tokens", "min_width", "multiple_of", "width_multiple_of"):
+        for name in (
+            "max_tokens",
+            "max_width",
+            "min_tokens",
+            "min_width",
+            "multiple_of",
+            "width_multiple_of",
+        ):
             if not whole(getattr(self, name), 1):
-                raise InputError(f"Domain: {name} must be an integer of at least 1, got {getattr(self, name)!r}")
+                raise InputError(
+                    f"Domain: {name} must be an integer of at least 1, got {getattr(self, name)!r}"
+                )
         for axis, lengths in (("tokens", self.tokens), ("width", self.widths)):
             if lengths.down(lengths.most) is None:
                 raise InputError(f"Domain: {_impossible(lengths, axis)}")
-        if self.max_abs_score is not None and not (isinstance(self.max_abs_score, Real) and self.max_abs_score > 0):
-            raise InputError(f"Domain: max_abs_score must be a number above 0, got {self.max_abs_score!r}")
+        if self.max_abs_score is not None and not (
+            isinstance(self.max_abs_score, Real) and self.max_abs_score > 0
+        ):
+            raise InputError(
+                f"Domain: max_abs_score must be a number above 0, got {self.max_abs_score!r}"
+            )
         if self.decoding and self.square:
-            raise InputError("Domain: decoding promises n_q = 1, and square n_q = n_k; hint: leave one of them out")
+            raise InputError(
+                "Domain: decoding promises n_q = 1, and square n_q = n_k; hint: leave one of them out"
+            )
 
     @property
     def tokens(self) -> Lengths:
@@ -114,7 +131,9 @@ class Domain(Answering):
     @property
     def widths(self) -> Lengths:
         """The widths of queries, keys and values."""
-        return Lengths(self.min_width, self.max_width, self.width_multiple_of, self.width_powers_of_two)
+        return Lengths(
+            self.min_width, self.max_width, self.width_multiple_of, self.width_powers_of_two
+        )
 
     def admits(self, sizes: Mapping[str, int]) -> bool:
         """Return whether inputs of these sizes (n_q, n_k, d_k, d_v, d_model, h) are promised."""
@@ -130,7 +149,11 @@ class Domain(Answering):
         if (self.same_width or self.square_weights) and None not in (d_k, d_v) and d_k != d_v:
             return False
         d_model = sizes.get("d_model")
-        return not self.square_weights or None in (d_model, d_k) or d_model == sizes.get("h", 1) * (d_k or 1)
+        return (
+            not self.square_weights
+            or None in (d_model, d_k)
+            or d_model == sizes.get("h", 1) * (d_k or 1)
+        )
 
     @property
     def promises(self) -> Iterator[str]:
@@ -141,8 +164,12 @@ class Domain(Answering):
     def words(self) -> str:
         """One line for a report."""
         promised = {*self.promises}
-        parts = (words.format(getattr(self, name)) for name, words in _WORDS.items() if name in promised)
-        return ", ".join([f"up to {self.max_tokens} tokens of up to {self.max_width} components", *parts])
+        parts = (
+            words.format(getattr(self, name)) for name, words in _WORDS.items() if name in promised
+        )
+        return ", ".join(
+            [f"up to {self.max_tokens} tokens of up to {self.max_width} components", *parts]
+        )
 
 
 #: Each promise in words.
@@ -170,7 +197,9 @@ def _impossible(lengths: Lengths, axis: str) -> str:
     if lengths.least > lengths.most:
         return f"min_{axis} = {lengths.least} is above max_{axis} = {lengths.most}"
     wanted = f"multiple of {lengths.step}" if lengths.step > 1 else ""
-    wanted = " ".join(w for w in ("power of two that is a" if lengths.power and wanted else "", wanted) if w)
+    wanted = " ".join(
+        w for w in ("power of two that is a" if lengths.power and wanted else "", wanted) if w
+    )
     within = f"within max_{axis} = {lengths.most}"
     return f"no {wanted or 'power of two'} is {within}" + (
         f" and from min_{axis} = {lengths.least} on" if lengths.least > 1 else ""

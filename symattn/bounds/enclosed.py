@@ -48,7 +48,9 @@ def encloses(spec: Attention, inputs: Inputs) -> bool:
         return False
     most = _OF_TOKENS if _PROJECTED & set(inputs) else plain_bound.LARGEST
     floats = [a for a in map(np.asarray, inputs.values()) if a.dtype.kind == "f"]
-    return all(a.size > 0 and plain_bound.moderate(np.where(np.isneginf(a), 0.0, a), most) for a in floats)
+    return all(
+        a.size > 0 and plain_bound.moderate(np.where(np.isneginf(a), 0.0, a), most) for a in floats
+    )
 
 
 class EnclosureBound(plain_bound.ByHead):
@@ -67,8 +69,13 @@ class EnclosureBound(plain_bound.ByHead):
             self.allowed = self.allowed.reshape(shape)
             self.shares = {n: a.reshape(shape) for n, a in self.shares.items()}
             self.allowed[np.broadcast_to(leaves_range(run, precision), shape[:-1])] = np.inf
-            if step is not None:  # step 8, from M of the heads' outputs; +∞ in rows that need an unbounded one
-                f, silent = precision.returned, np.asarray(~np.isfinite(self.allowed).all(axis=-1, keepdims=True))
+            if (
+                step is not None
+            ):  # step 8, from M of the heads' outputs; +∞ in rows that need an unbounded one
+                f, silent = (
+                    precision.returned,
+                    np.asarray(~np.isfinite(self.allowed).all(axis=-1, keepdims=True)),
+                )
                 out, over = projected(run, precision, np.where(silent, 0.0, self.allowed))
                 result = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
                 rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
@@ -76,11 +83,16 @@ class EnclosureBound(plain_bound.ByHead):
 
     def _scored(self, run: Run, every: tuple[int, ...]) -> None:
         """Set t̂ and its radius, the allowed keys, τ_j, the sums of absolute values, and the shifts."""
-        errors, unit = score_errors(run, self.precision), _LN2 if run.spec.base == 2 else Enclosure.lift(1.0)
+        errors, unit = (
+            score_errors(run, self.precision),
+            _LN2 if run.spec.base == 2 else Enclosure.lift(1.0),
+        )
         t = number(run.final_scores) * unit
         self.shift = _by_head(errors.shift * unit.high, (*every[:-1], 1))
         parts = (t.mid, t.rad, run.allowed, errors.tau * unit.high, errors.largest, errors.products)
-        self.t, self.off, self.open, self.tau, self.sizes, self.products = (_by_head(a, every) for a in parts)
+        self.t, self.off, self.open, self.tau, self.sizes, self.products = (
+            _by_head(a, every) for a in parts
+        )
         self.logits: Floats | None = None  # the sink of each head, (heads, 1, 1)
         if self.spec.sink is not None:
             given: Any = run.values.get("sink")
@@ -92,7 +104,10 @@ class EnclosureBound(plain_bound.ByHead):
     def _whole(self, parts: list[Floats]) -> None:
         """Compute the bound block by block, from v̂_j, and ρ_j and |v|_j if values are not inputs."""
         for heads in plain_bound.head_blocks(*self.t.shape):
-            own = [part[heads] if self.logits is None else plain_bound.with_zeros(part[heads]) for part in parts]
+            own = [
+                part[heads] if self.logits is None else plain_bound.with_zeros(part[heads])
+                for part in parts
+            ]
             values = ValueColumns(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
             for rows in plain_bound.row_blocks(*self.t.shape[-2:]):
                 self.put((heads, rows), self._scores((heads, rows)), values)
@@ -105,17 +120,26 @@ class EnclosureBound(plain_bound.ByHead):
         largest = plain_bound.row_maxima(np.where(far, self.products[at], self.sizes[at]))
         open_, lost = open_ & ~far, far.any(axis=-1, keepdims=True)
         if logit is not None:
-            t, tau, open_ = (plain_bound.with_column(a, x) for a, x in ((t, logit), (tau, 0), (open_, True)))
-            off, largest = np.maximum(off, 4 * U * np.abs(logit)), np.maximum(largest, np.abs(logit))
+            t, tau, open_ = (
+                plain_bound.with_column(a, x) for a, x in ((t, logit), (tau, 0), (open_, True))
+            )
+            off, largest = (
+                np.maximum(off, 4 * U * np.abs(logit)),
+                np.maximum(largest, np.abs(logit)),
+            )
         every, t = bool(open_.all()), np.where(open_, t, 0.0)
-        return ScoreExponents(t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost)
+        return ScoreExponents(
+            t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost
+        )
 
     def _far(self, at: Any) -> NDArray[np.bool_]:
         t, off, shift = self.t[at], self.off[at], self.shift[at]
         if self.spec.mask != "additive":
             return np.zeros_like(self.open[at])
         tau = stored(self.tau[at], np.abs(t) + off + shift, self.precision)
-        return far_below(t, tau, self.open[at], off + plain_bound.row_maxima(off) + shift, self.precision)
+        return far_below(
+            t, tau, self.open[at], off + plain_bound.row_maxima(off) + shift, self.precision
+        )
 
 
 def _by_head(a: Any, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -134,7 +158,9 @@ def _parts(run: Run, precision: Precision) -> list[Floats]:
     return [v.mid, v.rad, sizes]
 
 
-def of_run(run: Run, precision: Precision, shares: bool = False) -> tuple[Floats, dict[str, Floats]]:
+def of_run(
+    run: Run, precision: Precision, shares: bool = False
+) -> tuple[Floats, dict[str, Floats]]:
     """Return the bound for a run on enclosures for which ``encloses`` holds, +∞ where there is none. See ``evaluate``.
 
     Raises ``Refused`` if the enclosures do not determine the allowed scores or the values.
@@ -146,7 +172,9 @@ def of_run(run: Run, precision: Precision, shares: bool = False) -> tuple[Floats
     return result.allowed, result.shares
 
 
-def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, dict[str, Floats]]:
+def with_shares(
+    spec: Attention, inputs: Inputs, precision: Precision
+) -> tuple[Floats, dict[str, Floats]]:
     """Return the bound and its shares by step; no shares if it is unbounded. Raises ``Refused`` if balls are needed."""
     if plain_bound.applies(spec, inputs):
         return plain_bound.evaluate(spec, inputs, precision, shares=True)

@@ -92,7 +92,11 @@ class Exponents:
         self.kind = scores.tau.dtype
         self.roundoff = float(np.finfo(self.kind).eps) / 2
         self.n = scores.t.shape[-1]
-        seen = np.full((*scores.t.shape[:-1], 1), self.n) if scores.every else scores.open_.sum(axis=-1, keepdims=True)
+        seen = (
+            np.full((*scores.t.shape[:-1], 1), self.n)
+            if scores.every
+            else scores.open_.sum(axis=-1, keepdims=True)
+        )
         self.all = scores.every or bool((seen == self.n).all())
         self.counts = Counts(precision, self.n, seen, values)
         eps = 2 * precision.exp_ulps * float(precision.score.u)
@@ -101,7 +105,10 @@ class Exponents:
         self._weights()
         self._scores()
         self._exponents()
-        largest = [x.max(axis=-1, keepdims=True).astype(np.float64) for x in (self.a, self.alone, self.below)]
+        largest = [
+            x.max(axis=-1, keepdims=True).astype(np.float64)
+            for x in (self.a, self.alone, self.below)
+        ]
         self.farthest, self.most_alone, self.most_below = largest
         self.unknown = (self.weight_error > _KNOWN) | (self.farthest > FARTHEST)
 
@@ -121,7 +128,9 @@ class Exponents:
         np.negative(self.fall, out=self.fall)
         self.deepest = deepest = self.fall.max(axis=-1, keepdims=True).astype(np.float64)
         self.r = s.r
-        exp, error, deep = (exp_moderate, EPSILON, _DEEP) if self.kind == p.dtype else (single, SINGLE, DEEPEST)
+        exp, error, deep = (
+            (exp_moderate, EPSILON, _DEEP) if self.kind == p.dtype else (single, SINGLE, DEEPEST)
+        )
         self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 3 * error
         if deepest.max(initial=0.0) > deep:
             np.maximum(p, -deep, out=p)
@@ -157,8 +166,12 @@ class Exponents:
         m, star = self._row(np.abs(self.m) + self.r + s.shift), self._row(self.star)
         values = c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
         log_n = log(self.n) * (1 + 4 * U)
-        rule_givens = RuleGivens(self.tau, self.t, self._falling(), self.times, m, star, log_n, self.eps, values)
-        counted: Any = SimpleNamespace(below=self._row(c.below), alone=c.alone, merges=c.merges, room=c.room)
+        rule_givens = RuleGivens(
+            self.tau, self.t, self._falling(), self.times, m, star, log_n, self.eps, values
+        )
+        counted: Any = SimpleNamespace(
+            below=self._row(c.below), alone=c.alone, merges=c.merges, room=c.room
+        )
         result = exponents(rule_givens, p, counted, _NUMBERS)
         self.grown = np.broadcast_to(np.asarray(result.grown, dtype=np.float64), self.m.shape)
         self.a, self.below = result.a, result.below
@@ -172,7 +185,9 @@ class Exponents:
         fall += self._row(2 * self.r)
         if self.scores.sink:
             s = self.scores
-            last = np.where(s.open_[..., :-1], s.t[..., :-1], -np.inf).max(axis=-1, keepdims=True, initial=-np.inf)
+            last = np.where(s.open_[..., :-1], s.t[..., :-1], -np.inf).max(
+                axis=-1, keepdims=True, initial=-np.inf
+            )
             above = np.where(np.isneginf(last), 0.0, np.abs(self.m - last) + 2 * self.r)
             fall[..., -1:] = np.maximum(fall[..., -1:], above)
         return np.asarray(fall)
@@ -184,7 +199,9 @@ class Exponents:
             return float(min(most, self.n - 1))
         s, more = self.scores, self.r + 4 * U * np.abs(self.m) + 2 * self.roundoff * self.deepest
         if prod(self.t.shape[-2:]) * self.n <= PAIRWISE:
-            values = compared(self.fall, self.tau * (4 / 3) + np.where(self.tau > 0, self._row(more), 0), s.open_)
+            values = compared(
+                self.fall, self.tau * (4 / 3) + np.where(self.tau > 0, self._row(more), 0), s.open_
+            )
         else:
             reach = 2.1 * (4 / 3 * self.star + more)
             values = in_buckets(self.fall, self.deepest, reach, None if self.all else s.open_)
@@ -204,7 +221,9 @@ def compared(fall: Floats, off: Floats, open_: NDArray[np.bool_]) -> Floats:
     return np.where(open_, result, 0).astype(fall.dtype)
 
 
-def in_buckets(fall: Floats, deepest: Floats, reach: Floats, open_: NDArray[np.bool_] | None = None) -> Floats:
+def in_buckets(
+    fall: Floats, deepest: Floats, reach: Floats, open_: NDArray[np.bool_] | None = None
+) -> Floats:
     """Return at least #{i ≠ j: fall_i < fall_j + reach}; ``deepest`` (max fall) and ``reach`` are (…, rows, 1), and
     ``open_`` None: all keys.
 
@@ -215,7 +234,9 @@ def in_buckets(fall: Floats, deepest: Floats, reach: Floats, open_: NDArray[np.b
     rows, kind = prod(fall.shape[:-1]), fall.dtype
     if not np.isfinite(deepest + reach).all():  # nothing is known of the scores
         return np.full(fall.shape, fall.shape[-1] - 1, kind)
-    factor = np.where(deepest > 0, _BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30), 0).astype(kind)
+    factor = np.where(deepest > 0, _BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30), 0).astype(
+        kind
+    )
     place = fall * factor
     if deepest.max(initial=0) > _DEEPEST:
         np.minimum(place, kind.type(_BUCKETS), out=place)
@@ -225,7 +246,11 @@ def in_buckets(fall: Floats, deepest: Floats, reach: Floats, open_: NDArray[np.b
     small = place.astype(np.int32)
     small += (np.arange(rows, dtype=np.int32) * width).reshape(deepest.shape)
     index = small.astype(np.int64)
-    counts = np.bincount(index.ravel() if open_ is None else index[open_], minlength=rows * width).reshape(-1, width)
+    counts = np.bincount(
+        index.ravel() if open_ is None else index[open_], minlength=rows * width
+    ).reshape(-1, width)
     counts[:, 0] = np.maximum(counts[:, 0] - 1, 0)  # a row without any key has none to leave out
     above = np.cumsum(counts, axis=-1).astype(kind).ravel()
-    return np.asarray(above[most:].take(index) if (further == most).all() else above.take(index + further))
+    return np.asarray(
+        above[most:].take(index) if (further == most).all() else above.take(index + further)
+    )

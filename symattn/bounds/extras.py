@@ -88,5 +88,7 @@ def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Arr
         return np.ones((n_q, n_k), dtype=bool)
     names = {"q", "k", "v", *labels}
     step = next(s for s in bare.pipeline(names) if s.name == "masked")
-    result = step.run(np.zeros((1,) * len(spec.head_axis) + (n_q, n_k)), *(labels[n] for n in step.of[1:]))
+    result = step.run(
+        np.zeros((1,) * len(spec.head_axis) + (n_q, n_k)), *(labels[n] for n in step.of[1:])
+    )
     return np.asarray(np.isfinite(result)).reshape(n_q, n_k)

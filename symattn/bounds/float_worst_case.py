@@ -65,9 +65,16 @@ class Rows:
         self.precision, self.scores, self.values = precision, scores, values
         self.exponents = Exponents(precision, scores, values.terms)
         e = self.exponents
-        highest = [x.max(axis=-2, keepdims=True, initial=0.0) for x in (e.farthest, e.most_alone, e.most_below)]
+        highest = [
+            x.max(axis=-2, keepdims=True, initial=0.0)
+            for x in (e.farthest, e.most_alone, e.most_below)
+        ]
         self.highest = [float(x.max()) for x in highest]
-        self.up = 100 * e.roundoff * (1 + np.minimum(FARTHEST, np.maximum(highest[0], np.maximum(*highest[1:]))))
+        self.up = (
+            100
+            * e.roundoff
+            * (1 + np.minimum(FARTHEST, np.maximum(highest[0], np.maximum(*highest[1:]))))
+        )
         self.beyond = np.maximum(*highest[1:]) > FARTHEST
         self._factors()
 
@@ -79,7 +86,9 @@ class Rows:
         least = (1 - 2.0**-20) / (1 + growth(e.farthest))
         low = np.maximum(1 - v.sums(s, self.up), least)
         known = np.minimum(e.weight_error, 0.25)
-        self.rough = (low.min(axis=-2, keepdims=True, initial=1.0) < _ROUGH) | e.unknown.any(axis=-2, keepdims=True)
+        self.rough = (low.min(axis=-2, keepdims=True, initial=1.0) < _ROUGH) | e.unknown.any(
+            axis=-2, keepdims=True
+        )
         if self.rough.any():
             summed = (e.p / (1 + growth(e.a))).sum(axis=-1, keepdims=True).astype(np.float64)
             summed *= 1 - 2 * (v.n + 50) * e.roundoff - self.up
@@ -98,7 +107,11 @@ class Rows:
         scale = np.where(self.rough, self.scale, 1.0)
         # beyond, what is added for |o - o^| makes W the distance to the farthest value
         self.moving = np.minimum(self.moving * scale, 4 / (2.0**26 * tiny))
-        self.w = np.where(self.rough, np.minimum(self.w * np.minimum(scale, 2 / tiny).astype(self.w.dtype), 1), self.w)
+        self.w = np.where(
+            self.rough,
+            np.minimum(self.w * np.minimum(scale, 2 / tiny).astype(self.w.dtype), 1),
+            self.w,
+        )
         self.w[rows] = self.scores.open_[rows]
         self.moving[rows] = self.w[rows]
         self.scale = np.where(self.rough, 1.0, self.scale)
@@ -114,7 +127,9 @@ class Rows:
         o, off = self._outputs(own)
         size = np.abs(o) + off
         moved, spread = self._moved(o, off, (product, own), size)
-        results = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
+        results = weighed(
+            (whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS
+        )
         kept, middle, factor, sums = results
         below, vanishes = self._underflow(lost * scaled)
         below = below if self.scores.far is False else below + self._far()
@@ -122,7 +137,12 @@ class Rows:
         silent = self.beyond | (self.scores.far & (self.exponents.grown * (1 + self.up) > 1))
         if silent.any() or not total.max() < np.inf:
             total = np.where(silent | np.isnan(total), np.inf, total)
-        return RowBounds(total, size, vanishes[..., 0], SlackTerms(moved, kept, middle, apart, sums, factor, below))
+        return RowBounds(
+            total,
+            size,
+            vanishes[..., 0],
+            SlackTerms(moved, kept, middle, apart, sums, factor, below),
+        )
 
     def _single_roundings(self, whole: Floats) -> Floats:
         """Return S."""
@@ -136,14 +156,20 @@ class Rows:
         """Return G − 1."""
         grown = growth(self.exponents.below, self.highest[2])
         if grown.shape[-1] == 1:
-            return np.asarray(self.values.sums(self.w, self.up) * grown * (1 + self.up) * self.scale)
-        return np.asarray(self.values.enlarged(np.vecdot(grown, self.w)[..., None], self.up, self.scale))
+            return np.asarray(
+                self.values.sums(self.w, self.up) * grown * (1 + self.up) * self.scale
+            )
+        return np.asarray(
+            self.values.enlarged(np.vecdot(grown, self.w)[..., None], self.up, self.scale)
+        )
 
     def _outputs(self, whole: Floats) -> tuple[Floats, Floats]:
         """Return ô, and how far o may be from it."""
         v, e, n = self.values, self.exponents, self.values.n
         o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
-        off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole + n * least_number * v.largest
+        off = (
+            1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff
+        ) * whole + n * least_number * v.largest
         off += v.unknown(self.w, self.up, self.scale)
         if e.unknown.any():
             least, most = v.ends
@@ -151,7 +177,9 @@ class Rows:
             o, off = np.where(e.unknown, middle, o), np.where(e.unknown, half, off)
         return o, off
 
-    def _moved(self, o: Floats, off: Floats, whole: tuple[np.ndarray, Floats], size: Floats) -> tuple[Floats, Floats]:
+    def _moved(
+        self, o: Floats, off: Floats, whole: tuple[np.ndarray, Floats], size: Floats
+    ) -> tuple[Floats, Floats]:
         """Return W and Y, from Σ w|v| as computed and as a bound."""
         v, s, spread = self.values, self.moving, whole[1] + size
         least, most = v.ends
@@ -159,14 +187,20 @@ class Rows:
             away = np.abs(v.v[..., None, :, :] - o[..., None, :]) + off[..., None, :]
             away = away if v.radii is None else away + v.radii[..., None, :, :]
             factor = self.scale * (1 + 2 * (v.n + 8) * self.exponents.roundoff + self.up)
-            moved, away_from_all = (np.einsum("...ij,...ijc->...ic", x, away) * factor for x in (s, self.w))
+            moved, away_from_all = (
+                np.einsum("...ij,...ijc->...ic", x, away) * factor for x in (s, self.w)
+            )
             far = np.where(self.scores.open_[..., None], away, 0).max(axis=-2)
             return np.minimum(moved, far), np.minimum(away_from_all, spread)
-        coarse = float(self.precision.stored.u) > float(self.precision.accumulate.u)  # then Y counts for more than W
+        coarse = float(self.precision.stored.u) > float(
+            self.precision.accumulate.u
+        )  # then Y counts for more than W
         if coarse:
             direct = v.distances(self.w, (o, off), whole[0], self.up, self.scale)
             spread = np.minimum(spread, direct)
-            moved = growth(self.exponents.farthest) * (1 + self.up) * direct  # p_j/A ≤ w_j where A is not summed
+            moved = (
+                growth(self.exponents.farthest) * (1 + self.up) * direct
+            )  # p_j/A ≤ w_j where A is not summed
         if not coarse or self.rough.any():
             summed = v.distances(s, (o, off), None, self.up, self.scale)
             moved = np.where(self.rough, summed, moved) if coarse else summed
@@ -180,11 +214,18 @@ class Rows:
         factor = (growth(alone + e.counts.path * e.lam + 2 * rate(p.stored)) + 1) * (lost + 1)
         every, weight = losses(p, e.counts, self._without_subtraction())
         if not p.normalised:
-            weight = weight * self.w.max(axis=-1, keepdims=True).astype(np.float64) * self.scale * (1 + self.up)
+            weight = (
+                weight
+                * self.w.max(axis=-1, keepdims=True).astype(np.float64)
+                * self.scale
+                * (1 + self.up)
+            )
         divisor = (1 - 2.0**-30) / (1 + growth(below)) - (every + weight) * n
         vanishes = divisor <= 0
         divisor = np.where(vanishes, 1.0, divisor)
-        below = underflow((every, weight), v.total, v.largest * (factor * n), n, factor * (n * v.terms), divisor)
+        below = underflow(
+            (every, weight), v.total, v.largest * (factor * n), n, factor * (n * v.terms), divisor
+        )
         return below, vanishes
 
     def _far(self) -> Floats:
@@ -203,7 +244,13 @@ class Rows:
 
 
 _NUMBERS = NumberKind(
-    g, rate, np.maximum, np.max, lambda x: growth(x) if np.ndim(x) else growth_of(x), power_up, np.minimum
+    g,
+    rate,
+    np.maximum,
+    np.max,
+    lambda x: growth(x) if np.ndim(x) else growth_of(x),
+    power_up,
+    np.minimum,
 )
 
 
@@ -223,8 +270,16 @@ def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     alone, below = (_mean(rows, x) + 1e-300 for x in (e.alone, e.below))
     every = every + 1e-300
     rescaling = np.minimum(times * e.eps, every - scores)
-    exponent_parts = scores, rescaling, times * e.lam, e.counts.alone * e.lam, e.counts.below * e.lam
-    result = shared_out((parts.moved, parts.apart * parts.factor, parts.lost), (every, alone, below), exponent_parts)
+    exponent_parts = (
+        scores,
+        rescaling,
+        times * e.lam,
+        e.counts.alone * e.lam,
+        e.counts.below * e.lam,
+    )
+    result = shared_out(
+        (parts.moved, parts.apart * parts.factor, parts.lost), (every, alone, below), exponent_parts
+    )
     sums = result["sums"] + parts.sums * parts.factor
     return result | {"sums": sums, "stored weights": parts.kept, "underflow": parts.underflow}
 

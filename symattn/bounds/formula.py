@@ -46,7 +46,9 @@ class Equations(NamedTuple):
 
     def values(self, letters: Mapping[str, float]) -> dict[str, float]:
         """Return every letter, those given and those defined; the bound is ``bound``."""
-        return defined((*self.definitions, Relation(Name("bound"), (("=", self.bound.rest[0][1]),))), letters)
+        return defined(
+            (*self.definitions, Relation(Name("bound"), (("=", self.bound.rest[0][1]),))), letters
+        )
 
     @property
     def printed(self) -> tuple[Node, ...]:
@@ -87,14 +89,20 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
     larger: Any = lambda x, y: call("max", x, y)  # noqa: E731
     numbers = NumberKind(grown, lambda _: name("λ", "a"), larger, named=named)
     below, merges = int(counts.below.max()), counts.merges
-    counted: Any = SimpleNamespace(below=below, alone=counts.alone, merges=merges, room=lambda each: 1 - merges * each)
+    counted: Any = SimpleNamespace(
+        below=below, alone=counts.alone, merges=merges, room=lambda each: 1 - merges * each
+    )
     result = exponents(rule_givens, precision, counted, numbers)
     read = {"b": result.below, "s": result.alone, "a": result.a}
     for letter, x in reversed(outcome.items()):
         if any(nt.replaced(y, {Name(letter): Name("")}) != y for y in read.values()):
             read[letter] = x
     for letter, x in read.items():
-        read[letter] = nt.Sum(tuple(term for term in x.terms if term != nt.node(0))) if isinstance(x, nt.Sum) else x
+        read[letter] = (
+            nt.Sum(tuple(term for term in x.terms if term != nt.node(0)))
+            if isinstance(x, nt.Sum)
+            else x
+        )
     return tuple(equals(letter, x) for letter, x in reversed(read.items()))
 
 
@@ -106,7 +114,11 @@ def equations(wide: bool, events: bool, exponents: tuple[Relation, ...] = ()) ->
     """
     made_of = _MADE_OF | ({} if wide else {"Y": "X"}) | ({"E": _FEW_EVENTS} if events else {})
     bound: Any = read(_BOUND, {})
-    return Equations(tuple(equals(letter, read(typed, {})) for letter, typed in made_of.items()), bound, exponents)
+    return Equations(
+        tuple(equals(letter, read(typed, {})) for letter, typed in made_of.items()),
+        bound,
+        exponents,
+    )
 
 
 def value(x: Node, letters: Mapping[str, float]) -> float:
@@ -144,7 +156,9 @@ def formula() -> tuple[Node, ...]:
     return Equations(common, every.bound).printed
 
 
-def quantities(sizes: InputLimits, p: Precision, values: Mapping[str, float]) -> tuple[tuple[Node, str, float], ...]:
+def quantities(
+    sizes: InputLimits, p: Precision, values: Mapping[str, float]
+) -> tuple[tuple[Node, str, float], ...]:
     """Return for each letter its notation, its description and its value."""
     described: dict[str, tuple[str, float]] = {
         "n": ("keys", float(sizes.n)),
@@ -192,7 +206,11 @@ def quantities(sizes: InputLimits, p: Precision, values: Mapping[str, float]) ->
         "η_O": "loss of the output by underflow",
         "ρ": "allowance for rounding in this evaluation",
     }
-    described |= {typed: (phrase, values[letter(typed)]) for typed, phrase in words.items() if letter(typed) in values}
+    described |= {
+        typed: (phrase, values[letter(typed)])
+        for typed, phrase in words.items()
+        if letter(typed) in values
+    }
     return tuple((read(typed, {}), phrase, x) for typed, (phrase, x) in described.items())
 
 

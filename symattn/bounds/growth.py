@@ -19,7 +19,9 @@ _OF_FLOAT32 = 80.0
 _UP = 1 + 2.0**-50
 _N = STEPS // 2  # steps of a binary order in ``single``
 SINGLE, DEEPEST = 4.5 * 2.0**-24, 87.0  # below, products of ``single`` would underflow
-_powers = lru_cache(1)(lambda: powers(np.arange(0.0, -126.0 * STEPS, -STEPS / _N)).astype(np.float32))  # 2^{−k/N}
+_powers = lru_cache(1)(
+    lambda: powers(np.arange(0.0, -126.0 * STEPS, -STEPS / _N)).astype(np.float32)
+)  # 2^{−k/N}
 
 
 @lru_cache(64)

@@ -25,8 +25,23 @@ _TOKENS = ("q", "k", "v", "x", "y")
 _SIZED = (*_TOKENS, "w_q", "w_k", "w_v", "w_in", "w_uq", "w_uv")  # they determine the sizes
 CELLS = 70_000  # scores of all heads, beyond which a case takes seconds
 _HALVINGS = 40  # of queries; beyond, scores do not follow them
-ADDED = ("bias", "mask", "b_rel", "slopes", "b_u", "b_w", "v_s", "g_q", "g_k", "beta_q", "beta_k", "scale")
-_MASKED_SCORES = 20_000.0  # far from the −10⁹ and −65504 that stand for −∞ in float32 and in half types
+ADDED = (
+    "bias",
+    "mask",
+    "b_rel",
+    "slopes",
+    "b_u",
+    "b_w",
+    "v_s",
+    "g_q",
+    "g_k",
+    "beta_q",
+    "beta_k",
+    "scale",
+)
+_MASKED_SCORES = (
+    20_000.0  # far from the −10⁹ and −65504 that stand for −∞ in float32 and in half types
+)
 Entries = Callable[[str, tuple[int, ...]], Array]
 
 
@@ -55,7 +70,9 @@ def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
         for axis, length in zip(reversed(axes), reversed(np.shape(inputs[name])), strict=False):
             letters = [f for f in axis.split("*") if f not in counts]
             if len(letters) == 1:
-                result.setdefault(letters[0], length // prod(counts[f] for f in axis.split("*") if f in counts))
+                result.setdefault(
+                    letters[0], length // prod(counts[f] for f in axis.split("*") if f in counts)
+                )
     result.setdefault("n_k", result["n_q"])
     result.setdefault("d_k", result.get("d_model", 0))
     result.setdefault("d_v", result["d_k"])
@@ -65,9 +82,30 @@ def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
 def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
     """Return the length that each letter stands for in shapes of inputs."""
     rotated = _rotated(spec)
-    letters = {"n_q": s.n_q, "n_k": s.n_k, "n": s.n_k, "d_k": s.d_k, "d_v": s.d_v, "d_model": s.d_model}
-    letters |= {"d_y": s.d_model, "d_out": s.d_model, "d_s": s.d_k, "d_r": rotated, "d_n": s.d_k - rotated}
-    letters |= {"f": (rotated or s.d_k) // 2, "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
+    letters = {
+        "n_q": s.n_q,
+        "n_k": s.n_k,
+        "n": s.n_k,
+        "d_k": s.d_k,
+        "d_v": s.d_v,
+        "d_model": s.d_model,
+    }
+    letters |= {
+        "d_y": s.d_model,
+        "d_out": s.d_model,
+        "d_s": s.d_k,
+        "d_r": rotated,
+        "d_n": s.d_k - rotated,
+    }
+    letters |= {
+        "f": (rotated or s.d_k) // 2,
+        "l": 3,
+        "l_q": 4,
+        "l_a": 3,
+        "d_e": 3,
+        "n_d": 1,
+        "n_b": 1,
+    }
     return letters | {"n_r": s.n_k if spec.causal else s.n_q + s.n_k - 1} | known_sizes(spec)
 
 
@@ -85,7 +123,9 @@ class Maker:
     precision: Precision
     domain: Domain
     cells: int = CELLS
-    reach: float | None = None  # the largest |s| beside masks in inputs that are made for numbers in place of −∞
+    reach: float | None = (
+        None  # the largest |s| beside masks in inputs that are made for numbers in place of −∞
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,7 +167,11 @@ class Maker:
     def mask_heads(self) -> int:
         """The number of different masks that the heads get: one for all, unless the function takes one for each."""
         forms = [a.form for a in self.convention.arguments if a.input == "mask"]
-        return self.spec.heads if any("h" in f and f != "lengths" and f != "length" for f in forms) else 1
+        return (
+            self.spec.heads
+            if any("h" in f and f != "lengths" and f != "length" for f in forms)
+            else 1
+        )
 
     def batch_axes(self, number: int) -> tuple[int, ...]:
         """Return as many sizes of batch axes, which differ from the numbers of heads."""
@@ -151,7 +195,11 @@ class Maker:
         n_q, n_k = self._tokens(sizes.n_q, sizes.n_k)
         items = prod(sizes.batch) * self.spec.heads
         if items * n_q * n_k > self.cells:
-            most = self.cells // items if self.domain.decoding else min(n_q, n_k, isqrt(self.cells // items))
+            most = (
+                self.cells // items
+                if self.domain.decoding
+                else min(n_q, n_k, isqrt(self.cells // items))
+            )
             few = self.domain.tokens.down(most) or self.domain.tokens.near(1)
             n_q, n_k = self._tokens(few, few)
         d_k, d_v = self._width(sizes.d_k), self.domain.widths.near(sizes.d_v)
@@ -168,7 +216,11 @@ class Maker:
         """Return numbers of queries and keys near these, with a key for each query if the domain promises that."""
         n_q, n_k = self.domain.tokens.both(n_k if self.square or self.domain.decoding else n_q, n_k)
         n_q = 1 if self.domain.decoding and not self.square else n_q
-        causal = self.spec.causal and self.spec.alignment == "bottom-right" and not self.domain.fully_masked_rows
+        causal = (
+            self.spec.causal
+            and self.spec.alignment == "bottom-right"
+            and not self.domain.fully_masked_rows
+        )
         rotated = isinstance(self.spec.position, Rotary)  # queries stand at places of keys
         if causal or rotated or self.spec.documents:
             n_q, n_k = min(n_q, n_k), max(n_q, n_k)
@@ -183,8 +235,12 @@ class Maker:
         sizes = sizes_of(self.spec, inputs)
         if not self.domain.admits(sizes):
             return False
-        bounds = (a.input for a in self.convention.arguments if a.form == "bounds")  # labels that lie in order
-        if not all((np.diff(inputs[n]) >= 0).all() for n in bounds if n is not None and n in inputs):
+        bounds = (
+            a.input for a in self.convention.arguments if a.form == "bounds"
+        )  # labels that lie in order
+        if not all(
+            (np.diff(inputs[n]) >= 0).all() for n in bounds if n is not None and n in inputs
+        ):
             return False
         rows = self.domain.fully_masked_rows or not self.spec.masks_anything
         rows = rows or open_rows(self.spec, sizes["n_q"], sizes["n_k"], inputs)
@@ -226,17 +282,25 @@ class Maker:
             form = next((a.form for a in self.convention.arguments if a.input == name), "")
             if name in result and self.spec.heads > 1 and form != "qk":
                 result[name] = (*(1,) * len(s.batch), self.spec.heads, *result[name])
-        return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in result.items()}
+        return {
+            name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in result.items()
+        }
 
     def labels(self, sizes: Sizes, rng: np.random.Generator) -> dict[str, Array]:
         """Return the inputs that are whole numbers, and dropout masks."""
-        shapes = {n: shape for n, shape in self.shapes(sizes).items() if n.startswith(("doc", "positions", "drop"))}
+        shapes = {
+            n: shape
+            for n, shape in self.shapes(sizes).items()
+            if n.startswith(("doc", "positions", "drop"))
+        }
         return extras(shapes, rng, self.spec)
 
     def in_format(self, a: Array) -> Array:
         """Round to the format; numbers beyond its range become its largest number, as some formats have no −∞."""
         most = float(self.precision.input.largest)
-        return np.asarray(self.precision.input.rounded(np.where(np.isfinite(a), np.clip(a, -most, most), a)))
+        return np.asarray(
+            self.precision.input.rounded(np.where(np.isfinite(a), np.clip(a, -most, most), a))
+        )
 
     def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         """Make inputs of the fitted sizes with the given entries, rounded to the format, and random masks."""
@@ -245,17 +309,25 @@ class Maker:
             n_q, n_k = (max(n // 2, 1) for n in (sizes.n_q, sizes.n_k))
             if (n_q, n_k) == (sizes.n_q, sizes.n_k):
                 break
-            sizes = replace(sizes, n_q=n_q, n_k=n_k)  # what is added to scores may grow with the distance
+            sizes = replace(
+                sizes, n_q=n_q, n_k=n_k
+            )  # what is added to scores may grow with the distance
             result = self._made(self.fitted(sizes), entries, rng)
         return result
 
     def _made(self, s: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         shapes = self.shapes(s)
         result = self._extras(shapes, rng)
-        arrays = {n: self.in_format(entries(n, shape)) for n, shape in shapes.items() if n not in result}
-        return self.tame(self._in_order(arrays | result | self.masks(s.n_q, s.n_k, rng, result, s.batch)))
+        arrays = {
+            n: self.in_format(entries(n, shape)) for n, shape in shapes.items() if n not in result
+        }
+        return self.tame(
+            self._in_order(arrays | result | self.masks(s.n_q, s.n_k, rng, result, s.batch))
+        )
 
-    def _extras(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, Array]:
+    def _extras(
+        self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator
+    ) -> dict[str, Array]:
         """Draw positions, tables, sinks and the like, rounded to the format."""
         result = extras({n: shape for n, shape in shapes.items() if n in EXTRAS}, rng, self.spec)
         return {n: a if a.dtype.kind in "biu" else self.in_format(a) for n, a in result.items()}
@@ -278,7 +350,9 @@ class Maker:
         q, k, v = heads
         arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
         arrays = {name: self.in_format(a) for name, a in arrays.items()}
-        shapes = self.shapes(Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1]))
+        shapes = self.shapes(
+            Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1])
+        )
         # Without rng the probe decides alone, and all other inputs are always the same.
         result = self._extras(shapes, rng or np.random.default_rng(len(k)))
         rest = {  # small whole numbers for matrices that the heads' inputs do not determine
@@ -302,18 +376,25 @@ class Maker:
         n_q, n_k = self._tokens(len(q), len(k))
         if n_q < len(q) or n_k < len(k):
             return None
-        if self.domain.tokens == Lengths(1, self.domain.max_tokens) and (n_q, n_k) != (len(q), len(k)):
+        if self.domain.tokens == Lengths(1, self.domain.max_tokens) and (n_q, n_k) != (
+            len(q),
+            len(k),
+        ):
             return None
         if np.array_equal(v, np.eye(len(v))):
             v = np.eye(min(n_k, self.domain.widths.near(n_k)))
-        q, k, v = (a[np.arange(n) % len(a)] for a, n in ((q, n_q), (k, n_k), (v, n_k)))  # longer: rows cyclically again
+        q, k, v = (
+            a[np.arange(n) % len(a)] for a, n in ((q, n_q), (k, n_k), (v, n_k))
+        )  # longer: rows cyclically again
         d_k, d_v = self._width(q.shape[-1]), self.domain.widths.near(v.shape[-1])
         if self._same_width:
             d_k = d_v = self._width(max(d_k, d_v))
         if d_k < q.shape[-1] or d_v < v.shape[-1]:
             return None
         zeros = (d_k - q.shape[-1], d_k - k.shape[-1], d_v - v.shape[-1])
-        q, k, v = (np.pad(a.astype(float), ((0, 0), (0, n))) for a, n in zip((q, k, v), zeros, strict=True))
+        q, k, v = (
+            np.pad(a.astype(float), ((0, 0), (0, n))) for a, n in zip((q, k, v), zeros, strict=True)
+        )
         return q, k, v
 
     def _as_heads(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
@@ -321,7 +402,10 @@ class Maker:
         if self.spec.heads == 1:
             return {"q": q, "k": k, "v": v}
         heads = self.spec.heads_of
-        return {n: np.broadcast_to(a, (heads[n], *a.shape)).copy() for n, a in zip("qkv", (q, k, v), strict=True)}
+        return {
+            n: np.broadcast_to(a, (heads[n], *a.shape)).copy()
+            for n, a in zip("qkv", (q, k, v), strict=True)
+        }
 
     def _as_tokens(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
         """Return tokens that contain q, k and v side by side, and projections that select them."""
@@ -332,13 +416,19 @@ class Maker:
         y = np.concatenate([np.zeros((n_k, d_k)), k, v], axis=1)
         x = np.concatenate([q, np.zeros((n_q, d_k + d_v))], axis=1)
         result = {"x": x, "y": y} if "y" in self.names else {"x": x + y}
-        picks = {"w_q": columns[:, :d_k], "w_k": columns[:, d_k : 2 * d_k], "w_v": columns[:, 2 * d_k :]}
+        picks = {
+            "w_q": columns[:, :d_k],
+            "w_k": columns[:, d_k : 2 * d_k],
+            "w_v": columns[:, 2 * d_k :],
+        }
         g = self.spec.key_heads
         result |= {name: np.tile(w, (1, h if name == "w_q" else g)) for name, w in picks.items()}
         widths = {"b_q": h * d_k, "b_k": g * d_k, "b_v": g * d_v, "b_o": d_model}
         result |= {name: np.zeros(n) for name, n in widths.items() if name in self.names}
         if "w_o" in self.names:
-            result["w_o"] = np.tile(np.eye(d_v, d_model), (h, 1)) * np.repeat(2.0 ** np.arange(h), d_v)[:, None]
+            result["w_o"] = (
+                np.tile(np.eye(d_v, d_model), (h, 1)) * np.repeat(2.0 ** np.arange(h), d_v)[:, None]
+            )
         return {name: result[name] for name in self.names if name in result}
 
     def masks(
@@ -361,7 +451,9 @@ class Maker:
         elif front and self.spec.heads > 1:
             of_heads = (*front, 1)
         return {
-            name: a.reshape((*(of_heads if name == "mask" else front), *a.shape[-2 if name == "mask" else -1 :]))
+            name: a.reshape(
+                (*(of_heads if name == "mask" else front), *a.shape[-2 if name == "mask" else -1 :])
+            )
             for name, a in result.items()
         }
 

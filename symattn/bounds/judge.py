@@ -37,8 +37,14 @@ from symattn.bounds.reference import RIGHT, Run, Variant, canonical, changed, ru
 from symattn.document.errors import InputError, Refused, Undecided
 
 _START, _LIMIT = 128, 4096
-_NEARBY, _MOVED = 2.0**-20, ("q", "x")  # how far inputs are moved if a comparison on them is undecided
-_FAR, _LONG = 64.0, 100  # least products of norms, and numbers of keys, for which leaving out keys matters
+_NEARBY, _MOVED = (
+    2.0**-20,
+    ("q", "x"),
+)  # how far inputs are moved if a comparison on them is undecided
+_FAR, _LONG = (
+    64.0,
+    100,
+)  # least products of norms, and numbers of keys, for which leaving out keys matters
 _SCORES = 1 << 23  # enclosed at once, if the number of products for balls is limited
 _SHARP = 2.0**-20  # the reference's radius is less than this part of what is allowed
 
@@ -71,7 +77,11 @@ class Traced(Expected):
     def in_balls(self) -> Run:
         """The run on balls whose radius is negligible against what is allowed."""
         run = self.run
-        return run if run.kind is Ball else _sharp(run.spec, run.inputs, run.variant, lambda result: self.allowed)[0]
+        return (
+            run
+            if run.kind is Ball
+            else _sharp(run.spec, run.inputs, run.variant, lambda result: self.allowed)[0]
+        )
 
     @property
     def entries(self) -> np.ndarray:
@@ -107,7 +117,9 @@ class Traced(Expected):
         if any(a.dtype.kind == "f" and np.isnan(a).any() for a in run.inputs.values()):
             return np.zeros(1, dtype=bool)
         rows: np.ndarray = np.any(run.kind.xp.isnan(run.final_scores), axis=-1, keepdims=True)
-        return rows if rows.ndim == self.allowed.ndim else np.any(rows, axis=-3)  # heads that are joined
+        return (
+            rows if rows.ndim == self.allowed.ndim else np.any(rows, axis=-3)
+        )  # heads that are joined
 
     def decides(self, got: np.ndarray) -> bool:
         """Return whether enclosures in float64 say of each entry if it is legal."""
@@ -122,7 +134,11 @@ class Traced(Expected):
     def narrow(self) -> bool:
         """Return whether the radius of an enclosed output is negligible against what is allowed."""
         mid, rad = next(self.enclosures())
-        return bool(((rad <= self.allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (self.allowed == 0)).all())
+        return bool(
+            (
+                (rad <= self.allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (self.allowed == 0)
+            ).all()
+        )
 
 
 def expected(
@@ -163,7 +179,12 @@ def in_float64(spec: Attention, inputs: Inputs, precision: Precision) -> Traced 
 def in_floats(spec: Attention, inputs: Inputs, precision: Precision, near: np.ndarray) -> Traced:
     """Return the output ``near`` in float64 with a narrow allowed error; the run is made on demand."""
     quick = EnclosedOutput(near, np.zeros_like(near))
-    return Traced(lambda: expected(spec, inputs, precision).run, screening_error(near, precision), quick, values=near)
+    return Traced(
+        lambda: expected(spec, inputs, precision).run,
+        screening_error(near, precision),
+        quick,
+        values=near,
+    )
 
 
 def _by_run(
@@ -184,7 +205,11 @@ def _by_run(
         fast = fast if result is None else result.allowed
     if most is not None and count > most:
         raise Refused(f"{count} products of weights and values are too many for balls")
-    return Traced.of(*_sharp(spec, inputs, variant, lambda run: allowed(run, precision) if fast is None else fast))
+    return Traced.of(
+        *_sharp(
+            spec, inputs, variant, lambda run: allowed(run, precision) if fast is None else fast
+        )
+    )
 
 
 def _sharp(
@@ -210,7 +235,11 @@ def _sharp(
 
 def products(spec: Attention, inputs: Inputs) -> int:
     """Return the number of products of weights and values in the output of one batch element."""
-    return spec.counts["h"] * prod(int(inputs[name].shape[-2]) for name in "qk") * int(inputs["v"].shape[-1])
+    return (
+        spec.counts["h"]
+        * prod(int(inputs[name].shape[-2]) for name in "qk")
+        * int(inputs["v"].shape[-1])
+    )
 
 
 def _unsaid(spec: Attention, inputs: Inputs) -> Traced:
@@ -218,13 +247,18 @@ def _unsaid(spec: Attention, inputs: Inputs) -> Traced:
 
     Its shape, and which entries are numbers, are those for inputs nearby.
     """
-    near = {n: a * (1 + _NEARBY) if n in _MOVED and a.dtype.kind == "f" else a for n, a in inputs.items()}
+    near = {
+        n: a * (1 + _NEARBY) if n in _MOVED and a.dtype.kind == "f" else a
+        for n, a in inputs.items()
+    }
     with bits(_START):
         reference = run(spec, near)
     return Traced.of(reference, np.full(reference.output.plain_shape, np.inf))
 
 
-def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.ndarray | None) -> Traced | None:
+def _enclosed(
+    spec: Attention, inputs: Inputs, precision: Precision, fast: np.ndarray | None
+) -> Traced | None:
     """Run the definition on enclosures, with the bound of that run unless it is ``fast``; None if there is none.
 
     Variants are left to balls.
@@ -232,9 +266,13 @@ def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.nd
     if fast is None and not enclosed.encloses(spec, inputs):
         return None
     try:
-        with np.errstate(all="ignore"):  # a bound that overflows becomes +∞ or NaN, and then balls decide
+        with np.errstate(
+            all="ignore"
+        ):  # a bound that overflows becomes +∞ or NaN, and then balls decide
             reference = run(spec, inputs, kind=Enclosure)
-            return Traced.of(reference, enclosed.of_run(reference, precision)[0] if fast is None else fast)
+            return Traced.of(
+                reference, enclosed.of_run(reference, precision)[0] if fast is None else fast
+            )
     except (Refused, Undecided):
         return None
 
@@ -253,7 +291,9 @@ class Legal(NamedTuple):
     changes: Collection[str] = ()
 
 
-def judge(legal: Legal, precision: Precision, case: Case, outcome: Outcome, whole: bool = False) -> CaseResult:
+def judge(
+    legal: Legal, precision: Precision, case: Case, outcome: Outcome, whole: bool = False
+) -> CaseResult:
     """Compare the outputs of a call with the legal ones.
 
     What is within the bound of the first way is legal; the other ways are run if it is not, or for the ``whole``. A way
@@ -267,7 +307,9 @@ def judge(legal: Legal, precision: Precision, case: Case, outcome: Outcome, whol
     every = [_decided(legal.ways[0])]
     if every[0] is not None:
         case_result = compare(every[0])
-        if len(legal.ways) == 1 or (not whole and case_result.finding not in ("values", "not finite")):
+        if len(legal.ways) == 1 or (
+            not whole and case_result.finding not in ("values", "not finite")
+        ):
             return replace(case_result, whole=len(legal.ways) == 1)
     every += map(_decided, legal.ways[1:])
     known = [outputs for outputs in every if outputs is not None]
@@ -292,7 +334,9 @@ def _decided(way: Callable[[], Sequence[Expected]]) -> Sequence[Expected] | None
 def union(ways: Sequence[Sequence[Expected]]) -> list[Expected]:
     """Return the outputs of the first of equal ways, with the largest of their bounds, +∞ if one has none."""
     return [
-        same[0].widened(np.maximum.reduce([output.allowed for output in same])) if len(same) > 1 else same[0]
+        same[0].widened(np.maximum.reduce([output.allowed for output in same]))
+        if len(same) > 1
+        else same[0]
         for same in zip(*ways, strict=True)
     ]
 
@@ -365,7 +409,9 @@ def centres(a: Any) -> np.ndarray:
     return np.asarray(a.mid) if isinstance(a, Enclosure) else middles(a.entries)
 
 
-def explains(spec: Attention, precision: Precision, judged: CaseResult, variant: Variant) -> bool | None:
+def explains(
+    spec: Attention, precision: Precision, judged: CaseResult, variant: Variant
+) -> bool | None:
     """Return whether a variant of the definition gives what the function gave; None where that cannot be determined.
 
     It cannot be determined where the right definition would give that as well, or where the right value is one that an
@@ -375,4 +421,6 @@ def explains(spec: Attention, precision: Precision, judged: CaseResult, variant:
     def match(part: Part, wrong: Expected) -> bool | None:
         return matches(part, wrong, np.isfinite(wrong.near) & np.isfinite(wrong.allowed))
 
-    return explained(judged, lambda: [expected(spec, judged.case.inputs, precision, variant)], match)
+    return explained(
+        judged, lambda: [expected(spec, judged.case.inputs, precision, variant)], match
+    )

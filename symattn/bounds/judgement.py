@@ -51,7 +51,9 @@ from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, Refused, Undecided
 
 Arrays = Mapping[str, Any]  # of NumPy, or tensors on a device that are judged there
-_MOST = 5_000_000  # largest number of products of weights and values that are computed in balls at once
+_MOST = (
+    5_000_000  # largest number of products of weights and values that are computed in balls at once
+)
 _FEW = 20_000  # products, up to which balls are fast
 _LOOKED = 32  # accused rows that the worst case checks, including the worst one
 
@@ -71,7 +73,9 @@ class Measured:
         return cls(right.ratios(got), right.near, right.allowed)
 
     @classmethod
-    def whole(cls, shape: tuple[int, ...], parts: Iterable[tuple[tuple[int, ...], Measured]]) -> Measured:
+    def whole(
+        cls, shape: tuple[int, ...], parts: Iterable[tuple[tuple[int, ...], Measured]]
+    ) -> Measured:
         """Return the measures of an output of this shape, from those of its batch elements."""
         ratios, near, allowed = (np.zeros(shape) for _ in range(3))
         for index, part in parts:
@@ -109,7 +113,9 @@ class Judgement:
     @property
     def certain(self) -> bool:
         """Return whether no rounding, however it falls, explains it."""
-        by_filter = self.mean.certain if self.mean else self.accused.certain if self.accused else 0.0
+        by_filter = (
+            self.mean.certain if self.mean else self.accused.certain if self.accused else 0.0
+        )
         return self.beyond == "worst case" or (bool(self.beyond) and by_filter > 1)
 
 
@@ -134,7 +140,9 @@ def judge_output(
     the specification needs balls.
     """
     if factors is not None:
-        from symattn.bounds.sharp.backward_bounds import outputs as dropped  # most outputs do not need it
+        from symattn.bounds.sharp.backward_bounds import (
+            outputs as dropped,
+        )  # most outputs do not need it
 
         assert how is not None
         return _judge_measured(Measured.of(dropped(spec, inputs, how, factors), got), rows)
@@ -152,7 +160,9 @@ def judge_output(
     if accused is None or not accused.count:
         return judgement
     checked = sorted(accused.rows[:_LOOKED] if accused.counts else accused.rows)
-    certified = _judge_by_worst_case(*only(spec, inputs, checked), got[..., checked, :], precision, checked)
+    certified = _judge_by_worst_case(
+        *only(spec, inputs, checked), got[..., checked, :], precision, checked
+    )
     if certified.beyond or not accused.counts:
         return replace(certified, accused=accused)
     return replace(judgement, measured=certified.measured, rows=checked)
@@ -175,28 +185,40 @@ def judge_by_filter(
     result: Made = {}
     accused = elements.judged(spec, inputs, how, got, alpha / 2, result)
     if accused.count:
-        return Judgement("elements" if accused.counts else "", accused.share, accused.worst, accused=accused)
+        return Judgement(
+            "elements" if accused.counts else "", accused.share, accused.worst, accused=accused
+        )
     most, n = most or averaged(prod(got.shape[:-2]), inputs["k"].shape[-2]), got.shape[-2]
     sample = chosen(spec, inputs, most) if n > most else list(range(n))
     called = sample if rows is None else [rows[i] for i in sample]
     reusable = result if len(sample) == n else None
-    mean = means.judged(*only(spec, inputs, sample), how, got[..., sample, :], alpha / 2, called, reusable)
+    mean = means.judged(
+        *only(spec, inputs, sample), how, got[..., sample, :], alpha / 2, called, reusable
+    )
     if mean is None or not mean.counts:
         return Judgement("", accused.share, accused.worst)
     return Judgement("means", mean.share, accused.worst, rows=sample, mean=mean)
 
 
 def _judge_by_worst_case(
-    spec: Attention, inputs: Arrays, got: object, precision: Precision, rows: Sequence[int] | None = None
+    spec: Attention,
+    inputs: Arrays,
+    got: object,
+    precision: Precision,
+    rows: Sequence[int] | None = None,
 ) -> Judgement:
-    return _judge_measured(measure(spec, {n: copied(a) for n, a in inputs.items()}, copied(got), precision), rows)
+    return _judge_measured(
+        measure(spec, {n: copied(a) for n, a in inputs.items()}, copied(got), precision), rows
+    )
 
 
 def _judge_measured(measured: Measured, rows: Sequence[int] | None) -> Judgement:
     at = measured.worst
     beyond: Literal["", "worst case"] = "worst case" if measured.beyond else ""
     rows = range(measured.ratios.shape[-2]) if rows is None else rows
-    return Judgement(beyond, float(measured.ratios[at]), (*at[:-2], rows[at[-2]], at[-1]), measured, rows)
+    return Judgement(
+        beyond, float(measured.ratios[at]), (*at[:-2], rows[at[-2]], at[-1]), measured, rows
+    )
 
 
 def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision) -> Measured:
@@ -227,7 +249,9 @@ def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precisi
         ) from error
 
 
-def measure_logarithms(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision) -> Measured:
+def measure_logarithms(
+    spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision
+) -> Measured:
     """Compare log-sum-exps of rows, (…, n_q), with the worst case."""
     inputs = widened(inputs)
 
@@ -243,7 +267,9 @@ def measure_logarithms(spec: Attention, inputs: Arrays, got: np.ndarray, precisi
 
 def widened(inputs: Arrays) -> dict[str, Any]:
     """Return the inputs with float64 in place of float32."""
-    return {name: wide(a) if a.dtype == namespace_of(a).float32 else a for name, a in inputs.items()}
+    return {
+        name: wide(a) if a.dtype == namespace_of(a).float32 else a for name, a in inputs.items()
+    }
 
 
 def element(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> dict[str, Any]:
@@ -253,7 +279,9 @@ def element(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> dict[str
         own = len(shape(name, spec, inputs).replace("…", "").split())
         front = a.shape[: max(0, a.ndim - own)]
         # axes of length 1 are broadcast
-        result[name] = np.asarray(a[tuple(min(i, n - 1) for i, n in zip(index[-len(front) :], front, strict=False))])
+        result[name] = np.asarray(
+            a[tuple(min(i, n - 1) for i, n in zip(index[-len(front) :], front, strict=False))]
+        )
     return result
 
 
@@ -266,7 +294,9 @@ def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> ExactOutp
     Raises ``InputError`` unless scores are scaled dot products under masks.
     """
     if not usual_or_sink(spec):
-        raise InputError("the logarithms of sums are judged where scores are scaled dot products under masks alone")
+        raise InputError(
+            "the logarithms of sums are judged where scores are scaled dot products under masks alone"
+        )
     with bits(_BITS):
         reference = run(replace(spec, lse=True), inputs)
         exact = reference.values["lse"]
@@ -290,7 +320,9 @@ def _allowed(reference: Run, exact: Ball, precision: Precision) -> np.ndarray:
         merging = merging / bound.counts.room(six + 2 * bound.eps)
     eta = max(precision.score.eta, precision.accumulate.eta) * bound.counts.underflowing
     lost = (bound._without_subtraction() * eta * (2 * bound.n))[..., 0]  # the change by underflow
-    total = moved + four * (m + 2 * star) + taken + merging * bound.counts.merges + lost  # B, before rounding
+    total = (
+        moved + four * (m + 2 * star) + taken + merging * bound.counts.merges + lost
+    )  # B, before rounding
     f, over = precision.returned, bound.may_overflow()
     result = upper(total + (size(number(exact)) + total) * g(1, f) + f.eta)
     result[(upper(lost) > 1) | (over.any(axis=-1) if over.ndim > result.ndim else over)] = np.inf

@@ -62,7 +62,9 @@ class Mistake:
 def _pipeline(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
     """Return the steps of a definition whose run contains arrays of these names."""
     foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
-    names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(spec) & values
+    names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(
+        spec
+    ) & values
     names -= {"q", "k", "v"} if "x" in values else set()
     names -= {f"{letter}_{role}" for letter in "wb" for role in "qkv"} if spec.packed else set()
     return {step.name: step for step in spec.pipeline(frozenset(names))}
@@ -232,9 +234,15 @@ def change(name: str, wrong: Wrong) -> Change:
     return lambda spec, values: wrong(At(spec, values, name))
 
 
-def in_steps(blamed: str, words: str, rows: bool = True, of: str = "v", /, **steps: Wrong) -> Mistake:
+def in_steps(
+    blamed: str, words: str, rows: bool = True, of: str = "v", /, **steps: Wrong
+) -> Mistake:
     """Return a mistake in the steps named; ``rows``: rows of weights still sum to 1; ``of``: what they multiply."""
-    return Mistake(blamed, words, Variant({name: change(name, wrong) for name, wrong in steps.items()}, rows, of))
+    return Mistake(
+        blamed,
+        words,
+        Variant({name: change(name, wrong) for name, wrong in steps.items()}, rows, of),
+    )
 
 
 def not_scaled(spec: Attention) -> bool:
@@ -280,4 +288,8 @@ def in_inputs(blamed: str, words: str, **read: Callable[[np.ndarray], np.ndarray
 
 def in_place_of(blamed: str, words: str, **of: str) -> Mistake:
     """Return the mistake of reading some inputs in place of others, by their names."""
-    return Mistake(blamed, words, Variant(inputs=lambda spec, inputs: {n: inputs[of.get(n, n)] for n in inputs}))
+    return Mistake(
+        blamed,
+        words,
+        Variant(inputs=lambda spec, inputs: {n: inputs[of.get(n, n)] for n in inputs}),
+    )

@@ -43,7 +43,11 @@ _STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse"
 def applies(spec: Attention, inputs: Inputs) -> bool:
     """Return whether the bound for these can be evaluated fast."""
     rest = {"q", "k", "v", "mask", "keep", "doc", "doc_q", "doc_k", "scale", "sink"}
-    if not usual_or_sink(spec) or spec.mask == "additive" or not {"q", "k", "v"} <= set(inputs) <= rest:
+    if (
+        not usual_or_sink(spec)
+        or spec.mask == "additive"
+        or not {"q", "k", "v"} <= set(inputs) <= rest
+    ):
         return False
     if not {step.name for step in spec.pipeline(frozenset(inputs))} <= _STEPS:
         return False
@@ -71,14 +75,24 @@ def of_places(spec: Attention, inputs: dict[str, Any]) -> tuple[Attention, dict[
         return spec, inputs
     mask = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "masked")
     xp = namespace_of(inputs["q"])
-    scores = xp.zeros((*front(spec, inputs), inputs["q"].shape[-2], inputs["k"].shape[-2]), dtype=xp.float32)
+    scores = xp.zeros(
+        (*front(spec, inputs), inputs["q"].shape[-2], inputs["k"].shape[-2]), dtype=xp.float32
+    )
     whole = xp.isfinite(mask.run(scores, *(inputs[n] for n in mask.of[1:])))
-    return by_mask(spec), {n: inputs[n] for n in ("q", "k", "v", "sink") if n in inputs} | {"mask": whole}
+    return by_mask(spec), {n: inputs[n] for n in ("q", "k", "v", "sink") if n in inputs} | {
+        "mask": whole
+    }
 
 
 def by_mask(spec: Attention) -> Attention:
     """Return the same attention with one boolean mask in place of all others."""
-    places: dict[str, Any] = {"causal": False, "window": None, "block": None, "prefix": None, "padding": False}
+    places: dict[str, Any] = {
+        "causal": False,
+        "window": None,
+        "block": None,
+        "prefix": None,
+        "padding": False,
+    }
     return replace(spec, documents=False, mask="boolean", **places)
 
 
@@ -88,7 +102,9 @@ class ByHead:
     ``last`` says that the heads' outputs are the result, and rounded as such.
     """
 
-    def __init__(self, precision: Precision, shape: tuple[int, ...], shares: bool, last: bool = True) -> None:
+    def __init__(
+        self, precision: Precision, shape: tuple[int, ...], shares: bool, last: bool = True
+    ) -> None:
         self.precision, self.wanted, self.last = precision, shares, last
         self.allowed, self.shares = np.empty((prod(shape[:-2]), *shape[-2:])), dict[str, Floats]()
 
@@ -97,33 +113,52 @@ class ByHead:
         p, f = self.precision, self.precision.returned
         rows = Rows(p, scores, values)
         result = rows.bound()
-        last = (result.size + result.moved) * g(1, f) + float(f.eta) if self.last else np.zeros_like(result.moved)
+        last = (
+            (result.size + result.moved) * g(1, f) + float(f.eta)
+            if self.last
+            else np.zeros_like(result.moved)
+        )
         most = limit(p)
         over = result.vanishes | (scores.largest[..., 0] * (LOG2_E * 1.02) > most)
         over |= values.total.max(axis=-1) * 1.02 > most
         self.allowed[at] = enlarged(result.moved + last)
         self.allowed[at][over] = np.inf
         self.allowed[at][np.isnan(self.allowed[at])] = np.inf
-        for name, part in ({**shares(rows, result.parts), "output": last} if self.wanted else {}).items():
+        for name, part in (
+            {**shares(rows, result.parts), "output": last} if self.wanted else {}
+        ).items():
             self.shares.setdefault(name, np.zeros_like(self.allowed))[at] = part
 
 
 class PlainBound(ByHead):
     """The bound for one set of inputs, in tiles of some queries of some heads and all keys."""
 
-    def __init__(self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False) -> None:
+    def __init__(
+        self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False
+    ) -> None:
         arrays = float64_inputs(inputs)
         self.spec, self.given, self.d = spec, arrays, int(arrays["q"].shape[-1])
         steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
         self.scaled = steps.get("scaled")
         # float32 for many scores of inputs of moderate size, if the bound is far above float32's roundings
         many = arrays["q"].shape[-2] * arrays["k"].shape[-2] > _MANY
-        middling = all(2.0**-20 <= max(a.max(), -a.min()) <= 2.0**40 for a in arrays.values() if a.dtype.kind == "f")
-        self.kind = np.dtype(np.float32 if many and middling and float(precision.score.u) > 2.0**-30 else np.float64)
+        middling = all(
+            2.0**-20 <= max(a.max(), -a.min()) <= 2.0**40
+            for a in arrays.values()
+            if a.dtype.kind == "f"
+        )
+        self.kind = np.dtype(
+            np.float32 if many and middling and float(precision.score.u) > 2.0**-30 else np.float64
+        )
         shape = (*front(spec, arrays), arrays["q"].shape[-2], arrays["v"].shape[-1])
         super().__init__(precision, shape, shares)
-        every, sizes = list(heads(*of_places(spec, arrays))), (shape[-2], int(arrays["k"].shape[-2]))
-        with np.errstate(all="ignore"):  # what overflows becomes +∞, or undefined, which counts as +∞
+        every, sizes = (
+            list(heads(*of_places(spec, arrays))),
+            (shape[-2], int(arrays["k"].shape[-2])),
+        )
+        with np.errstate(
+            all="ignore"
+        ):  # what overflows becomes +∞, or undefined, which counts as +∞
             for some in head_blocks(len(every), *sizes):
                 tile = _Tile(self, every[some])
                 for rows in row_blocks(*sizes):
@@ -148,8 +183,13 @@ class _Tile:
         self.plain, self.heads, self.kind = plain, some, plain.kind
         arrays = ([getattr(head, name) for head in some] for name in "qkv")
         self.q, self.k, v = (np.stack(a) if len(a) > 1 else a[0][None] for a in arrays)
-        self.factored, sizes = plain.factor(self.q, self.q, some), [np.abs(a) for a in (self.q, self.k)]
-        self.sink = None if some[0].sink is None else np.array([head.sink for head in some])[:, None, None]
+        self.factored, sizes = (
+            plain.factor(self.q, self.q, some),
+            [np.abs(a) for a in (self.q, self.k)],
+        )
+        self.sink = (
+            None if some[0].sink is None else np.array([head.sink for head in some])[:, None, None]
+        )
         self.values = ValueColumns(v if self.sink is None else with_zeros(v), self.kind)
         self.sizes = sizes[1].astype(self.kind)
         whole = all(a.min() > 0 for a in sizes)
@@ -157,10 +197,16 @@ class _Tile:
         p, f = plain.precision, plain.precision.between
         constant, d = SCALE_ROUNDINGS + factor_roundings(p, f), plain.d
         lengths = range(d, d + 1) if whole else range(d + 1)
-        more = 1 + 2 * max(d - 64, 0) * self.values.roundoff  # for sums of products that pass more than 100 roundings
-        self.table = np.array([g(length + constant, f) * more for length in lengths], dtype=self.kind)
+        more = (
+            1 + 2 * max(d - 64, 0) * self.values.roundoff
+        )  # for sums of products that pass more than 100 roundings
+        self.table = np.array(
+            [g(length + constant, f) * more for length in lengths], dtype=self.kind
+        )
         longest = sum((a @ np.ones((d, 1))).max(axis=-2, keepdims=True) for a in sizes)
-        largest = np.maximum(1.0, np.abs(plain.factor(np.ones((len(some), 1, 1)), self.q[:, :1], some)))
+        largest = np.maximum(
+            1.0, np.abs(plain.factor(np.ones((len(some), 1, 1)), self.q[:, :1], some))
+        )
         lost = (longest + 2 * d + 1) * (d + SCALE_ROUNDINGS + 2) * LOG2_E * largest * float(f.eta)
         self.lost = lost.astype(self.kind)
 
@@ -179,7 +225,9 @@ class _Tile:
             t, tau, open_ = with_column(t, self.sink), with_column(tau, 0), with_column(open_, True)
             reach = np.maximum(reach, np.abs(self.sink))
         off = (plain.d + 8) * U * reach
-        return ScoreExponents(t, off, open_, tau, np.maximum(largest, reach), self.sink is not None, every)
+        return ScoreExponents(
+            t, off, open_, tau, np.maximum(largest, reach), self.sink is not None, every
+        )
 
     def _seen(self, rows: slice) -> NDArray[np.bool_] | None:
         """Return which keys the queries may see, (heads or 1, rows, n_k); None for all keys."""
@@ -241,7 +289,9 @@ def evaluate(
         result = PlainBound(spec, inputs, precision, shares)
     except Undecided:
         return np.full(shape, np.inf), {}
-    return result.allowed.reshape(shape), {name: part.reshape(shape) for name, part in result.shares.items()}
+    return result.allowed.reshape(shape), {
+        name: part.reshape(shape) for name, part in result.shares.items()
+    }
 
 
 def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:

@@ -57,7 +57,9 @@ class InputLimits:
             raise InputError(f"n and d_k must be at least 1, got n = {self.n}, d_k = {self.d_k}")
         for field_ in ("score_max", "v_max", "entry_max"):
             if not 0 <= getattr(self, field_) < inf:
-                raise InputError(f"{field_} must be a finite number of at least 0, got {getattr(self, field_)}")
+                raise InputError(
+                    f"{field_} must be a finite number of at least 0, got {getattr(self, field_)}"
+                )
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,11 @@ def a_priori(sizes: InputLimits, precision: Precision) -> APriori:
         return _Formula(sizes, precision, counts).bound()
     except (Undecided, OverflowError):
         return APriori(
-            inf, {}, formula_of.formula(), formula_of.quantities(sizes, precision, {}), formula_of.derivation(precision)
+            inf,
+            {},
+            formula_of.formula(),
+            formula_of.quantities(sizes, precision, {}),
+            formula_of.derivation(precision),
         )
 
 
@@ -135,7 +141,11 @@ class _Formula:
         if result["D"] <= 0:
             raise Undecided("a sum that may underflow to nothing")
         up, factor = 1 + result["ρ"], (1 + result["G"]) * power_up(2 * result[letter("λ_P")])
-        parts = self._parts(result["W"], factor * result["S"], result["G"] * (result["V"] + result["W"] + result["P"]))
+        parts = self._parts(
+            result["W"],
+            factor * result["S"],
+            result["G"] * (result["V"] + result["W"] + result["P"]),
+        )
         parts["sums"] += factor * result["E"]
         last = result["bound"] / up - result["M"]
         parts |= {"stored weights": result["P"], "underflow": result["U"], "output": last}

@@ -71,7 +71,11 @@ class Run:
         """See above; for balls this is computed at once, at their precision."""
         spec, variant, kind = self.spec, self.variant, self.kind
         text = variant.values if variant.values != "v" else values_name(self.steps)
-        wanted = ({text} if text not in variant.steps else {values_name(self.steps)}) if spec.latent is None else set()
+        wanted = (
+            ({text} if text not in variant.steps else {values_name(self.steps)})
+            if spec.latent is None
+            else set()
+        )
         if of_products(spec) or (spec.latent is None and not variant.steps):
             wanted |= {"q", "k"}
         if of_products(spec):
@@ -93,7 +97,10 @@ class Run:
         """
         spec, inputs, values = self.spec, self.inputs, self.values
         first = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "scores")
-        shape, (d_k, d_s) = values["scores"].plain_shape, (int(values[n].plain_shape[-1]) for n in first.of[:2])
+        shape, (d_k, d_s) = (
+            values["scores"].plain_shape,
+            (int(values[n].plain_shape[-1]) for n in first.of[:2]),
+        )
         most = d_k + (d_s + 1 if spec.score != "dot" else 0)
         relative = [int(a.shape[-2]) for n, a in inputs.items() if n in ("w_r", "w_pk", "w_pq")]
         if spec.position is not None and not isinstance(spec.position, Alibi | Buckets):
@@ -103,8 +110,14 @@ class Run:
             return np.full(shape, 2 * (d_model + 1) + most)
         if most > d_k or not of_products(spec):
             return np.full(shape, most)
-        marks = {n: (np.asarray(inputs[n]) != 0).astype(float) for n in ("q", "k", "v", "x", "y") if n in inputs}
-        result = trace(spec, marks, Variant({**self.variant.steps}, values=self.variant.values), {"scores"})
+        marks = {
+            n: (np.asarray(inputs[n]) != 0).astype(float)
+            for n in ("q", "k", "v", "x", "y")
+            if n in inputs
+        }
+        result = trace(
+            spec, marks, Variant({**self.variant.steps}, values=self.variant.values), {"scores"}
+        )
         return np.asarray(result["scores"]).astype(int)
 
     @cached_property
@@ -126,7 +139,9 @@ class Run:
     @property
     def raw(self) -> str:
         """The name of the scaled scores, before caps, biases and masks."""
-        later = (*_LATER, "positioned") if isinstance(self.spec.position, Alibi | Buckets) else _LATER
+        later = (
+            (*_LATER, "positioned") if isinstance(self.spec.position, Alibi | Buckets) else _LATER
+        )
         return [name for name in self.chain if name not in later][-1]
 
     @property
@@ -168,13 +183,23 @@ def values_name(steps: Sequence[Step]) -> str:
 
 def canonical(spec: Attention) -> Attention:
     """Return the same attention with latents' matrices not absorbed; absorbed ones give equal numbers."""
-    return replace(spec, latent=replace(spec.latent, absorbed=False)) if spec.latent is not None else spec
+    return (
+        replace(spec, latent=replace(spec.latent, absorbed=False))
+        if spec.latent is not None
+        else spec
+    )
 
 
 def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[Any] = Ball) -> Run:
     """Run the definition, or a variant of it, in balls at their present precision, or in enclosures."""
     spec, inputs = changed(canonical(spec), inputs, variant)
-    result = Run(spec, inputs, trace(spec, {n: lifted(a, kind) for n, a in inputs.items()}, variant), variant, kind)
+    result = Run(
+        spec,
+        inputs,
+        trace(spec, {n: lifted(a, kind) for n, a in inputs.items()}, variant),
+        variant,
+        kind,
+    )
     if kind is Ball:
         result.absolute  # noqa: B018 - computed and cached at the present precision
     return result
@@ -199,14 +224,27 @@ def variant_values(spec: Attention, inputs: Values, variant: Variant = RIGHT) ->
 
 def usual(spec: Attention) -> bool:
     """Return whether scores are dot products with a scale, and weights their softmax under masks."""
-    varied = ("score", "truncate", "qk_norm", "softcap", "bias", "latent", "position", "base", "sink", "dropout")
+    varied = (
+        "score",
+        "truncate",
+        "qk_norm",
+        "softcap",
+        "bias",
+        "latent",
+        "position",
+        "base",
+        "sink",
+        "dropout",
+    )
     return spec.is_softmax and all(getattr(spec, f) == getattr(_PLAIN, f) for f in varied)
 
 
 def of_products(spec: Attention) -> bool:
     """Return whether scores are sums of products of inputs, so that absolute values bound their monomials."""
     plain = not isinstance(spec.position, Rotary)
-    return plain and spec.latent is None and spec.qk_norm is None and spec.score in ("dot", "general")
+    return (
+        plain and spec.latent is None and spec.qk_norm is None and spec.score in ("dot", "general")
+    )
 
 
 def trace(
@@ -234,11 +272,15 @@ def trace(
             if result and variant.values not in values:
                 values[variant.values] = result(spec, values)
         for changes, other in known if of == step.of else ():
-            if changes.get(step.name) is change and all(values[n] is other.get(n) for n in (values if change else of)):
+            if changes.get(step.name) is change and all(
+                values[n] is other.get(n) for n in (values if change else of)
+            ):
                 values[step.name] = other[step.name]
                 break
         else:
-            values[step.name] = change(spec, values) if change else _run(step, spec, [values[n] for n in of])
+            values[step.name] = (
+                change(spec, values) if change else _run(step, spec, [values[n] for n in of])
+            )
     if result and text in values and variant.values not in values:
         values[variant.values] = result(spec, values)
     return values
@@ -282,7 +324,10 @@ def lifted(array: Any, kind: Any = Ball) -> Any:
 
 def float64_inputs(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the inputs with floating-point numbers as float64; booleans and whole numbers stay the same."""
-    return {n: a if a.dtype.kind in "biu" else a.astype(np.float64, copy=False) for n, a in inputs.items()}
+    return {
+        n: a if a.dtype.kind in "biu" else a.astype(np.float64, copy=False)
+        for n, a in inputs.items()
+    }
 
 
 def float64_outputs(run: Callable[[Inputs], Sequence[object]], inputs: Inputs) -> list[np.ndarray]:

@@ -55,7 +55,11 @@ class Counts:
     @property
     def additions(self) -> np.ndarray:
         """h: the number of additions that a term of a sum over the keys passes."""
-        every = np.full_like(self.seen, self.n) if self.precision.accumulate.aligned else np.maximum(self.seen - 1, 0)
+        every = (
+            np.full_like(self.seen, self.n)
+            if self.precision.accumulate.aligned
+            else np.maximum(self.seen - 1, 0)
+        )
         return every if self.precision.height is None else np.minimum(every, self.precision.height)
 
     @property
@@ -146,17 +150,25 @@ class RuleExponents(NamedTuple):
     below: Number
 
 
-def exponents(x: RuleGivens, precision: Precision, counts: Counts, numbers: NumberKind) -> RuleExponents:
+def exponents(
+    x: RuleGivens, precision: Precision, counts: Counts, numbers: NumberKind
+) -> RuleExponents:
     """Return the errors of exponentials as summed, and those that numerator and denominator do not share.
 
     Raises ``Undecided`` if merged log-sum-exps may move without bound.
     """
     p, rate = precision, numbers.rate(precision.accumulate)
     two, three, four, six = (numbers.g(n, p.score) for n in (2, 3, 4, 6))
-    first = (x.size + (x.top + 2 * x.star)) * two + (x.fall + 2 * x.star) * three + (x.times + 1) * x.eps
+    first = (
+        (x.size + (x.top + 2 * x.star)) * two
+        + (x.fall + 2 * x.star) * three
+        + (x.times + 1) * x.eps
+    )
     first = numbers.named("r", first)
     sums = (x.times + counts.below) * rate
-    grown = numbers.largest(first + sums) + ((x.top + (x.log_n + 2 * x.star)) * four + 2 * x.eps * x.log_n)
+    grown = numbers.largest(first + sums) + (
+        (x.top + (x.log_n + 2 * x.star)) * four + 2 * x.eps * x.log_n
+    )
     grown = numbers.named("β", grown)
     common, logarithms = x.log_n + 2 * x.star + grown, (x.log_n + grown) * (2 * x.eps)
     second = numbers.named("r′", (x.fall + common) * three + x.eps)
@@ -173,11 +185,15 @@ def exponents(x: RuleGivens, precision: Precision, counts: Counts, numbers: Numb
 
 def limit(precision: Precision) -> float:
     """Return the largest number that no intermediate result may exceed (H7)."""
-    return min(float(f.largest) for f in (precision.score, precision.accumulate, precision.returned))
+    return min(
+        float(f.largest) for f in (precision.score, precision.accumulate, precision.returned)
+    )
 
 
 def shared_out(
-    terms: tuple[Number, Number, Number], sizes: tuple[Number, Number, Number], parts: tuple[Number, ...]
+    terms: tuple[Number, Number, Number],
+    sizes: tuple[Number, Number, Number],
+    parts: tuple[Number, ...],
 ) -> dict[str, Number]:
     """Split W, the terms of S and those of G among the steps, in proportion to the parts of their exponents.
 
@@ -229,11 +245,18 @@ def weighed(
 def losses(precision: Precision, counts: Counts, rise: Number) -> tuple[Number, Number]:
     """Return κη and η_P for sums of exponentials of at least 1/``rise``."""
     p = precision
-    return rise * (max(float(p.score.eta), float(p.accumulate.eta)) * counts.underflowing), rise * p.lost
+    return rise * (
+        max(float(p.score.eta), float(p.accumulate.eta)) * counts.underflowing
+    ), rise * p.lost
 
 
 def underflow(
-    lost: tuple[Number, Number], total: Number, largest: Number, n: Number, projected: Number, divisor: Number
+    lost: tuple[Number, Number],
+    total: Number,
+    largest: Number,
+    n: Number,
+    projected: Number,
+    divisor: Number,
 ) -> Number:
     """Return how far step 6 moves the quotient, from κη and η_P, Σ|v|_j, n max |v|_j F, n, nrF and D."""
     every, weight = lost

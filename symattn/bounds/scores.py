@@ -135,7 +135,9 @@ class _Scores:
         elif self.later and self.later[-1] == "masked":
             tau = tau + self._g(roundings + self.constant, self.f) * sums
         values = self.values() if self.run.spec.latent is not None else None
-        return ScoreErrors(tau * self.up, shift * self.up, (sizes + sums) * self.up, sizes * self.up, values)
+        return ScoreErrors(
+            tau * self.up, shift * self.up, (sizes + sums) * self.up, sizes * self.up, values
+        )
 
     def _raw(self) -> tuple[Balls, Balls, Any]:
         """Return τ, |t|_j and N_j of the scaled scores."""
@@ -150,12 +152,18 @@ class _Scores:
         if spec.score == "distance":
             return self._distance(q, k, d)
         wide = (q[0] + q[1]) @ (k[0] + k[1]).mT
-        tau = q[1] @ k[0].mT + q[0] @ k[1].mT + q[1] @ k[1].mT + self._g(d + 4 + more, self.f) * wide
+        tau = (
+            q[1] @ k[0].mT + q[0] @ k[1].mT + q[1] @ k[1].mT + self._g(d + 4 + more, self.f) * wide
+        )
         return self._scaled(tau), self._scaled(wide), d + 4
 
     def _scaled(self, sizes: Balls) -> Balls:
         step = self.steps.get("scaled")
-        return sizes if step is None else size(step.run(sizes, *(self.run.values[n] for n in step.of[1:])))
+        return (
+            sizes
+            if step is None
+            else size(step.run(sizes, *(self.run.values[n] for n in step.of[1:])))
+        )
 
     def _additive(self) -> tuple[Balls, Balls, Any]:
         result = self._rounded()[self.run.raw]
@@ -164,12 +172,18 @@ class _Scores:
         tau = self._error(result) + (self.eps + 6 * float(self.f.u)) * v
         return tau, v, int(self.run.values["v_s"].plain_shape[-1]) + 1
 
-    def _distance(self, q: tuple[Balls, Balls], k: tuple[Balls, Balls], d: int) -> tuple[Balls, Balls, Any]:
+    def _distance(
+        self, q: tuple[Balls, Balls], k: tuple[Balls, Balls], d: int
+    ) -> tuple[Balls, Balls, Any]:
         (a, e), (b, f) = q, k
         distances = (a + e)[..., :, None, :] + (b + f)[..., None, :, :]
         moved = self.xp.sum(distances * (e[..., :, None, :] + f[..., None, :, :]), axis=-1)
         sizes = self._scaled(self.xp.sum(distances * distances, axis=-1) / 2)
-        return self._scaled(moved) + self._g(2 * d + 6 + self.constant + self.added, self.f) * sizes, sizes, 2 * d + 6
+        return (
+            self._scaled(moved) + self._g(2 * d + 6 + self.constant + self.added, self.f) * sizes,
+            sizes,
+            2 * d + 6,
+        )
 
     def _g(self, n: object, f: Format) -> Any:
         return g(n, f, self.kind)
@@ -191,16 +205,23 @@ class _Scores:
         if name == "k_n" and step is not None:
             a, e = self._vector(step.of[0])
             found_size = step.run(a + e, size(self.run.values["w_uk"]))
-        return found_size, self._error(self._rounded()[name]) if step is not None else found_size * 0
+        return found_size, self._error(
+            self._rounded()[name]
+        ) if step is not None else found_size * 0
 
     def _rotated(self, step: Step, a: Balls, e: Balls) -> tuple[Balls, Balls]:
         """Return a and e after a rotation, by part 2b."""
         cos, sin = (size(self.run.values[n]) for n in step.of[1:])
-        off = self._lift(self._tables(cos, step.of[1])) + self._g(3, self.f) * self.xp.maximum(cos, sin)
+        off = self._lift(self._tables(cos, step.of[1])) + self._g(3, self.f) * self.xp.maximum(
+            cos, sin
+        )
         moved = _around(step, a + e, off, off)
         if 2 * extents(cos)[-1] < extents(a)[-1]:  # the columns that no rotation reaches
             moved = moved - _around(step, a + e, off * 0, off * 0)
-        a, e = _around(step, a, cos, sin), _around(step, e, cos, sin) if step.of[0] in self.steps else e
+        a, e = (
+            _around(step, a, cos, sin),
+            _around(step, e, cos, sin) if step.of[0] in self.steps else e,
+        )
         return a, e + moved + (a + e) * self._g(3, self.f)
 
     def _tables(self, cos: Balls, name: str) -> np.ndarray:
@@ -211,25 +232,50 @@ class _Scores:
         if rotary.given == "tables":
             return np.zeros((n, f))
         text = "positions_q" if name.endswith("_q") else "positions"
-        places = np.asarray(self.run.inputs[text], float) if rotary.given else np.arange(n) + float(rotary.start)
+        places = (
+            np.asarray(self.run.inputs[text], float)
+            if rotary.given
+            else np.arange(n) + float(rotary.start)
+        )
         if rotary.triples:
             return np.broadcast_to((np.abs(places)[..., None] * 6 + 6) * w, extents(cos))
         eps = 2 * self.precision.exp_ulps * w
         omega, rho, magnitude = _frequencies(rotary, n, f, w, eps)
-        return np.asarray((np.abs(places)[..., None] * omega * rho + eps + 8 * w) * magnitude * (1 + 2.0**-20))
+        return np.asarray(
+            (np.abs(places)[..., None] * omega * rho + eps + 8 * w) * magnitude * (1 + 2.0**-20)
+        )
 
     def _rounded(self) -> Values:
         """Return the vectors, or additive scores, in rounded arithmetic."""
         if self._rough is None:
             kind = rounded(self.precision)
-            wanted = {n for n in ("q", "k", "q_normed", "k_normed", "c_q", "c_kv", "q_n", "q_r", "k_n", "k_r", "v")}
-            wanted = {self.run.raw} if self.run.spec.score == "additive" else wanted & self.steps.keys()
+            wanted = {
+                n
+                for n in (
+                    "q",
+                    "k",
+                    "q_normed",
+                    "k_normed",
+                    "c_q",
+                    "c_kv",
+                    "q_n",
+                    "q_r",
+                    "k_n",
+                    "k_r",
+                    "v",
+                )
+            }
+            wanted = (
+                {self.run.raw} if self.run.spec.score == "additive" else wanted & self.steps.keys()
+            )
             inputs = {name: lifted(array, kind) for name, array in self.run.inputs.items()}
             self._rough = inputs | trace(self.run.spec, inputs, self.run.variant, wanted)
         return self._rough
 
     def _error(self, array: Any) -> Balls:
-        return self._lift(np.where(np.isfinite(array.bound), array.bound, np.finfo(float).max / 2**600))
+        return self._lift(
+            np.where(np.isfinite(array.bound), array.bound, np.finfo(float).max / 2**600)
+        )
 
     def values(self) -> tuple[Balls, Balls]:
         """Return |v|_j and the error of values from latents."""
@@ -283,10 +329,15 @@ class _Scores:
 
 
 @lru_cache(128)
-def _frequencies(rotary: Rotary, n: int, f: int, w: float, eps: float) -> tuple[np.ndarray, np.ndarray, float]:
+def _frequencies(
+    rotary: Rotary, n: int, f: int, w: float, eps: float
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Return ω_l, their relative error ρ_l, and the factor of the tables."""
     like, x = np.zeros(()), 2.0 * np.arange(f) / (2 * f)
-    omega, rho = inverse_frequencies(2 * f, rotary.base, like), (3 * x * log(rotary.base) + 9) * w + 2 * eps
+    omega, rho = (
+        inverse_frequencies(2 * f, rotary.base, like),
+        (3 * x * log(rotary.base) + 9) * w + 2 * eps,
+    )
     rho[0] = w
     if rotary.scaling is None:
         return omega, rho, 1.0

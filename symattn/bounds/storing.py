@@ -53,10 +53,15 @@ class Multiples(NamedTuple):
 Grid = Format | Multiples
 Round = Callable[[float, Grid, At], Any]
 _UNITS = (*(10.0**-k for k in range(7)), *(2.0**-k for k in range(1, 13)))
-_SIDES: Mapping[str, Callable[[Any], Any]] = {"": np.rint, ", towards 0": np.trunc, ", downwards": np.floor}
+_SIDES: Mapping[str, Callable[[Any], Any]] = {
+    "": np.rint,
+    ", towards 0": np.trunc,
+    ", downwards": np.floor,
+}
 #: In words, after “rounded to”.
 MULTIPLES: Mapping[str, Grid] = {
-    f"multiples of {unit:g}{words}": Multiples(unit, to) for (words, to), unit in product(_SIDES.items(), _UNITS)
+    f"multiples of {unit:g}{words}": Multiples(unit, to)
+    for (words, to), unit in product(_SIDES.items(), _UNITS)
 }
 
 
@@ -111,23 +116,33 @@ _STEPS: tuple[tuple[tuple[str, ...], str, str, Round], ...] = (
 )  # fmt: skip
 
 
-def singles(spec: Attention, given: frozenset[str], to: Mapping[str, Grid] = _NARROW) -> Iterator[Mistake]:
+def singles(
+    spec: Attention, given: frozenset[str], to: Mapping[str, Grid] = _NARROW
+) -> Iterator[Mistake]:
     """Yield the mistakes of rounding one array, or one constant."""
     plain, result = spec.plain_softmax, {s.name for s in spec.pipeline(given)}
     for words, f in to.items():
         for names, (role, step) in _INPUTS.items() if spec.latent is None else ():
             of: Any = dict.fromkeys(names, partial(rounded, f))
             if "x" in given:  # they are projections, so computed before they are rounded
-                yield _moved(step, f"{role} are rounded to {words}", partial(_in_steps, tuple(names), _step, f))
+                yield _moved(
+                    step,
+                    f"{role} are rounded to {words}",
+                    partial(_in_steps, tuple(names), _step, f),
+                )
             else:
                 yield in_inputs(step, f"{role} are rounded to {words}", **of)
         if spec.score == "dot" and spec.scale not in ("given", "1/d_k") and spec.position is None:
             yield in_steps("scale", f"the scale is rounded to {words}", scaled=partial(_scale, f))
         for steps, noun, step, round_ in _STEPS:
             if given.issuperset(steps):  # tables that are given
-                yield in_inputs(step, f"{noun} rounded to {words}", **dict.fromkeys(steps, partial(rounded, f)))
+                yield in_inputs(
+                    step, f"{noun} rounded to {words}", **dict.fromkeys(steps, partial(rounded, f))
+                )
             elif (plain or round_ is _step) and result.issuperset(steps):
-                yield _moved(step, f"{noun} rounded to {words}", partial(_in_steps, steps, round_, f))
+                yield _moved(
+                    step, f"{noun} rounded to {words}", partial(_in_steps, steps, round_, f)
+                )
 
 
 def _scale(f: Grid, at: At) -> Any:
@@ -172,18 +187,31 @@ def _mistake(f: Grid, inputs: int, scores: int, scaled: int, powers: str, out: i
         ("score", "scaled scores", scaled), (_POWERS[powers][0], powers, powers), ("output", "outputs", out),
     ]  # fmt: skip
     parts = [(step, words) for step, words, chosen in all_parts if chosen]
-    words = " and ".join((", ".join(w for _, w in parts[:-1]), parts[-1][1])) if len(parts) > 1 else parts[0][1]
-    names = tuple(n for n, chosen in (("scores", scores), ("scaled", scaled), ("output", out)) if chosen)
+    words = (
+        " and ".join((", ".join(w for _, w in parts[:-1]), parts[-1][1]))
+        if len(parts) > 1
+        else parts[0][1]
+    )
+    names = tuple(
+        n for n, chosen in (("scores", scores), ("scaled", scaled), ("output", out)) if chosen
+    )
     round_ = _POWERS[powers][1]
 
     def steps(by: float) -> dict[str, Change]:
-        return _in_steps(names, _step, f, by) | (_in_steps(("weights",), round_, f, by) if round_ else {})
+        return _in_steps(names, _step, f, by) | (
+            _in_steps(("weights",), round_, f, by) if round_ else {}
+        )
 
     verb = "is" if parts == [("normalize", "the sum of exponentials")] else "are"
     mistake = _moved(parts[0][0] or "values", f"{words} {verb} rounded to {f.name}", steps)
 
     def round_inputs(spec: Attention, given: Inputs) -> Inputs:
-        return {n: rounded(f, a) if a.dtype.kind == "f" and n != "mask" else a for n, a in given.items()}
+        return {
+            n: rounded(f, a) if a.dtype.kind == "f" and n != "mask" else a for n, a in given.items()
+        }
 
-    variant, *around = (replace(v, inputs=round_inputs if inputs else None) for v in (mistake.variant, *mistake.around))
+    variant, *around = (
+        replace(v, inputs=round_inputs if inputs else None)
+        for v in (mistake.variant, *mistake.around)
+    )
     return replace(mistake, variant=variant, around=tuple(around), in_floats=True)

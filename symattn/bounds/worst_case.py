@@ -153,7 +153,9 @@ class Bound:
     @property
     def where(self) -> tuple[int, ...]:
         """The index of the largest."""
-        return tuple(int(i) for i in np.unravel_index(int(self.allowed.argmax()), self.allowed.shape))
+        return tuple(
+            int(i) for i in np.unravel_index(int(self.allowed.argmax()), self.allowed.shape)
+        )
 
     def steps(self) -> dict[str, float]:
         """Return the parts of the largest element, the largest part first."""
@@ -178,5 +180,7 @@ def bound(spec: Attention, inputs: Mapping[str, object], precision: str | Precis
     with np.errstate(all="ignore"):  # shares that sum to what is allowed
         total = sum(shares.values())
         factor = np.where(np.isfinite(whole) & (total > 0), whole / total, 0.0)
-        shares = {name: np.where(np.isfinite(part), part, 0.0) * factor for name, part in shares.items()}
+        shares = {
+            name: np.where(np.isfinite(part), part, 0.0) * factor for name, part in shares.items()
+        }
     return Bound(whole, shares, "floats")

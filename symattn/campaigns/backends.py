@@ -25,7 +25,13 @@ def work(job: Job, folder: str | None = None) -> Record:
     if folder is not None and Path(folder).is_dir():
         os.chdir(folder)
     started = monotonic()
-    entries = {"key": job.key, "target": job.target, "spec": job.spec, "dtype": job.dtype, "domain": job.domain}
+    entries = {
+        "key": job.key,
+        "target": job.target,
+        "spec": job.spec,
+        "dtype": job.dtype,
+        "domain": job.domain,
+    }
     try:
         result = _verified(job)
     except SymattnError as error:
@@ -49,9 +55,18 @@ def _verified(job: Job) -> Record:
         RequestOrigin({"like": like}, presets.like(like)) if like else None,
         (cut,) if cut else (),
     )
-    report = verify_target(job.target, spec, dtype=job.dtype, domain=domain, origin=origin, notes=notes, **job.options)
+    report = verify_target(
+        job.target, spec, dtype=job.dtype, domain=domain, origin=origin, notes=notes, **job.options
+    )
     report = named(report, spec, job.dtype)
-    said = ("step", "cause", "code", "codes", "message", "case")  # and no arrays, which ``--case`` shows again
+    said = (
+        "step",
+        "cause",
+        "code",
+        "codes",
+        "message",
+        "case",
+    )  # and no arrays, which ``--case`` shows again
     faults = map(record, report.faults)
     return {
         "verdict": report.verdict.value,
@@ -120,7 +135,9 @@ def _client(address: str) -> Any:
     try:
         return Client(address, timeout="10s")
     except (OSError, ValueError, TimeoutError) as error:
-        raise InputError(f"no scheduler answers at {address}: {str(error).splitlines()[0]}") from error
+        raise InputError(
+            f"no scheduler answers at {address}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 @contextmanager
@@ -130,7 +147,9 @@ def _here_by_dask(cores: int) -> Iterator[Any]:
 
     workers = cores if cores > 0 else os.cpu_count()
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         yield client

@@ -70,7 +70,14 @@ class Job:
     @property
     def key(self) -> str:
         """A hash of everything on which the result depends, which identifies it."""
-        result = [__version__, self.target, self.dtype, dict(self.fields), dict(self.promised), dict(self.options)]
+        result = [
+            __version__,
+            self.target,
+            self.dtype,
+            dict(self.fields),
+            dict(self.promised),
+            dict(self.options),
+        ]
         return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()[:16]
 
     RECORD = "key, target, spec, dtype, domain, fields, promised, options"
@@ -81,7 +88,8 @@ class Job:
         outcome = dict(self.fields)
         like = outcome.pop("like", None)
         result = {
-            name: field_of(Attention, name, value, f"specs.{self.spec}.{name}") for name, value in outcome.items()
+            name: field_of(Attention, name, value, f"specs.{self.spec}.{name}")
+            for name, value in outcome.items()
         }
         if like is not None and not isinstance(like, str):
             raise InputError(f"specs.{self.spec}.like must be the name of a model, got {like!r}")
@@ -135,7 +143,9 @@ def _targets(targets: Iterable[object]) -> Iterator[tuple[str, dict[str, Any]]]:
         own = dict(_table(entry, where)) if not isinstance(entry, str) else {"target": entry}
         name = own.pop("target", None)
         if not isinstance(name, str) or ":" not in name:
-            raise InputError(f"{where} names no target; give package.module:function or file.py:function")
+            raise InputError(
+                f"{where} names no target; give package.module:function or file.py:function"
+            )
         _options(own, where)
         yield name, own
 
@@ -147,7 +157,9 @@ def _specs(specs: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
         refuse_unknown(result, (*_FIELDS, "like", *OPTIONS), where)
         _options({n: x for n, x in result.items() if n in OPTIONS}, where)
         of_fields = {n: x for n, x in result.items() if n not in OPTIONS}
-        _ = Job("", name, "", "", of_fields, {}, {}).attention  # refuse an invalid specification before any work
+        _ = Job(
+            "", name, "", "", of_fields, {}, {}
+        ).attention  # refuse an invalid specification before any work
         yield name, result
 
 
@@ -158,8 +170,12 @@ def _domains(domains: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any
         refuse_unknown(result, _DOMAIN, where)
         for field, value in result.items():
             whole = type(getattr(Domain(), field)) is int
-            if not isinstance(value, int if whole else int | float) or (isinstance(value, bool) and whole):
-                raise InputError(f"{where}.{field} must be {'an integer' if whole else 'a value'}, got {value!r}")
+            if not isinstance(value, int if whole else int | float) or (
+                isinstance(value, bool) and whole
+            ):
+                raise InputError(
+                    f"{where}.{field} must be {'an integer' if whole else 'a value'}, got {value!r}"
+                )
         Domain(**result)
         yield name, result
 
@@ -172,7 +188,13 @@ def _options(results: Mapping[str, Any], where: str) -> None:
         texts = name != "call" or all(isinstance(text, str) for text in value)
         if not isinstance(value, OPTIONS[name]) or isinstance(value, bool) or not texts:
             raise InputError(f"{where}.{name} is {value!r}, which it cannot be")
-    check_numbers(**{name: results[name] for name in ("budget", "time_limit", "seed", "examples") if name in results})
+    check_numbers(
+        **{
+            name: results[name]
+            for name in ("budget", "time_limit", "seed", "examples")
+            if name in results
+        }
+    )
 
 
 def _dtype(name: object) -> str:
@@ -244,7 +266,9 @@ class Store:
                 except ValueError:
                     result = None
                 if not isinstance(result, dict) or not isinstance(result.get("key"), str):
-                    raise InputError(f"{path}, line {number} is not a result; hint: remove the line, and run again")
+                    raise InputError(
+                        f"{path}, line {number} is not a result; hint: remove the line, and run again"
+                    )
                 results[result["key"]] = result
         return results
 
@@ -257,7 +281,9 @@ class Store:
             if not all({"key", "target", "spec", "dtype", "domain"} <= job.keys() for job in jobs):
                 raise ValueError("no jobs")
         except OSError as error:
-            raise InputError(f"{self.folder} holds no campaign: {PLAN}: {error.strerror}") from error
+            raise InputError(
+                f"{self.folder} holds no campaign: {PLAN}: {error.strerror}"
+            ) from error
         except (ValueError, TypeError) as error:
             raise InputError(f"{path} is not a plan of a campaign") from error
         return jobs

@@ -9,7 +9,17 @@ from pathlib import Path
 from symattn.campaigns.plan import Store
 from symattn.document.codec import Record
 from symattn.document.evidence import Verdict
-from symattn.document.model import Block, Code, Document, Heading, Note, Paragraph, Table, Text, headers
+from symattn.document.model import (
+    Block,
+    Code,
+    Document,
+    Heading,
+    Note,
+    Paragraph,
+    Table,
+    Text,
+    headers,
+)
 
 _NAMES = ("target", "spec", "dtype", "domain")
 _MAX_ROWS_IN_SHORT = 6
@@ -21,18 +31,36 @@ def summary(folder: Path, command: str = "") -> Document:
     """Return the document of a campaign's folder. Raises ``InputError`` if it contains no campaign."""
     store = Store(folder)
     jobs, results = store.plan(), store.results()
-    result = [results[job["key"]] | {name: job[name] for name in _NAMES} for job in jobs if job["key"] in results]
+    result = [
+        results[job["key"]] | {name: job[name] for name in _NAMES}
+        for job in jobs
+        if job["key"] in results
+    ]
     left = len(jobs) - len(result)
     whole = (*_verdicts(jobs, result), *_faults(result), *_errors(result))
-    short = (*_verdicts(jobs, result, _MAX_ROWS_IN_SHORT), *_faults(result, _MAX_CAUSES_IN_SHORT), *_errors(result))
+    short = (
+        *_verdicts(jobs, result, _MAX_ROWS_IN_SHORT),
+        *_faults(result, _MAX_CAUSES_IN_SHORT),
+        *_errors(result),
+    )
     blocks: list[Block] = [*_grades(result)]
     details = (*_took(result), *_notes(result))
     if left:
         are = "is" if left == 1 else "are"
-        blocks.append(Note((f"{left} of {len(jobs)} verifications {are} not made yet; the same command goes on.",)))
+        blocks.append(
+            Note(
+                (
+                    f"{left} of {len(jobs)} verifications {are} not made yet; the same command goes on.",
+                )
+            )
+        )
     others = len(results.keys() - {job["key"] for job in jobs})
     if others:
-        many = "a result of another plan, which is" if others == 1 else f"{others} results of other plans, which are"
+        many = (
+            "a result of another plan, which is"
+            if others == 1
+            else f"{others} results of other plans, which are"
+        )
         blocks.append(Note((f"The folder holds {many} not counted.",)))
     return Document(
         "verification", "campaign", ("Campaign of verifications",),
@@ -58,15 +86,21 @@ def _verdict(results: Sequence[Record], left: int) -> Verdict:
 
 def _counts(results: Sequence[Record], left: int) -> str:
     counts = Counter(record["verdict"] for record in results)
-    parts = [f"{counts[v]} {_PLURALS.get(v, v) if counts[v] != 1 else v}" for v in _WORST if counts[v]]
+    parts = [
+        f"{counts[v]} {_PLURALS.get(v, v) if counts[v] != 1 else v}" for v in _WORST if counts[v]
+    ]
     cases = sum(record.get("cases", 0) for record in results)
-    return f"{', '.join(parts) or 'Nothing verified'}; {cases} cases" + (f"; {left} are left" if left else "")
+    return f"{', '.join(parts) or 'Nothing verified'}; {cases} cases" + (
+        f"; {left} are left" if left else ""
+    )
 
 
 _PLURALS = {"fault": "with faults", "error": "errors"}
 
 
-def _verdicts(jobs: Sequence[Record], results: Sequence[Record], most: int | None = None) -> Iterator[Block]:
+def _verdicts(
+    jobs: Sequence[Record], results: Sequence[Record], most: int | None = None
+) -> Iterator[Block]:
     """Yield a table with a row for each target, specification and domain, and a column for each dtype.
 
     If there are more than ``most`` rows, those with a fault come first, and the number of the others is said.
@@ -76,14 +110,20 @@ def _verdicts(jobs: Sequence[Record], results: Sequence[Record], most: int | Non
     result = {(*_place(record), record["dtype"]): record["verdict"] for record in results}
     every = list(dict.fromkeys(_place(job) for job in jobs))
     if most is not None and len(every) > most:
-        every.sort(key=lambda place: all(result.get((*place, dtype)) == "no fault" for dtype in dtypes))
+        every.sort(
+            key=lambda place: all(result.get((*place, dtype)) == "no fault" for dtype in dtypes)
+        )
     places = every[:most]
     columns = headers("target", "specification", *["domain"] * domains, *dtypes)
     rows: list[tuple[Text, ...]] = []
     for place in places:
         names: list[Text] = [(Code(place[0]),), (place[1],), (place[2],)]
-        rows.append((*names[: 2 + domains], *((result.get((*place, dtype), "–"),) for dtype in dtypes)))
-    wrong = tuple(i for i, p in enumerate(places) if any(result.get((*p, d)) == "fault" for d in dtypes))
+        rows.append(
+            (*names[: 2 + domains], *((result.get((*place, dtype), "–"),) for dtype in dtypes))
+        )
+    wrong = tuple(
+        i for i, p in enumerate(places) if any(result.get((*p, d)) == "fault" for d in dtypes)
+    )
     yield Table(columns, tuple(rows), shaded=wrong)
     if len(every) > len(places):
         yield Paragraph((f"{len(every) - len(places)} more rows are listed by -v.",))
@@ -98,16 +138,23 @@ def _faults(results: Sequence[Record], most: int | None = None) -> Iterator[Bloc
     groups: dict[tuple[str, str, str], list[tuple[Record, Record]]] = {}
     for record in results:
         for fault in record.get("faults", ()):
-            words = (fault["cause"] or fault["message"]) + (f" [{fault['code']}]" if fault.get("code") else "")
+            words = (fault["cause"] or fault["message"]) + (
+                f" [{fault['code']}]" if fault.get("code") else ""
+            )
             groups.setdefault((record["target"], fault["step"], words), []).append((record, fault))
     if groups:
         yield Heading(("Faults",))
         columns = headers("target", "step", "cause", ">times")
-        rows = tuple(((Code(t),), (s,), (words,), (str(len(all_)),)) for (t, s, words), all_ in groups.items())
+        rows = tuple(
+            ((Code(t),), (s,), (words,), (str(len(all_)),))
+            for (t, s, words), all_ in groups.items()
+        )
         yield Table(columns, rows[:most])
         if most is not None and len(rows) > most:
             yield Paragraph((f"{len(rows) - most} more causes are listed by -v.",))
-        for (target, step, _), ((record, fault), *_rest) in [*groups.items()][: None if most is None else 1]:
+        for (target, step, _), ((record, fault), *_rest) in [*groups.items()][
+            : None if most is None else 1
+        ]:
             case = f" --case {fault['case']}" if fault.get("case") else ""
             yield Paragraph((f"{step} of ", Code(target), ": ", Code(f"{record['command']}{case}")))
 
@@ -117,14 +164,21 @@ def _errors(results: Sequence[Record]) -> Iterator[Block]:
     if wrong:
         yield Heading(("What could not be verified",))
         columns = headers("target", "specification", "dtype", "why")
-        yield Table(columns, tuple(((Code(r["target"]),), (r["spec"],), (r["dtype"],), (r["error"],)) for r in wrong))
+        yield Table(
+            columns,
+            tuple(
+                ((Code(r["target"]),), (r["spec"],), (r["dtype"],), (r["error"],)) for r in wrong
+            ),
+        )
 
 
 def _grades(results: Sequence[Record]) -> Iterator[Block]:
     """Yield the grades of the verdicts, and how many verifications have each."""
     counts = Counter(record["grade"] for record in results if "grade" in record)
     if counts:
-        yield Paragraph((f"Grades: {', '.join(f'{count} {grade}' for grade, count in counts.items())}.",))
+        yield Paragraph(
+            (f"Grades: {', '.join(f'{count} {grade}' for grade, count in counts.items())}.",)
+        )
 
 
 def _took(results: Sequence[Record]) -> Iterator[Block]:
@@ -133,7 +187,10 @@ def _took(results: Sequence[Record]) -> Iterator[Block]:
         yield Heading(("Cases and times",))
         domains = len({record["domain"] for record in results}) > 1
         names = ("target", "specification", *("domain",) * domains, "dtype", "verdict")
-        yield Table(headers(*names, "power", ">cases", ">seconds"), tuple(_row(record, domains) for record in results))
+        yield Table(
+            headers(*names, "power", ">cases", ">seconds"),
+            tuple(_row(record, domains) for record in results),
+        )
         total = sum(record.get("seconds", 0.0) for record in results)
         yield Paragraph((f"All of them took {total:.1f} s, one after another.",))
 
@@ -144,7 +201,9 @@ def _row(record: Record, domains: bool) -> tuple[Text, ...]:
     cases = str(record.get("cases", "–"))
     shares = [power["share"] for power in record.get("power", ())]
     seen = sum(isinstance(share, float) and share < 1 for share in shares)
-    power = f"{seen} of {len(shares)} steps" if shares else "–"  # in so many a mistake would have been detected
+    power = (
+        f"{seen} of {len(shares)} steps" if shares else "–"
+    )  # in so many a mistake would have been detected
     return ((Code(record["target"]),), *((name,) for name in names), (power,), (cases,), (seconds,))
 
 
@@ -156,4 +215,8 @@ def _notes(results: Sequence[Record]) -> Iterator[Block]:
             places.setdefault(note, []).append(record["target"])
     for words, targets in places.items():
         one = len(set(targets)) == 1
-        yield Note((Code(targets[0]), f": {words}") if one else (f"{words} ({len(targets)} verifications)",))
+        yield Note(
+            (Code(targets[0]), f": {words}")
+            if one
+            else (f"{words} ({len(targets)} verifications)",)
+        )

@@ -87,12 +87,19 @@ _TOPICS = {
 def suggestion(name: str) -> str:
     """Suggest derivations for an unknown name, for a line of error."""
     plain = name.lower().replace("_", "-")
-    topics = _TOPICS.get(plain.replace("-", "")) or difflib.get_close_matches(plain, names(), n=1, cutoff=0.6)
+    topics = _TOPICS.get(plain.replace("-", "")) or difflib.get_close_matches(
+        plain, names(), n=1, cutoff=0.6
+    )
     return f"did you mean {' or '.join(topics)}?" if topics else f"known: {', '.join(names())}"
 
 
 def derive(
-    name: str = "scaling", *, all: bool = False, step: int | None = None, part: object = None, **parameters: object
+    name: str = "scaling",
+    *,
+    all: bool = False,
+    step: int | None = None,
+    part: object = None,
+    **parameters: object,
 ) -> Document:
     """Return a derivation by its name, step by step, with the reason and the grade of each step.
 
@@ -120,10 +127,14 @@ def derive(
     return chosen(with_brief(document, _answer(document)), all, step, part)
 
 
-def chosen(document: Document, all: bool = False, step: object = None, part: object = None) -> Document:
+def chosen(
+    document: Document, all: bool = False, step: object = None, part: object = None
+) -> Document:
     """Return the derivation, all of it in every format, or one step or part of it. Raises InputError."""
     if all and (step, part) != (None, None):
-        raise InputError("--all prints every step and part; hint: leave out --all, or --step and --part")
+        raise InputError(
+            "--all prints every step and part; hint: leave out --all, or --step and --part"
+        )
     return document.whole() if all else excerpt(document, step, part)
 
 
@@ -151,7 +162,10 @@ def _numbered(document: Document) -> Document:
     if sum(isinstance(block, Result) for block in document.blocks) < 2:
         return document
     number = count(1)
-    blocks = (replace(b, title=f"{b.title} {next(number)}") if isinstance(b, Result) else b for b in document.blocks)
+    blocks = (
+        replace(b, title=f"{b.title} {next(number)}") if isinstance(b, Result) else b
+        for b in document.blocks
+    )
     return replace(document, blocks=tuple(blocks))
 
 
@@ -159,7 +173,12 @@ _PLAIN = (bool, int, str, Fraction, type(None))
 
 
 def cached(
-    name: str, *, all: bool = False, step: int | None = None, part: object = None, **parameters: object
+    name: str,
+    *,
+    all: bool = False,
+    step: int | None = None,
+    part: object = None,
+    **parameters: object,
 ) -> Document:
     """Return ``derive(name, **parameters)``, cached in the user's folder for the same source of symattn."""
     key = _key_of(name, parameters) if is_as_in_files() else None
@@ -169,7 +188,9 @@ def cached(
             return chosen(read(before, Document), all, step, part)
     document = derive(name, **cast(dict[str, Any], parameters))
     if key and is_as_in_files():
-        with contextlib.suppress(TypeError, ValueError):  # holds more than documents do, or too long a number
+        with contextlib.suppress(
+            TypeError, ValueError
+        ):  # holds more than documents do, or too long a number
             stored_results.put("derivations", key, written(document))
     return chosen(document, all, step, part)
 
@@ -178,7 +199,10 @@ def _key_of(name: str, parameters: Mapping[str, object]) -> str | None:
     """Return the key of a derivation in the cache, or None if it is not cached."""
     if not all(isinstance(value, _PLAIN) for value in parameters.values()):
         return None
-    words = [f"{parameter} {type(value).__name__} {value!r}" for parameter, value in sorted(parameters.items())]
+    words = [
+        f"{parameter} {type(value).__name__} {value!r}"
+        for parameter, value in sorted(parameters.items())
+    ]
     with contextlib.suppress(OSError):  # the source cannot be read
         return stored_results.digest([stored_results.ground(), name, *words])
     return None

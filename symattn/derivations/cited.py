@@ -29,7 +29,9 @@ class CitedTheorem:
     def evidence(self) -> Evidence:
         """The grade of the theorem for all sizes, with its name."""
         needed = dict.fromkeys(map(plain_text, self.outcome.decision.hypotheses))
-        return Evidence(self.outcome.grade, "; ".join((f"all sizes ({self.theorem.name})", *needed)))
+        return Evidence(
+            self.outcome.grade, "; ".join((f"all sizes ({self.theorem.name})", *needed))
+        )
 
     def step(self, formula: Node | None = None, reason: Text | str | None = None) -> Step:
         """Return the theorem as a step, as printed or as an equivalent ``formula`` in other letters."""
@@ -52,7 +54,9 @@ class CitedTheorem:
         said = self.theorem.false_says
         comma = "" if isinstance(said[-1], str) and said[-1].endswith(".") else ";"
         refuted = finding(self.outcome).counterexample
-        return model.Note((model.Emph("Not so."), " ", *capitalised(said), f"{comma} refuted by ", *refuted, "."))
+        return model.Note(
+            (model.Emph("Not so."), " ", *capitalised(said), f"{comma} refuted by ", *refuted, ".")
+        )
 
 
 def cite(theorem: Theorem) -> CitedTheorem:

@@ -77,7 +77,9 @@ class DerivationText:
         hints = tuple(said for kind, said in heads if kind == "hint")
         below = "".join(said for kind, said in heads if kind == "subtitle")
         blocks = self._blocks([line for line in lines if not _HEAD.fullmatch(line[0])])
-        return Document("derivation", name, self.words(title), blocks, self.words(below), hints=hints, **more)
+        return Document(
+            "derivation", name, self.words(title), blocks, self.words(below), hints=hints, **more
+        )
 
     def blocks(self, typed: str) -> tuple[Block, ...]:
         """Return the blocks of a part of a document."""
@@ -145,9 +147,17 @@ class DerivationText:
         if mark == ":=":
             return section.define(formula, reason or "definition")
         if mark == "→":
-            return section.tends(formula, self.formula(parts[1]), self.formula(form[0]) if form else None)
-        free = {match[2]: match[3] for x in options if (match := _OPTION.fullmatch(x)) and match[1] == "free"}
-        return section.claim(formula, reason, free=free or None, keep="keep" in options, **self._shown(options))
+            return section.tends(
+                formula, self.formula(parts[1]), self.formula(form[0]) if form else None
+            )
+        free = {
+            match[2]: match[3]
+            for x in options
+            if (match := _OPTION.fullmatch(x)) and match[1] == "free"
+        }
+        return section.claim(
+            formula, reason, free=free or None, keep="keep" in options, **self._shown(options)
+        )
 
     def _said(self, kind: str, section: Any, typed: str, options: list[str]) -> Iterator[Any]:
         if kind == "result":
@@ -166,7 +176,9 @@ class DerivationText:
         if kind == "insert":
             yield from self.values[name]
         elif kind == "A of":
-            yield from (Assumption("", _sentence(text)) for text in self.theorem(name).theorem.hypotheses)
+            yield from (
+                Assumption("", _sentence(text)) for text in self.theorem(name).theorem.hypotheses
+            )
         else:
             yield from self.theorem(name).result() if kind == "theorem" else ()
             yield self.theorem(name).wrong()
@@ -182,7 +194,9 @@ class DerivationText:
 
 def text_of(name: str) -> str:
     """Return the text of a derivation."""
-    return files("symattn").joinpath("derivations", "texts", f"{name}.txt").read_text(encoding="utf-8")
+    return (
+        files("symattn").joinpath("derivations", "texts", f"{name}.txt").read_text(encoding="utf-8")
+    )
 
 
 def labels_of(lines: list[Line]) -> Mapping[str, str]:

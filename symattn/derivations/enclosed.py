@@ -106,11 +106,17 @@ class Enclosed:
 
     def proven(self) -> int:
         """Return how many significant digits the ball proves; 0 if it contains 0."""
-        return max(0, int(self.ball.rel_accuracy_bits() * 0.30102) - 1) if not self.ball.contains(0) else 0
+        return (
+            max(0, int(self.ball.rel_accuracy_bits() * 0.30102) - 1)
+            if not self.ball.contains(0)
+            else 0
+        )
 
     def decimal(self, digits: int = 6) -> str:
         """Return the number rounded to nearest with ``digits`` significant digits. Raises Undecided."""
-        if not self.ball.contains(0) and (result := ball_decimal(self.ball, digits, self.bits + 64)):
+        if not self.ball.contains(0) and (
+            result := ball_decimal(self.ball, digits, self.bits + 64)
+        ):
             return result
         raise Undecided(f"{digits} digits of {self}")
 
@@ -183,7 +189,9 @@ def digits(x: Any, count: int) -> Any:
         return Words(x.shown(count)) if x.ball.contains(0) else x.shown(count)
     try:
         shown = str(x.decimal(count))
-    except Undecided:  # e.g. 1 − e^(−10¹²): so near to a round number that no ball decides on which side it is
+    except (
+        Undecided
+    ):  # e.g. 1 − e^(−10¹²): so near to a round number that no ball decides on which side it is
         shown = f"{x.to_float():.{min(count, _DOUBLE)}g}"
     power = shown.partition("e")[2]
     if power and abs(int(power)) > _FAR:

@@ -18,7 +18,9 @@ def value(x: Node, letters: Mapping[str, object]) -> Quotient:
     """Return the value of a printed formula, with a number for each of its letters: d_k → 64."""
     numbers = {key: Exact.lift(number) for key, number in letters.items()}
     glossary = Glossary(dict.fromkeys(numbers, ""), sizes={})
-    quotient: Quotient = Reader(glossary, numbers or {"": Exact.lift(1)}, {}).one(x).array.entries.item()
+    quotient: Quotient = (
+        Reader(glossary, numbers or {"": Exact.lift(1)}, {}).one(x).array.entries.item()
+    )
     return quotient
 
 

@@ -46,9 +46,17 @@ def with_brief(document: Document, after: Sequence[Block] = ()) -> Document:
     if results <= MAX_RESULTS_PRINTED_WHOLE:
         return document
     every = parts_of(document)
-    to_result = next(i for i, part in enumerate(every) if any(isinstance(b, Result) for b in part.blocks)) + 1
+    to_result = (
+        next(i for i, part in enumerate(every) if any(isinstance(b, Result) for b in part.blocks))
+        + 1
+    )
     further = every[to_result:]
-    opening = [_without_further(b, further) for part in every[:to_result] for b in part.blocks if _answers(b)]
+    opening = [
+        _without_further(b, further)
+        for part in every[:to_result]
+        for b in part.blocks
+        if _answers(b)
+    ]
     caveats = [block for block in document.blocks if isinstance(block, Caveat)]
     closing = [_with_numbers(block, document) for block in after or caveats]
     hint = f"{document.command} --all  every step and every part"
@@ -95,7 +103,9 @@ def _without_further(block: Block, further: Sequence[DocumentSection]) -> Block:
     if not isinstance(block, Assumptions):
         return block
     alone = [f"“{part.title}” alone" for part in further]
-    items = (item for item in block.items if not any(words in plain_text(item.remark) for words in alone))
+    items = (
+        item for item in block.items if not any(words in plain_text(item.remark) for words in alone)
+    )
     return Assumptions(tuple(items))
 
 
@@ -135,7 +145,9 @@ def _defined_before(document: Document, first: Block) -> Iterator[Block]:
     numbers = first.numbers if isinstance(first, Steps) else ()
     for part in parts_of(document):
         for block in part.blocks:
-            if block == first or (isinstance(block, Steps) and set(numbers) <= set(block.numbers) and numbers):
+            if block == first or (
+                isinstance(block, Steps) and set(numbers) <= set(block.numbers) and numbers
+            ):
                 return
             defines = isinstance(block, Paragraph) and str(block.text[0]).startswith("Let ")
             if defines or isinstance(block, Assumptions):
@@ -151,7 +163,9 @@ def _step(document: Document, wanted: object) -> tuple[Block, ...]:
         raise InputError(f"derive {document.name} has no numbered steps")
     number = int(str(wanted)) if str(wanted).isdecimal() else 0
     if number not in numbered_steps:
-        raise InputError(f"derive {document.name} has steps 1 to {max(numbered_steps)}, not {wanted}")
+        raise InputError(
+            f"derive {document.name} has steps 1 to {max(numbered_steps)}, not {wanted}"
+        )
     return (Steps((numbered_steps[number],), (number,)),)
 
 

@@ -47,7 +47,9 @@ class Task:
 def checked(task: Task) -> Node:
     """Return the line of the solution. Raises FalseStep if the two ways differ."""
     if not same(task.answer, task.other):
-        raise FalseStep(f"the solution of the exercise on {task.topic} is not what it is {task.how}")
+        raise FalseStep(
+            f"the solution of the exercise on {task.topic} is not what it is {task.how}"
+        )
     alone = tuple(task.answer.shape) == (1, 1)
     return equals(task.asked, entries(task.answer[0, 0] if alone else task.answer))
 
@@ -167,7 +169,10 @@ def tiles(rng: Draw) -> Task:
     """Ask for the sum of exponentials of two tiles, relative to the common maximum."""
     first, second = _scores(rng, 2), [x + 2 for x in _scores(rng, 2)]
     row, values = exact([first + second]), exact([[1]] * 4)
-    parts = tile_state(exact([first]), exact([[1]] * 2)), tile_state(exact([second]), exact([[1]] * 2))
+    parts = (
+        tile_state(exact([first]), exact([[1]] * 2)),
+        tile_state(exact([second]), exact([[1]] * 2)),
+    )
     question = """Scores come in two tiles, $@first$ and $@second$. With $m$ the largest of all, what is the sum of \
 $e^{s_j - m}$ that the tiles merge to?"""
     return _task(
@@ -201,10 +206,20 @@ def sink(rng: Draw) -> Task:
 
 def rotated(rng: Draw) -> Task:
     """Ask for a score at positions (m, n), equal to that at (0, n − m)."""
-    query, key, place = _whole(rng, 1, 3, 2), _whole(rng, 1, 3, 2), 1  # that of the query; the key's is the next
+    query, key, place = (
+        _whole(rng, 1, 3, 2),
+        _whole(rng, 1, 3, 2),
+        1,
+    )  # that of the query; the key's is the next
     angles = turns()
-    here = rotate_interleaved(exact([query]), *angles[place]), rotate_interleaved(exact([key]), *angles[place + 1])
-    shifted = rotate_interleaved(exact([query]), *angles[0]), rotate_interleaved(exact([key]), *angles[1])
+    here = (
+        rotate_interleaved(exact([query]), *angles[place]),
+        rotate_interleaved(exact([key]), *angles[place + 1]),
+    )
+    shifted = (
+        rotate_interleaved(exact([query]), *angles[0]),
+        rotate_interleaved(exact([key]), *angles[1]),
+    )
     question = f"""$q = @query$, $k = @key$ at the positions {place + 17} and {place + 18}. A position turns by the \
 angle of cosine $@cosine$ and sine $@sine$. What is the score?"""
     return _task(
@@ -267,7 +282,13 @@ def _answered(tasks: list[Task], shown: bool) -> Iterator[Block]:
     if not shown:
         return
     yield Heading(("Solutions",))
-    yield Paragraph(("Each was computed in exact numbers in two ways. Why it is so: ", Emph("symattn derive"), "."))
+    yield Paragraph(
+        (
+            "Each was computed in exact numbers in two ways. Why it is so: ",
+            Emph("symattn derive"),
+            ".",
+        )
+    )
     for number, (task, line) in enumerate(zip(tasks, lines, strict=True), 1):
         evidence = Evidence(Grade.CHECKED, f"also {task.how}")
         yield Result(f"Solution {number}: {task.topic}", (line,), (evidence,), text=task.reason)

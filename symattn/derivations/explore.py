@@ -42,7 +42,9 @@ class Exploration:
         from symattn.document.render.html import render
 
         return render(
-            self.document, state=self.state, script="scaling" if self.document.name == "scaling" else "explore"
+            self.document,
+            state=self.state,
+            script="scaling" if self.document.name == "scaling" else "explore",
         )
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -59,7 +61,9 @@ def named(path: str | Path) -> Path:
     return Path(path)
 
 
-def explore(source: str | PathLike[str] | Mapping[str, object] = "eight-step", **fields: object) -> Exploration:
+def explore(
+    source: str | PathLike[str] | Mapping[str, object] = "eight-step", **fields: object
+) -> Exploration:
     """Return a page on which tokens and weights are edited in place, and every step is recomputed exactly.
 
     ``source`` and ``fields`` are those of ``walk``: tokens x with w_q, w_k and w_v of at most 6 rows and columns,
@@ -73,7 +77,10 @@ def explore(source: str | PathLike[str] | Mapping[str, object] = "eight-step", *
     if source == "scaling":
         blocks = (
             Heading(("Scores",), lede=("The sum of more products spreads wider.",)),
-            Heading(("Weights of one row",), lede=("The larger the scores of a row, the more one key takes.",)),
+            Heading(
+                ("Weights of one row",),
+                lede=("The larger the scores of a row, the more one key takes.",),
+            ),
         )
         title: Text = ("Why attention divides by ", Root(D_K))
         document = Document("derivation", "scaling", title, blocks, ("explore",), command)
@@ -87,23 +94,40 @@ def _state(sheet: Sheet) -> dict[str, str]:
     """Return the page's initial state. Raises InputError if the sheet is too large for it, or of another form."""
     spec, given = sheet.attention, dict(sheet.inputs)
     if set(given) == {"x"}:  # without parameters: each token is its own query, key and value
-        one = [[Quotient.of(int(i == j)) for j in range(len(given["x"][0]))] for i in range(len(given["x"][0]))]
+        one = [
+            [Quotient.of(int(i == j)) for j in range(len(given["x"][0]))]
+            for i in range(len(given["x"][0]))
+        ]
         given |= {"w_q": one, "w_k": one, "w_v": one}
-    plain = Attention(heads=spec.heads, scale=spec.scale, causal=spec.causal, stabilised=spec.stabilised)
-    rows = {name: given[name] for name in _ARRAYS if name in given and isinstance(given[name][0], list)}
-    small = all(len(m) <= MOST and len(m[0]) <= MOST and not isinstance(m[0][0], list) for m in rows.values())
+    plain = Attention(
+        heads=spec.heads, scale=spec.scale, causal=spec.causal, stabilised=spec.stabilised
+    )
+    rows = {
+        name: given[name] for name in _ARRAYS if name in given and isinstance(given[name][0], list)
+    }
+    small = all(
+        len(m) <= MOST and len(m[0]) <= MOST and not isinstance(m[0][0], list)
+        for m in rows.values()
+    )
     fits = spec == plain and spec.heads <= 2 and (spec.scale is None or spec.scale == 1)
     if set(given) != set(_ARRAYS) or len(rows) < len(_ARRAYS) or not small or not fits:
         raise InputError(
             f"{sheet.name} cannot be explored; a page takes x, w_q, w_k and w_v of at most {MOST} rows and columns, "
             "one head or two, scale 1 or 1/√d_k, and a causal mask"
         )
-    result = {name: ";".join(",".join(str(x.rational()) for x in row) for row in m) for name, m in rows.items()}
+    result = {
+        name: ";".join(",".join(str(x.rational()) for x in row) for row in m)
+        for name, m in rows.items()
+    }
     if "None" in "".join(result.values()):
         raise InputError(f"{sheet.name} cannot be explored: its numbers are not all fractions")
     scale = "root" if spec.scale is None else "none"
     chosen = {"heads": str(spec.heads), "scale": scale, "causal": str(int(spec.causal))}
-    return result | chosen | {"words": ",".join(sheet.tokens or ()), "temperature": "1", "format": "float32"}
+    return (
+        result
+        | chosen
+        | {"words": ",".join(sheet.tokens or ()), "temperature": "1", "format": "float32"}
+    )
 
 
 def _page(sheet: Sheet, command: str) -> Document:

@@ -33,18 +33,30 @@ _CAUSAL = Attention(causal=True)
 
 def sinks() -> Document:
     """Derive that a sink is one more key of value 0, and multiplies the output by sigmoid(lse(s) − b)."""
-    weights = lambda reader: sink_weights(reader.arrays["s"][None, :], reader.arrays["b"][None, None])[0, :]  # noqa: E731
+    weights = lambda reader: sink_weights(  # noqa: E731
+        reader.arrays["s"][None, :], reader.arrays["b"][None, None]
+    )[0, :]
     return DerivationText({"implemented": Glossary(defined={"p": weights})}).document("sinks")
 
 
 def equivariance() -> Document:
     """Derive attention(PX) = P attention(X) for every permutation P of the tokens; a causal mask breaks it."""
     functions = {"attention": of_tokens(ATTENTION), "causal": of_tokens(_CAUSAL)}
-    return DerivationText({"tokens": Glossary(_TOKENS, functions=functions)}).document("equivariance")
+    return DerivationText({"tokens": Glossary(_TOKENS, functions=functions)}).document(
+        "equivariance"
+    )
 
 
 # -- token by token ----------------------------------------------------------------------------------------------------
-_STEPS = {"Q": "q", "K": "k", "V": "v", "S": "scaled", "S′": "scaled", "A": "weights", "C": "output"}
+_STEPS = {
+    "Q": "q",
+    "K": "k",
+    "V": "v",
+    "S": "scaled",
+    "S′": "scaled",
+    "A": "weights",
+    "C": "output",
+}
 
 
 def matrix_form() -> Document:
@@ -55,7 +67,9 @@ def matrix_form() -> Document:
 
 def _step(of: str) -> Any:
     """Return the implementation's result for tokens and projections, up to a step."""
-    return lambda reader: ATTENTION.trace(**{key.lower(): reader.arrays[key] for key in _TOKENS})[of]
+    return lambda reader: ATTENTION.trace(**{key.lower(): reader.arrays[key] for key in _TOKENS})[
+        of
+    ]
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
@@ -64,7 +78,9 @@ _LATENT = {"q": "d_k", "C": "n_k l", "U_K": "l d_k", "U_V": "l d_v"}
 
 def mla() -> Document:
     """Derive q·(c U_K) = (q U_Kᵀ)·c and P(C U_V) = (P C)U_V: the cache holds only the latent."""
-    latents = Glossary(_LATENT, defined={"o": _attended(False), "o_narrow": _attended(True)}, rows=True)
+    latents = Glossary(
+        _LATENT, defined={"o": _attended(False), "o_narrow": _attended(True)}, rows=True
+    )
     return DerivationText({"latents": latents}).document("mla")
 
 
@@ -88,7 +104,10 @@ _CACHE = running_text("Scores computed for $n$ tokens; the ratio is $((n + 2))/3
 def kv_cache() -> Document:
     """Derive that row n + 1 of causal attention is one query against the cache and its own key and value."""
     every_row = lambda reader: _CAUSAL(*(reader.arrays[letter][:, None] for letter in "QKV"))[:, 0]  # noqa: E731
-    rows = {"new row": Glossary(defined={"o_{n+1}": _new_row}), "every row": Glossary(defined={"O": every_row})}
+    rows = {
+        "new row": Glossary(defined={"o_{n+1}": _new_row}),
+        "every row": Glossary(defined={"O": every_row}),
+    }
     counts = []
     for n in _CACHED:
         cached, again = sum(range(1, n + 1)), sum(t * (t + 1) // 2 for t in range(1, n + 1))
@@ -97,14 +116,20 @@ def kv_cache() -> Document:
         if again // cached != (n + 2) // 3:
             raise FalseStep("the ratio of the table is not (n + 2)/3")
         counts.append(tuple((nt.node(x),) for x in (n, cached, again, again // cached)))
-    columns = tuple(Column((head,)) for head in (nt.Name("n"), "with the cache", "without", "ratio"))
-    return DerivationText(rows, table=[Table(columns, tuple(counts), caption=_CACHE)]).document("kv-cache")
+    columns = tuple(
+        Column((head,)) for head in (nt.Name("n"), "with the cache", "without", "ratio")
+    )
+    return DerivationText(rows, table=[Table(columns, tuple(counts), caption=_CACHE)]).document(
+        "kv-cache"
+    )
 
 
 def _new_row(reader: Reader) -> Any:
     """Return the last row of causal attention over the cache and one more token."""
     arrays, xp = reader.arrays, reader.xp
-    q, k, v = (xp.concat([arrays[x], arrays[f"{x.lower()}_{{n+1}}"][None, :]], axis=0) for x in "QKV")
+    q, k, v = (
+        xp.concat([arrays[x], arrays[f"{x.lower()}_{{n+1}}"][None, :]], axis=0) for x in "QKV"
+    )
     return _CAUSAL(q, k, v)[reader.length("n") :][0, :]
 
 
@@ -116,12 +141,16 @@ def gqa(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
     """Derive that query head t reads head ⌊t/r⌋: multi-head attention with each key-value head repeated r times."""
     sizes = {"heads": heads, "dk": dk, "dv": dv}
     numbers = Glossary(defined={"O": _one_number(False), "O_tiled": _one_number(True)})
-    outputs = lambda reader: grouped_attention(ATTENTION, *(reader.arrays[letter] for letter in "QKV"))  # noqa: E731
+    outputs = lambda reader: grouped_attention(  # noqa: E731
+        ATTENTION, *(reader.arrays[letter] for letter in "QKV")
+    )
     letters = {"heads": Glossary(sizes={}, defined={"O": outputs}), "numbers": numbers}
     # how many numbers are cached per token, for each number of groups
     groups, _, kept, share = _KEPT
     columns = tuple(map(Column, ((groups,), (formula("r"),), ("kept: ", kept), ("share: ", share))))
-    counts = [{"h": heads, "d_k": dk, "d_v": dv, "g": g} for g in range(heads, 0, -1) if heads % g == 0]
+    counts = [
+        {"h": heads, "d_k": dk, "d_v": dv, "g": g} for g in range(heads, 0, -1) if heads % g == 0
+    ]
     rows = tuple(tuple((value(x, count).notation(),) for x in _KEPT) for count in counts)
     table = Table(columns, rows, caption=("Numbers kept of each token and layer.",))
     return DerivationText(letters, table=[table], **sizes).document("gqa", parameters=sizes)
@@ -144,7 +173,10 @@ def _one_number(tiled: bool) -> Any:
 _ROLES: Roles = dict.fromkeys("xyz", "input")
 _SQUARE, _COMPONENT, _SCORE = (formula(x, roles=_ROLES) for x in ("σ²", "σ² ‖x‖²", "σ⁴ ‖x‖² ‖y‖²"))
 _NORMS = [formula(x, roles=_ROLES) for x in ("‖x‖", "‖y‖")]
-_HEADS = [running_text(x) for x in ("choice", "$σ$", "value of $σ$", "deviation of $q_l$", "deviation of $s/√d_k$")]
+_HEADS = [
+    running_text(x)
+    for x in ("choice", "$σ$", "value of $σ$", "deviation of $q_l$", "deviation of $s/√d_k$")
+]
 
 
 def initialisation(dk: int = 64, dmodel: int = 512) -> Document:
@@ -157,9 +189,15 @@ def initialisation(dk: int = 64, dmodel: int = 512) -> Document:
     for called, typed in choices.items():
         deviation = formula(typed, values={"fiftieth": nt.Number(Fraction(1, 50))})
         rows.append(
-            ((called,), (deviation,), *((_digits(x, deviation, dk, dmodel),) for x in (_SQUARE, _COMPONENT, _SCORE)))
+            (
+                (called,),
+                (deviation,),
+                *((_digits(x, deviation, dk, dmodel),) for x in (_SQUARE, _COMPONENT, _SCORE)),
+            )
         )
-    caption = ("By the formulas above, correctly rounded. Glorot's law is that of one matrix of these sizes.",)
+    caption = (
+        "By the formulas above, correctly rounded. Glorot's law is that of one matrix of these sizes.",
+    )
     return DerivationText(
         {"weights": weights}, table=[Table(tuple(columns), tuple(rows), caption=caption)],
         component=_COMPONENT, score=_SCORE, **sizes,
@@ -168,8 +206,13 @@ def initialisation(dk: int = 64, dmodel: int = 512) -> Document:
 
 def _digits(variance: Node, deviation: Node, dk: int, dmodel: int) -> Decimal:
     """Return the root of a formula above, for a typed σ and tokens of the length √d_model."""
-    letters = {nt.Name("σ"): nt.Fence("round", deviation), **dict.fromkeys(_NORMS, formula("√d_model"))}
-    return Decimal(value(nt.Root(nt.replaced(variance, letters)), {"d_k": dk, "d_model": dmodel}).decimal(4))
+    letters = {
+        nt.Name("σ"): nt.Fence("round", deviation),
+        **dict.fromkeys(_NORMS, formula("√d_model")),
+    }
+    return Decimal(
+        value(nt.Root(nt.replaced(variance, letters)), {"d_k": dk, "d_model": dmodel}).decimal(4)
+    )
 
 
 # -- tiles -------------------------------------------------------------------------------------------------------------
@@ -181,15 +224,22 @@ SCORES, VALUES = [[1, 3, 2]], [[4], [1], [2]]
 def online_softmax() -> Document:
     """Derive that states (m, ℓ, a) of tiles merge into that of all keys, and a/ℓ is the output whatever m was."""
     scores, values = exact(SCORES), exact(VALUES)
-    tiles = [tile_state(scores[:, j : j + 1], values[j : j + 1, :]) for j in range(scores.shape[-1])]
+    tiles = [
+        tile_state(scores[:, j : j + 1], values[j : j + 1, :]) for j in range(scores.shape[-1])
+    ]
     states, direct = list(accumulate(tiles, merge)), softmax(scores) @ values
     if not same(finish(reduce(merge, reversed(tiles))), direct):
         raise FalseStep("merged from the end, the output is another")
     letters = {"states": _states(), "merged": STATE_LETTERS, "blocks": BLOCK_LETTERS}
     # a table of three keys, one by one, in exact numbers
     columns = [Column((x,)) for x in _COLUMNS]
-    given = [(nt.node(j + 1), nt.node(SCORES[0][j]), nt.node(VALUES[j][0])) for j in range(len(states))]
-    rows = [(*cells, *map(_entry, (*state, finish(state)))) for cells, state in zip(given, states, strict=True)]
+    given = [
+        (nt.node(j + 1), nt.node(SCORES[0][j]), nt.node(VALUES[j][0])) for j in range(len(states))
+    ]
+    rows = [
+        (*cells, *map(_entry, (*state, finish(state))))
+        for cells, state in zip(given, states, strict=True)
+    ]
     caption = ("Keys one by one; the last entry of the last row is the output.",)
     table = Table(tuple(columns), tuple(tuple((x,) for x in row) for row in rows), caption=caption)
     return DerivationText(
@@ -257,8 +307,16 @@ def lookup() -> Document:
     results = text.blocks(_LIMITS)
     (group,) = results
     assert isinstance(group, Steps)
-    rows = tuple(nt.Row((step.formula, nt.Words("as"), *relations(step.reason))) for step in group.items)
-    limits = [Result("Result", rows, tuple(dict.fromkeys(step.evidence for step in group.items if step.evidence)))]
+    rows = tuple(
+        nt.Row((step.formula, nt.Words("as"), *relations(step.reason))) for step in group.items
+    )
+    limits = [
+        Result(
+            "Result",
+            rows,
+            tuple(dict.fromkeys(step.evidence for step in group.items if step.evidence)),
+        )
+    ]
     text.values |= {
         "limits": limits,
         "entropy": [dispersion.step(entropy, _ENTROPY)],
@@ -270,7 +328,9 @@ def _weights_of_ties(reader: Reader) -> Any:
     """Return the weights of t keys with the largest score and of others that are lower by u, all times β."""
     arrays, xp = reader.arrays, reader.xp
     ties = xp.zeros((reader.length("t"),)) + arrays["β"] * arrays["top"]
-    return softmax(xp.concat([ties, arrays["β"] * (arrays["top"] - arrays["u"])], axis=0), stabilised=False)
+    return softmax(
+        xp.concat([ties, arrays["β"] * (arrays["top"] - arrays["u"])], axis=0), stabilised=False
+    )
 
 
 def _output_of_ties(reader: Reader) -> Any:

@@ -59,5 +59,8 @@ def letters() -> Glossary:
 def matrix(tokens: int) -> nt.Matrix:
     """Return the matrix with p_i(1 − p_i) on the diagonal and −p_i p_j elsewhere."""
     index = range(1, tokens + 1)
-    entries = [[f"p_{i} {{1 - p_{i}}}" if i == j else f"-p_{min(i, j)} p_{max(i, j)}" for j in index] for i in index]
+    entries = [
+        [f"p_{i} {{1 - p_{i}}}" if i == j else f"-p_{min(i, j)} p_{max(i, j)}" for j in index]
+        for i in index
+    ]
     return nt.matrix([[formula(x) for x in row] for row in entries])

@@ -17,19 +17,27 @@ _SIZES: dict[str, tuple[str, int]] = {
 LIMITS = {parameter: most for parameter, (_, most) in _SIZES.items()}
 """The largest value of each number."""
 
-_WRITTEN_OUT = {"jacobian": {"tokens": (2, 5)}}  # the smallest and the largest value where arrays are written out
+_WRITTEN_OUT = {
+    "jacobian": {"tokens": (2, 5)}
+}  # the smallest and the largest value where arrays are written out
 _SYMBOLS = {parameter: symbol for parameter, (symbol, _) in _SIZES.items()}
 _CALLED = {symbol: parameter for parameter, symbol in _SYMBOLS.items()}
 """Letters by which a size may be named as well: ``d_k`` is ``dk``, ``n`` is ``tokens``."""
 
 
-def checked(name: str, known: tuple[str, ...], values: Mapping[str, Any], command: str = "derive") -> dict[str, Any]:
+def checked(
+    name: str, known: tuple[str, ...], values: Mapping[str, Any], command: str = "derive"
+) -> dict[str, Any]:
     """Return the parameters by their own names; raise InputError for an unknown one, or one beyond its limits."""
     result: dict[str, Any] = {}
     for called, value in values.items():
         parameter = called if called in known else _CALLED.get(called, called)
         if parameter not in known:
-            error = unknown(f"{command} {name}", _SYMBOLS.get(called, called), (_SYMBOLS.get(p, p) for p in known))
+            error = unknown(
+                f"{command} {name}",
+                _SYMBOLS.get(called, called),
+                (_SYMBOLS.get(p, p) for p in known),
+            )
             options = ", ".join(f"--{p.replace('_', '-')}" for p in known)
             raise InputError(f"{error} (as options: {options})" if options else str(error))
         if parameter in result:

@@ -19,7 +19,10 @@ from symattn.proof.relations.reader import Reader
 from symattn.theorems.letters import identity, positions, turn
 from symattn.theorems.positions import ROTARY
 
-ANGLE = (Fraction(3, 5), Fraction(4, 5))  # cosine and sine of the angle of one position in the example
+ANGLE = (
+    Fraction(3, 5),
+    Fraction(4, 5),
+)  # cosine and sine of the angle of one position in the example
 POSITIONS, QUERY, KEY = 3, (1, 0), (2, 1)
 
 
@@ -66,7 +69,12 @@ def turned_scores() -> list[list[Any]]:
     """Return ⟨R_m q, R_n k⟩ of the example, by m and n. Raises FalseStep unless they are equal along diagonals."""
     angles = turns()
     result = [
-        [dot_scores(rotate_interleaved(exact([QUERY]), *a), rotate_interleaved(exact([KEY]), *b))[0, 0] for b in angles]
+        [
+            dot_scores(
+                rotate_interleaved(exact([QUERY]), *a), rotate_interleaved(exact([KEY]), *b)
+            )[0, 0]
+            for b in angles
+        ]
         for a in angles
     ]
     inner = range(1, POSITIONS)

@@ -134,7 +134,10 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
         "spread": _at_size(setting, True),
     }  # fmt: skip
     text = DerivationText({"": jacobian.letters()}, **values)
-    text.values |= {"variance": _result(text, setting, evidence(comparison)), "difference": _difference(text, setting)}
+    text.values |= {
+        "variance": _result(text, setting, evidence(comparison)),
+        "difference": _difference(text, setting),
+    }
     return text.document(
         "scaling", _typed(setting),
         command=command("derive", "scaling", options={"dk": dk, "mean": mean, "seed": seed or None}),
@@ -179,9 +182,13 @@ def _typed(setting: ScalingSetting) -> str:
 def _mean(given: object) -> Fraction | str:
     value = number_or_letter("mean", given)
     if isinstance(value, str) and value in _TAKEN:
-        raise InputError(f"mean: {value} already has a meaning here; hint: use another letter, such as mu")
+        raise InputError(
+            f"mean: {value} already has a meaning here; hint: use another letter, such as mu"
+        )
     if isinstance(value, Fraction) and max(abs(value.numerator), value.denominator) > _LARGEST_MEAN:
-        raise InputError(f"--mean must be a number with at most 6 digits above and below the bar, got {given}")
+        raise InputError(
+            f"--mean must be a number with at most 6 digits above and below the bar, got {given}"
+        )
     return value
 
 
@@ -189,7 +196,9 @@ def assumed(setting: ScalingSetting) -> str:
     """Return the letters, with zero means in the main derivation if A3 is assumed, and the first assumptions."""
     result, mean = _LETTERS, setting.mu.base
     for key in "kK":
-        result = result.replace(f"@{key}", f" | but {mean} | laws q σ, {key} σ" if setting.centred else "")
+        result = result.replace(
+            f"@{key}", f" | but {mean} | laws q σ, {key} σ" if setting.centred else ""
+        )
     return result.replace("σ @m,", f"σ {mean},").replace("σ @m\n", f"σ {mean}\n")
 
 
@@ -198,7 +207,9 @@ def variance_formula(setting: ScalingSetting, size: str) -> Node:
     return setting.formula(size + ("σ⁴" if setting.centred else "σ² {σ² + 2 @mu²}"))
 
 
-def _result(text: DerivationText, setting: ScalingSetting, by_numpy: tuple[Evidence, ...]) -> Iterator[Result]:
+def _result(
+    text: DerivationText, setting: ScalingSetting, by_numpy: tuple[Evidence, ...]
+) -> Iterator[Result]:
     section, variance = text.sections["main"], formula("Var(q·k)")
 
     def claimed(left: Node, right: Node) -> Step:
@@ -207,7 +218,10 @@ def _result(text: DerivationText, setting: ScalingSetting, by_numpy: tuple[Evide
     every = claimed(variance, variance_formula(setting, "d_k "))
     here = claimed(At(variance, at_size(setting)), _at_size(setting, not setting.centred))
     scaled = claimed(formula("Var({q·k}/√d_k)"), variance_formula(setting, ""))
-    formulas: list[Node] = [Row((every.formula, here.formula)), Row((scaled.formula, Words("for every"), D_K))]
+    formulas: list[Node] = [
+        Row((every.formula, here.formula)),
+        Row((scaled.formula, Words("for every"), D_K)),
+    ]
     if isinstance(setting.mean, Fraction) and setting.mean:
         at_mean = formula("d_k σ² {σ² + @twice}", values={"twice": 2 * setting.mean**2})
         formulas.append(claimed(At(variance, equals(setting.mu, setting.mean)), at_mean).formula)
@@ -224,4 +238,6 @@ def _difference(text: DerivationText, setting: ScalingSetting) -> Iterator[Resul
     inner = "σ⁴" if setting.centred else "σ² {σ² + @mu²}"
     typed = ("Var(s_1 - s_2)", f"2 d_k {inner}"), ("Var({s_1 - s_2}/√d_k)", f"2 {inner}")
     rows = [text.sections["end"].claim(equals(*map(setting.formula, sides)), ()) for sides in typed]
-    yield Result("Result", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (of_all(*rows),))
+    yield Result(
+        "Result", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (of_all(*rows),)
+    )

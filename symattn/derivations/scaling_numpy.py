@@ -65,7 +65,11 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def numpy_section(setting: ScalingSetting, seed: int) -> tuple[Block, ...]:
     """Return the section: an enumeration if the cube is small, else a sample with its standard errors."""
-    centre = setting.mean if isinstance(setting.mean, Fraction) else Fraction(0 if setting.centred else 1)
+    centre = (
+        setting.mean
+        if isinstance(setting.mean, Fraction)
+        else Fraction(0 if setting.centred else 1)
+    )
     small = 2 * setting.d_k <= _LARGEST_CUBE
     blocks = _enumerated(setting, centre) if small else _sampled(setting, centre, seed)
     return (Heading(("Compared with NumPy",)), *blocks)
@@ -98,24 +102,38 @@ def cube(d_k: int, keys: int, low: int, high: int) -> np.ndarray:
 def moments(values: np.ndarray) -> tuple[Fraction, Fraction]:
     """Return mean and variance of equally likely integers, exactly."""
     count, first = len(values), int(values.sum())
-    return Fraction(first, count), Fraction(int((values * values).sum()), count) - Fraction(first, count) ** 2
+    return Fraction(first, count), Fraction(int((values * values).sum()), count) - Fraction(
+        first, count
+    ) ** 2
 
 
 def _enumerated(setting: ScalingSetting, centre: Fraction) -> tuple[Block, ...]:
     d_k, unit = setting.d_k, centre.denominator
     low, high = (centre.numerator - unit, centre.numerator + unit)  # in units of 1/unit
     first, second = moments(cube(d_k, 1, low, high)[0])
-    result = [(_MEAN, first / unit**2), (_VARIANCE, second / unit**4), (_SCALED, second / unit**4 / d_k)]
+    result = [
+        (_MEAN, first / unit**2),
+        (_VARIANCE, second / unit**4),
+        (_SCALED, second / unit**4 / d_k),
+    ]
     steps = [_agrees(setting, centre, formula, value, 2 * d_k) for formula, value in result]
     if 3 * d_k <= _LARGEST_CUBE:
         one, other = cube(d_k, 2, low, high)
         steps.append(_agrees(setting, centre, _GAP, moments(one - other)[1] / unit**4, 3 * d_k))
-    words = "Let each component be ", Number(centre - 1), " or ", Number(centre + 1), ", equally likely, so that "
+    words = (
+        "Let each component be ",
+        Number(centre - 1),
+        " or ",
+        Number(centre + 1),
+        ", equally likely, so that ",
+    )
     end = ". NumPy goes through all points, in integers."
     return Paragraph((*words, *_there(setting, centre), end)), together(steps)
 
 
-def _agrees(setting: ScalingSetting, centre: Fraction, formula: Node, value: Fraction, width: int) -> Step:
+def _agrees(
+    setting: ScalingSetting, centre: Fraction, formula: Node, value: Fraction, width: int
+) -> Step:
     signs = nt.commas(centre - 1, centre + 1) if centre else nt.PlusMinus(nt.node(1))
     values = text(nt.Fence("curly", signs))
     where = checked(f"all {2**width} points of {values}{str(width).translate(_RAISED)}")
@@ -149,13 +167,25 @@ def _sampled(setting: ScalingSetting, centre: Fraction, seed: int) -> tuple[Bloc
     rows = max(2, min(_ROWS, _NUMBERS // setting.d_k))
     one, other = drawn_scores(setting.d_k, float(centre), rows, np.random.default_rng(seed))
     root = sqrt(setting.d_k)
-    result = [(_MEAN, one, False), (_VARIANCE, one, True), (_SCALED, one / root, True), (_GAP, one - other, True)]
-    steps = [_near(setting, centre, formula, estimate(values, spread), seed) for formula, values, spread in result]
-    words = f"{rows} queries with two keys each, drawn from normal laws in float64 (seed {seed}), with "
+    result = [
+        (_MEAN, one, False),
+        (_VARIANCE, one, True),
+        (_SCALED, one / root, True),
+        (_GAP, one - other, True),
+    ]
+    steps = [
+        _near(setting, centre, formula, estimate(values, spread), seed)
+        for formula, values, spread in result
+    ]
+    words = (
+        f"{rows} queries with two keys each, drawn from normal laws in float64 (seed {seed}), with "
+    )
     return Paragraph((words, *_there(setting, centre), ":")), together(steps)
 
 
-def drawn_scores(d_k: int, centre: float, rows: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def drawn_scores(
+    d_k: int, centre: float, rows: int, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     q, k1, k2 = (random.normal(centre, 1.0, (rows, d_k)) for _ in range(3))
     return np.einsum("ri,ri->r", q, k1), np.einsum("ri,ri->r", q, k2)
 
@@ -167,14 +197,27 @@ def estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
     if not spread:
         return float(values.mean()), sqrt(variance / len(values))
     fourth = float((centred**4).mean())
-    return variance * len(values) / (len(values) - 1), sqrt(max(fourth - variance**2, 0.0) / len(values))
+    return variance * len(values) / (len(values) - 1), sqrt(
+        max(fourth - variance**2, 0.0) / len(values)
+    )
 
 
-def _near(setting: ScalingSetting, centre: Fraction, formula: Node, results: tuple[float, float], seed: int) -> Step:
+def _near(
+    setting: ScalingSetting,
+    centre: Fraction,
+    formula: Node,
+    results: tuple[float, float],
+    seed: int,
+) -> Step:
     """Compare a sample with the closed form; one that is too far off is no evidence for it."""
     value, error = results
     expected = closed(setting, centre, formula)
     agrees = abs(value - float(expected)) <= _FAR * error
-    reason = ("expected ", Decimal(f"{float(expected):.6g}"), ", standard error ", Decimal(f"{error:.2g}"))
+    reason = (
+        "expected ",
+        Decimal(f"{float(expected):.6g}"),
+        ", standard error ",
+        Decimal(f"{error:.2g}"),
+    )
     evidence = Evidence(Grade.SAMPLED if agrees else Grade.UNDECIDED, f"float64, seed {seed}")
     return Step(relation(formula, "≈", Decimal(f"{value:.5g}")), reason, evidence)

@@ -114,16 +114,22 @@ def typical(d_k: int) -> tuple[Block, ...]:
     sizes = sorted({*_SIZES, d_k})
     if not _same(formula("(2 σ² √{d_k/2})²"), formula("2 d_k σ⁴")):
         raise FalseStep("the variance of the gap is not that of A4")
-    half = _at_precision(128, lambda: (gaussian.upper_quartile() / flint.arb(2).sqrt()).erf())  # erf(z/√2)
+    half = _at_precision(
+        128, lambda: (gaussian.upper_quartile() / flint.arb(2).sqrt()).erf()
+    )  # erf(z/√2)
     if not half.overlaps(flint.arb(0.5)) or half.rad() >= 1e-30:
         raise FalseStep("half of a normal law is not within the quartile")
     quartile = Decimal(decimal(lambda bits: _at_precision(bits, gaussian.upper_quartile), 6))
     values = {**_checked_caveat(), "quartile": quartile, "table": [_table(sizes, d_k)]}
     text = DerivationText({"": Glossary({"s": "2"})}, **values)
     text.blocks("with: $p = softmax(s)$, $Δ = s_1 - s_2$")
-    lines = (" ".join(line.split()).split(" :: ") for line in _BOUNDS.strip().removeprefix("- ").split("\n- "))
+    lines = (
+        " ".join(line.split()).split(" :: ")
+        for line in _BOUNDS.strip().removeprefix("- ").split("\n- ")
+    )
     text.values["bounds"] = [
-        at_sizes(sizes, text.formula(typed), text.words(reason), formula(derived)) for typed, reason, derived in lines
+        at_sizes(sizes, text.formula(typed), text.words(reason), formula(derived))
+        for typed, reason, derived in lines
     ]
     return text.blocks(_TEXT)
 
@@ -147,7 +153,9 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
         with precision(_BITS):
             for d_k, square in points:
                 _holds_at(relation, d_k, float(square))
-        return enclosed(", ".join(text(equals(x, commas(*at))) for x, at in ((_SQUARE, _SQUARES), (D_K, sizes))))
+        return enclosed(
+            ", ".join(text(equals(x, commas(*at))) for x, at in ((_SQUARE, _SQUARES), (D_K, sizes)))
+        )
 
     record(DecidedRelation(formula, decide, equal=_same))
     return Step(formula, running_text(reason), decide(formula))
@@ -167,9 +175,15 @@ def _holds_at(relation: Relation, d_k: int, square: float) -> None:
     numbers = (flint.arb(square).sqrt(), flint.arb(d_k), gaussian.upper_quartile(), flint.arb.pi())
     reader = Reader(_NUMBERS, dict(zip(_LETTERS, map(_ball, numbers), strict=True)), {})
     try:
-        result = [_ball(_MOMENTS[x](d_k * square**2, _BITS)) if x in _MOMENTS else reader.one(x).array for x in sides]
+        result = [
+            _ball(_MOMENTS[x](d_k * square**2, _BITS)) if x in _MOMENTS else reader.one(x).array
+            for x in sides
+        ]
         signs = [sign for sign, _ in relation.rest]
-        true = all(sign in "=≤≥" and holds(a, sign, b) for a, sign, b in zip(result, signs, result[1:], strict=False))
+        true = all(
+            sign in "=≤≥" and holds(a, sign, b)
+            for a, sign, b in zip(result, signs, result[1:], strict=False)
+        )
     except (Unread, Refused, Undecided, ZeroDivisionError) as reason:
         raise FalseStep(f"{text(relation)}: {reason}") from reason
     if not true:
@@ -179,7 +193,11 @@ def _holds_at(relation: Relation, d_k: int, square: float) -> None:
 def _table(sizes: list[int], value: int) -> Table:
     work = (median_slope, mean_slope, scaled_median, scaled_mean, _ratio)
     rows = tuple(
-        ((nt.node(d),), (Decimal(Quotient.of(2 * d).sqrt().decimal(4)),), *((digits_at(d, w),) for w in work))
+        (
+            (nt.node(d),),
+            (Decimal(Quotient.of(2 * d).sqrt().decimal(4)),),
+            *((digits_at(d, w),) for w in work),
+        )
         for d in sizes
     )
     columns = tuple(Column(running_text(head), group=running_text(group)) for head, group in _HEADS)
@@ -189,7 +207,11 @@ def _table(sizes: list[int], value: int) -> Table:
 def _checked_caveat() -> dict[str, Any]:
     """Return the numbers of the caveat. Raises FalseStep unless they satisfy what it says."""
     largest = _SIZES[-1]
-    if not scaled_mean(largest, _BITS) < mean_slope(largest, _BITS) < 10 * scaled_mean(largest, _BITS):
+    if (
+        not scaled_mean(largest, _BITS)
+        < mean_slope(largest, _BITS)
+        < 10 * scaled_mean(largest, _BITS)
+    ):
         raise FalseStep("the caveat of scaling: the means are not of one size")
     if not 0.99 < 2 * mean_slope(4 * largest, _BITS) / mean_slope(largest, _BITS) < 1.01:
         raise FalseStep("the caveat of scaling: the mean does not fall like 1/√d_k")
@@ -198,4 +220,8 @@ def _checked_caveat() -> dict[str, Any]:
         raise FalseStep("the caveat of scaling: the slope at a gap of 1 is another")
     ties: Number = lambda d_k, bits: of_gap(2 * d_k, bits, "near_ties")  # noqa: E731
     work = {"median": median_slope, "mean": mean_slope, "ties": ties, "scaled": scaled_mean}
-    return {"largest": largest, "least": least, **{of: digits_at(largest, number) for of, number in work.items()}}
+    return {
+        "largest": largest,
+        "least": least,
+        **{of: digits_at(largest, number) for of, number in work.items()},
+    }

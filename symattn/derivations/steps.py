@@ -32,7 +32,9 @@ def defined(formula: Node, reason: Text | str = "definition") -> Step:
 
 def together(*parts: Iterable[Step] | Step) -> Steps:
     """Join steps into one group."""
-    return Steps(tuple(step for part in parts for step in ((part,) if isinstance(part, Step) else part)))
+    return Steps(
+        tuple(step for part in parts for step in ((part,) if isinstance(part, Step) else part))
+    )
 
 
 def words(reason: Text | str) -> Text:
@@ -62,4 +64,7 @@ def capitalised(said: Text) -> Text:
     """Return text with a capital letter if it begins with a word."""
     opening, *rest = said
     starts = isinstance(opening, str) and _WORD.match(opening)
-    return (opening[:1].upper() + opening[1:] if isinstance(opening, str) and starts else opening, *rest)
+    return (
+        opening[:1].upper() + opening[1:] if isinstance(opening, str) and starts else opening,
+        *rest,
+    )

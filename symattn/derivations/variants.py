@@ -23,8 +23,28 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.tex import tex
 
 _BITS = 192
-_SMALL = {"n_q": 2, "n_k": 3, "d_v": 2, "d_model": 3, "d_y": 3, "d_out": 3, "l_a": 2, "l": 2, "l_q": 2}  # for letters
-KINDS = ("indexed", "symbolic", "exact", "modular", "ball", "enclosure", "float32", "gradient", "LaTeX")
+_SMALL = {
+    "n_q": 2,
+    "n_k": 3,
+    "d_v": 2,
+    "d_model": 3,
+    "d_y": 3,
+    "d_out": 3,
+    "l_a": 2,
+    "l": 2,
+    "l_q": 2,
+}  # for letters
+KINDS = (
+    "indexed",
+    "symbolic",
+    "exact",
+    "modular",
+    "ball",
+    "enclosure",
+    "float32",
+    "gradient",
+    "LaTeX",
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +59,10 @@ class Support:
     def example(self) -> dict[str, np.ndarray]:
         """Inputs in sixteenths; masks that leave every query a key, and documents of two tokens and more."""
         rng = np.random.default_rng(crc32(self.name.encode()))
-        return {name: _entries(name, self.variant, size, rng) for name, size in self.variant.shapes().items()}
+        return {
+            name: _entries(name, self.variant, size, rng)
+            for name, size in self.variant.shapes().items()
+        }
 
     def run(self, lift: Callable[[np.ndarray], object]) -> list[Any]:
         """Return the outputs on arrays of a kind; booleans and integers stay plain."""
@@ -69,7 +92,9 @@ def support(name: str, variant: NamedVariant, kinds: tuple[str, ...] = KINDS) ->
     return result
 
 
-def _entries(name: str, variant: NamedVariant, size: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def _entries(
+    name: str, variant: NamedVariant, size: tuple[int, ...], rng: np.random.Generator
+) -> np.ndarray:
     kind = holds(name, variant.spec)
     if kind == "whole numbers":
         return np.arange(size[-1]) * 2 // size[-1]
@@ -83,7 +108,10 @@ def _entries(name: str, variant: NamedVariant, size: tuple[int, ...], rng: np.ra
 # -- the kinds --------------------------------------------------------------------------------------------------------
 def _exact(of: Support) -> str | None:
     for array, balls in zip(of.run(Exact.literal), of.balls, strict=True):
-        if not all(x.arb(_BITS).overlaps(ball) for x, ball in zip(array.entries.flat, balls.entries.flat, strict=True)):
+        if not all(
+            x.arb(_BITS).overlaps(ball)
+            for x, ball in zip(array.entries.flat, balls.entries.flat, strict=True)
+        ):
             return "gives another value"
     return None
 
@@ -97,7 +125,10 @@ def _enclosure(of: Support) -> str | None:
     from symattn.arrays.enclosure import Enclosure
 
     for array, balls in zip(of.run(Enclosure.literal), of.balls, strict=True):
-        inside = [x.contains(y) for x, y in zip(array.balls().entries.flat, balls.entries.flat, strict=True)]
+        inside = [
+            x.contains(y)
+            for x, y in zip(array.balls().entries.flat, balls.entries.flat, strict=True)
+        ]
         if not all(inside) or not (array.rad < 2.0**-30).all():
             return "misses the value" if not all(inside) else "gives wide intervals"
     return None
@@ -108,7 +139,9 @@ def _symbolic(of: Support) -> str | None:
 
     small = replace(of.variant, sizes={**_SMALL, **of.variant.sizes})
     letters = iter(range(len(small.names)))
-    Support(of.name, small).run(lambda a: Symbolic.letters("abcdefghijklm"[next(letters)], *a.shape))
+    Support(of.name, small).run(
+        lambda a: Symbolic.letters("abcdefghijklm"[next(letters)], *a.shape)
+    )
     return None
 
 
@@ -117,9 +150,13 @@ def _indexed(of: Support) -> str | None:
     from symattn.proof.statement import Declared, Letters
 
     shapes, world = shapes_in_letters(of.variant), Letters()
-    out = of.variant.spec(**{name: world.array(name, size, Declared(shapes)) for name, size in shapes.items()})
+    out = of.variant.spec(
+        **{name: world.array(name, size, Declared(shapes)) for name, size in shapes.items()}
+    )
     first = out[0] if isinstance(out, tuple) else out
-    return None if prove(first, first).proved else "is not equal to itself"  # which reads every element
+    return (
+        None if prove(first, first).proved else "is not equal to itself"
+    )  # which reads every element
 
 
 def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
@@ -128,7 +165,9 @@ def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
     h, g = spec.heads, spec.key_heads
     written = {"h": f"{g}*{h // g}" if 1 < g < h else str(h), "g": str(g), "p": str(h + 2 * g)}
     if spec.causal or spec.position is not None:
-        written["n_k"] = "n_q+later" if spec.alignment == "top-left" else f"{spec.prefix or 'cached'}+n_q"
+        written["n_k"] = (
+            "n_q+later" if spec.alignment == "top-left" else f"{spec.prefix or 'cached'}+n_q"
+        )
     if isinstance(spec.position, Rotary):
         written |= {"d_k": "f+f"} if spec.position.layout == "half" else {"d_k": "f*2"}
     if spec.latent is not None:
@@ -136,15 +175,27 @@ def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
     if spec.truncate is not None:
         written["d_k"] = f"{spec.truncate}+rest"
     sizes = {**SIZES, **variant.sizes}
-    written |= {letter: str(sizes[letter]) for letter in ("n_b", "n_d")}  # as many as the specification says
+    written |= {
+        letter: str(sizes[letter]) for letter in ("n_b", "n_d")
+    }  # as many as the specification says
     result = {}
     for name in variant.names:
-        axes = shape(name, spec, variant.names).replace("…", "").replace("(h?)", "").replace("?", "").split()
-        result[name] = " ".join(_times(*(written.get(f, f) for f in axis.split("*"))) for axis in axes)
+        axes = (
+            shape(name, spec, variant.names)
+            .replace("…", "")
+            .replace("(h?)", "")
+            .replace("?", "")
+            .split()
+        )
+        result[name] = " ".join(
+            _times(*(written.get(f, f) for f in axis.split("*"))) for axis in axes
+        )
     if spec.packed:
         columns = "+".join(f"{blocks}*d_k" for blocks in (h, g, g))
         result |= {
-            name: result[name].replace(f"{h + 2 * g}*d_k", columns) for name in ("w_in", "b_in") if name in result
+            name: result[name].replace(f"{h + 2 * g}*d_k", columns)
+            for name in ("w_in", "b_in")
+            if name in result
         }
     return result
 
@@ -180,7 +231,9 @@ def _gradient(of: Support) -> str | None:
     """Compare ⟨∂⟨G, f⟩/∂X, X'⟩ on a tape with ⟨G, ∂f(X)⟨X'⟩⟩ on dual numbers, X' = 1 and G = 1, 2, …."""
     spec = of.variant.spec
     with precision(_BITS):
-        inputs = {n: Ball.literal(a) if holds(n, spec) == "numbers" else a for n, a in of.example.items()}
+        inputs = {
+            n: Ball.literal(a) if holds(n, spec) == "numbers" else a for n, a in of.example.items()
+        }
         moving = {n: x for n, x in inputs.items() if isinstance(x, Ball)}
         g = [Ball.lift(np.arange(x.entries.size).reshape(x.plain_shape) + 1) for x in of.balls]
         whole: Any = tuple(g) if len(g) > 1 else g[0]
@@ -190,16 +243,27 @@ def _gradient(of: Support) -> str | None:
         left = sum((x.sum() for x in back.values()), Ball.lift(0))
         right = sum(((x * y).sum() for x, y in zip(g, outputs, strict=True)), Ball.lift(0))
     (a,), (b,) = left.entries.flat, right.entries.flat
-    return None if a.overlaps(b) and a.rad() < 2.0**-60 and b.rad() < 2.0**-60 else "differs forwards and backwards"
+    return (
+        None
+        if a.overlaps(b) and a.rad() < 2.0**-60 and b.rad() < 2.0**-60
+        else "differs forwards and backwards"
+    )
 
 
 def _latex(of: Support) -> str | None:
     """Return whether its document has a printable formula for every step."""
     document = of.variant.spec.document(of.variant.names)
-    formulas = [step.formula for block in document.blocks if isinstance(block, model.Steps) for step in block.items]
+    formulas = [
+        step.formula
+        for block in document.blocks
+        if isinstance(block, model.Steps)
+        for step in block.items
+    ]
     steps = of.variant.spec.pipeline(of.variant.names)
     written = [tex(formula) for formula in formulas if formula is not None]
-    return None if len(written) == len(steps) + 1 and all(written) else "has steps without a formula"
+    return (
+        None if len(written) == len(steps) + 1 and all(written) else "has steps without a formula"
+    )
 
 
 _CHECKS: Mapping[str, Callable[[Support], str | None]] = {
@@ -239,7 +303,9 @@ def _blocks(rows: list[Support]) -> Iterator[model.Block]:
     words = f"{len(rows)} variants in {len(KINDS)} ways: {passed} of {len(cells)} hold, the others are explained"
     yield model.Result("Result", (), (Evidence(Grade.SAMPLED, "one example of each"),), (words,))
     yield model.Caveat(
-        ("An example says nothing of other sizes and entries. What holds for all sizes is proved: symattn prove.",)
+        (
+            "An example says nothing of other sizes and entries. What holds for all sizes is proved: symattn prove.",
+        )
     )
 
 

@@ -109,7 +109,9 @@ def without_controls(x: Any) -> Any:
         return x if all(a is b for a, b in zip(x, parts, strict=True)) else tuple(parts)
     if is_dataclass(x) and not isinstance(x, type):
         values = {f.name: getattr(x, f.name) for f in fields(x) if f.init}
-        changed = {name: y for name, value in values.items() if (y := without_controls(value)) is not value}
+        changed = {
+            name: y for name, value in values.items() if (y := without_controls(value)) is not value
+        }
         return replace(x, **changed) if changed else x
     return x
 

@@ -82,11 +82,21 @@ def spelled(value: object, without: str = "") -> str:
     ("Evidence(grade=<Grade.PROVED: 'proved'>)", '1/8', 'none')
     """
     if not is_dataclass(value) or isinstance(value, type):
-        return "none" if value is None else str(value) if isinstance(value, str | Fraction) else repr(value)
+        return (
+            "none"
+            if value is None
+            else str(value)
+            if isinstance(value, str | Fraction)
+            else repr(value)
+        )
     usual = {f.name: f.default for f in fields(value) if f.name != without}
     changed = {n: getattr(value, n) for n in usual if getattr(value, n) != usual[n]}
     name = type(value).__name__
-    return f"{name}({', '.join(f'{n}={inside(x)}' for n, x in changed.items())})" if changed else name.lower()
+    return (
+        f"{name}({', '.join(f'{n}={inside(x)}' for n, x in changed.items())})"
+        if changed
+        else name.lower()
+    )
 
 
 def inside(value: object) -> str:
@@ -98,7 +108,11 @@ def inside(value: object) -> str:
 
 def differing(spec: Any, base: object) -> dict[str, Any]:
     """Return the fields in which a specification differs from another, in order."""
-    return {f.name: getattr(spec, f.name) for f in fields(spec) if getattr(spec, f.name) != getattr(base, f.name)}
+    return {
+        f.name: getattr(spec, f.name)
+        for f in fields(spec)
+        if getattr(spec, f.name) != getattr(base, f.name)
+    }
 
 
 def changed_fields(spec: object) -> dict[str, str]:
@@ -112,7 +126,9 @@ def called(spec: object) -> str:
 
 
 # -- command lines -----------------------------------------------------------------------------------------------------
-def command(*words: object, options: Mapping[str, object] | Iterable[tuple[str, object]] = ()) -> str:
+def command(
+    *words: object, options: Mapping[str, object] | Iterable[tuple[str, object]] = ()
+) -> str:
     """Return the command line of symattn that reproduces a document.
 
     Options that are None are left out, booleans become flags, and lists repeat the option for each entry.
@@ -121,7 +137,9 @@ def command(*words: object, options: Mapping[str, object] | Iterable[tuple[str, 
     "symattn walk 'my sheet.json' --causal --window 2,none --scale 0.25"
     """
     pairs = options.items() if isinstance(options, Mapping) else options
-    return shlex.join(["symattn", *map(str, words), *(w for name, value in pairs for w in _option(name, value))])
+    return shlex.join(
+        ["symattn", *map(str, words), *(w for name, value in pairs for w in _option(name, value))]
+    )
 
 
 def _option(name: str, value: object) -> Iterator[str]:

@@ -125,4 +125,10 @@ def nearest_of(word: str, known: Iterable[str], similarity: float = 0.6) -> str:
     from difflib import get_close_matches
 
     spellings = {name.lower(): name for name in known}
-    return next((spellings[name] for name in get_close_matches(word.lower(), spellings, n=1, cutoff=similarity)), "")
+    return next(
+        (
+            spellings[name]
+            for name in get_close_matches(word.lower(), spellings, n=1, cutoff=similarity)
+        ),
+        "",
+    )

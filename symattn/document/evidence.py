@@ -77,7 +77,11 @@ class Verdict(Enum):
 
 
 # From the best to the worst of a document: a refutation is worse than an open question.
-_ORDER = (*(g for g in Grade if g not in (Grade.UNDECIDED, Grade.REFUTED)), Grade.UNDECIDED, Grade.REFUTED)
+_ORDER = (
+    *(g for g in Grade if g not in (Grade.UNDECIDED, Grade.REFUTED)),
+    Grade.UNDECIDED,
+    Grade.REFUTED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,11 @@ class Evidence:
             raise ValueError("epsilon belongs to the grade 'tested', and to no other")
 
     def __str__(self) -> str:
-        words = self.grade.value if self.epsilon is None else f"{self.grade.value} ε ≤ {self.epsilon:.0e}"
+        words = (
+            self.grade.value
+            if self.epsilon is None
+            else f"{self.grade.value} ε ≤ {self.epsilon:.0e}"
+        )
         return f"{words}: {self.where}" if self.where else words
 
 

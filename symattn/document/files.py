@@ -31,16 +31,24 @@ def check(path: Path, force: bool, kind: Kind = "document") -> None:
     if path.is_dir():
         raise InputError(f"{path} is a directory; hint: name a file in it")
     if not path.parent.is_dir():
-        raise InputError(f"the folder {path.parent} does not exist; hint: make it, or name another file")
+        raise InputError(
+            f"the folder {path.parent} does not exist; hint: make it, or name another file"
+        )
     folder = Path(os.path.realpath(path)).parent
-    if (path.is_file() or not path.exists()) and not os.access(folder, os.W_OK):  # the new file is created in it
-        raise InputError(f"the folder {folder} is not writable; hint: change its mode, or name another file")
+    if (path.is_file() or not path.exists()) and not os.access(
+        folder, os.W_OK
+    ):  # the new file is created in it
+        raise InputError(
+            f"the folder {folder} is not writable; hint: change its mode, or name another file"
+        )
     if not path.exists():
         return
     if not os.access(path, os.W_OK):
         raise InputError(f"{path} is not writable; hint: change its mode, or name another file")
     if path.is_file() and not force and (why := _to_be_kept(path, kind)):
-        raise InputError(f"{path} {why}; hint: --force (in Python force=True), or name another file")
+        raise InputError(
+            f"{path} {why}; hint: --force (in Python force=True), or name another file"
+        )
 
 
 def write(path: Path, content: str | bytes, force: bool, kind: Kind = "document") -> None:
@@ -94,7 +102,11 @@ def _to_be_kept(path: Path, kind: Kind) -> str:
         return "is a sheet, which commands read, and you may have edited it"
     if _CERTIFICATES.search(head):
         return "" if kind == "certificates" else "holds certificates, and no document replaces them"
-    return "holds a document, which certificates do not replace" if head and kind == "certificates" else ""
+    return (
+        "holds a document, which certificates do not replace"
+        if head and kind == "certificates"
+        else ""
+    )
 
 
 def _ends(path: Path) -> tuple[str, str]:

@@ -41,7 +41,12 @@ _TOKENS = re.compile(
     rf"|(?P<word>(?:(?![{_SMALL}ᵀ½¼])[^\W\d_][\u0302\u0304]?)+['′″]*!?|[𝟏∞…⊙⊗∘∅∇∫])|@(?P<value>[A-Za-z0-9_]+)"
     rf"|(?P<sign>{'|'.join(map(re.escape, SIGNS))})|(?P<mark>.)"
 )
-_BIG: Mapping[str, Literal["sum", "prod", "max", "min"]] = {"Σ": "sum", "∏": "prod", "max": "max", "min": "min"}
+_BIG: Mapping[str, Literal["sum", "prod", "max", "min"]] = {
+    "Σ": "sum",
+    "∏": "prod",
+    "max": "max",
+    "min": "min",
+}
 _HALVES = {"½": Fraction(1, 2), "¼": Fraction(1, 4)}
 _FENCES: Mapping[str, tuple[str, Any]] = {
     "(": (")", "round"), "|": ("|", "abs"), "‖": ("‖", "norm"), "⌊": ("⌋", "floor"),
@@ -56,7 +61,9 @@ def formula(typed: str, roles: Roles = ROLES, values: Mapping[str, Like] | None 
     return _FormulaReader(typed, roles, values or {}).whole()
 
 
-def running_text(typed: Text | str, roles: Roles = ROLES, values: Mapping[str, Like] | None = None) -> Text:
+def running_text(
+    typed: Text | str, roles: Roles = ROLES, values: Mapping[str, Like] | None = None
+) -> Text:
     """Parse running text with ``$formulas$``, ``*stressed words*`` and ```code```; parsed text is returned unchanged.
 
     Raises InputError for a formula that cannot be parsed, or does not end.
@@ -65,23 +72,39 @@ def running_text(typed: Text | str, roles: Roles = ROLES, values: Mapping[str, L
         return typed
     if typed.count("$") % 2:
         raise InputError(f"{typed!r}: a dollar sign begins a formula, and none ends it")
-    marks: Mapping[str, Callable[[str], Inline]] = {"$": lambda x: formula(x, roles, values), "*": Emph, "`": Code}
+    marks: Mapping[str, Callable[[str], Inline]] = {
+        "$": lambda x: formula(x, roles, values),
+        "*": Emph,
+        "`": Code,
+    }
     parts = re.split(r"(\$[^$]*\$|\*[^*]*\*|`[^`]*`)", typed)
-    return tuple(marks[part[0]](part[1:-1]) if i % 2 else part for i, part in enumerate(parts) if part)
+    return tuple(
+        marks[part[0]](part[1:-1]) if i % 2 else part for i, part in enumerate(parts) if part
+    )
 
 
 @cache
 def _split(typed: str) -> tuple[tuple[str, str, bool], ...]:
     """Return the tokens: kind, text, and whether there is no space before it."""
     result = [(kind := str(m.lastgroup), m[kind]) for m in _TOKENS.finditer(typed)]
-    return tuple((*now, before[0] != "gap") for before, now in pairwise([("gap", ""), *result]) if now[0] != "gap")
+    return tuple(
+        (*now, before[0] != "gap")
+        for before, now in pairwise([("gap", ""), *result])
+        if now[0] != "gap"
+    )
 
 
 class _FormulaReader:
     """A recursive-descent parser of formulas, one method for each level of precedence."""
 
     def __init__(self, typed: str, roles: Roles, values: Mapping[str, Like]) -> None:
-        self.typed, self.roles, self.values, self.tokens, self.at = typed, roles, values, _split(typed), 0
+        self.typed, self.roles, self.values, self.tokens, self.at = (
+            typed,
+            roles,
+            values,
+            _split(typed),
+            0,
+        )
         self.closing: list[str] = []
 
     def whole(self) -> Node:
@@ -92,7 +115,9 @@ class _FormulaReader:
 
     def wrong(self) -> InputError:
         rest = "".join(" " * (not touches) + word for _, word, touches in self.tokens[self.at :])
-        return InputError(f"the formula {self.typed!r} cannot be read" + (f" at {rest.strip()!r}" if rest else ""))
+        return InputError(
+            f"the formula {self.typed!r} cannot be read" + (f" at {rest.strip()!r}" if rest else "")
+        )
 
     # -- tokens -------------------------------------------------------------------------------------------------------
     def peek(self) -> str:
@@ -129,7 +154,13 @@ class _FormulaReader:
             else:
                 self.take(",")
             parts.append(self.relation())
-        return nt.Row(tuple(parts)) if has_words else nt.Commas(tuple(parts)) if len(parts) > 1 else parts[0]
+        return (
+            nt.Row(tuple(parts))
+            if has_words
+            else nt.Commas(tuple(parts))
+            if len(parts) > 1
+            else parts[0]
+        )
 
     def relation(self) -> Node:
         first, rest = self.sum(), []
@@ -155,7 +186,11 @@ class _FormulaReader:
             if self.take("/"):
                 result = nt.Over(_bare(result), _bare(self.power()))
             elif sign := self.take("·", "×"):
-                before = result.factors if isinstance(result, nt.Product) and result.sign == sign else (result,)
+                before = (
+                    result.factors
+                    if isinstance(result, nt.Product) and result.sign == sign
+                    else (result,)
+                )
                 result = nt.Product((*before, self.factors()), sign)  # type: ignore[arg-type]
             elif self.begins():
                 result = result * self.power()
@@ -227,7 +262,9 @@ class _FormulaReader:
         sub = self.below()
         if len(sub) < 2:
             return nt.Fence(style, body, *sub)
-        return nt.Fence(style, body, nt.Commas(sub) if self.tokens[at + 1][1] == "{" else nt.Product(sub))
+        return nt.Fence(
+            style, body, nt.Commas(sub) if self.tokens[at + 1][1] == "{" else nt.Product(sub)
+        )
 
     def matrix(self) -> Node:
         self.closing.append("]")
@@ -262,7 +299,9 @@ class _FormulaReader:
         while self.touches("_"):
             self.take()
             plus = self.take("+")
-            result += [nt.Name(plus)] if plus else [self.atom()] if self.peek() == "{" else self.run()
+            result += (
+                [nt.Name(plus)] if plus else [self.atom()] if self.peek() == "{" else self.run()
+            )
         self.roles = roles
         return tuple(result)
 

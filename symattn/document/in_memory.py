@@ -43,7 +43,9 @@ class Bindings:
 
 def is_as_in_files() -> bool:
     """Return whether no loaded module of symattn was seen to differ from its file."""
-    modules = [(name, m) for name, m in list(sys.modules.items()) if name.partition(".")[0] == _PACKAGE]
+    modules = [
+        (name, m) for name, m in list(sys.modules.items()) if name.partition(".")[0] == _PACKAGE
+    ]
     return all(_is_as_in_file(name, module) for name, module in modules)
 
 
@@ -147,12 +149,18 @@ def _global_names(code: CodeType) -> Iterator[str]:
 def _agrees(code: CodeType, live: Mapping[str, Any], module: str, owner: object) -> bool:
     """Return whether the names of a module or class stand for what its byte code says."""
     bindings = _bindings(code)
-    verified = {name for name in bindings.functions if name not in bindings.decorated} | {*bindings.imported}
+    verified = {name for name in bindings.functions if name not in bindings.decorated} | {
+        *bindings.imported
+    }
     for name, codes in bindings.functions.items():
         if name in live and not _is_made_of(live[name], codes, name in bindings.decorated, module):
             return False
     for name, expected in bindings.constants.items():
-        changed = name in live and name not in bindings.several and not _is_constant(owner, live[name], expected)
+        changed = (
+            name in live
+            and name not in bindings.several
+            and not _is_constant(owner, live[name], expected)
+        )
         if changed and name not in _set_by_functions(code):
             return False
     for name, (source, of) in bindings.imported.items():
@@ -162,14 +170,18 @@ def _agrees(code: CodeType, live: Mapping[str, Any], module: str, owner: object)
         # A module in a package may have the name of an object of that package.
         if live[name] is not loaded[of] and live[name] is not sys.modules.get(f"{source}.{of}"):
             return False
-    return all(_is_known(value, owner) for name, value in list(live.items()) if name not in verified)
+    return all(
+        _is_known(value, owner) for name, value in list(live.items()) if name not in verified
+    )
 
 
 def _is_made_of(value: object, codes: list[CodeType], decorated: bool, module: str) -> bool:
     """Return whether a value is the function or class of one of the codes, or what a decorator may have made of it."""
     if isinstance(value, type):
         return value.__module__ == module and any(
-            _agrees(code, vars(value), module, value) for code in codes if code.co_name == value.__name__
+            _agrees(code, vars(value), module, value)
+            for code in codes
+            if code.co_name == value.__name__
         )
     function = _unwrapped(value)
     if isinstance(function, FunctionType):
@@ -195,10 +207,14 @@ def _is_known(value: object, owner: object) -> bool:
     file = function.__code__.co_filename
     if file.startswith(_ROOT):
         module = sys.modules.get(function.__module__ or "")
-        return getattr(module, "__file__", None) != file or function.__code__ in _codes_of(function.__module__, file)
+        return getattr(module, "__file__", None) != file or function.__code__ in _codes_of(
+            function.__module__, file
+        )
     if file == _GENERATED:
         return isinstance(owner, type) and function.__name__.startswith("_")
-    return file.startswith((_STDLIB, "<frozen")) or "site-packages" in file or "dist-packages" in file
+    return (
+        file.startswith((_STDLIB, "<frozen")) or "site-packages" in file or "dist-packages" in file
+    )
 
 
 def _unwrapped(value: Any) -> Any:
@@ -210,7 +226,9 @@ def _unwrapped(value: Any) -> Any:
             value = value.fget
         elif isinstance(value, cached_property | partial):
             value = value.func
-        elif isinstance(value, FunctionType | BuiltinFunctionType) and not hasattr(value, "__wrapped__"):
+        elif isinstance(value, FunctionType | BuiltinFunctionType) and not hasattr(
+            value, "__wrapped__"
+        ):
             return value
         elif isinstance(value, Callable) and "__wrapped__" in getattr(value, "__dict__", {}):  # type: ignore[arg-type]
             value = value.__wrapped__

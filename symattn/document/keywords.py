@@ -68,7 +68,10 @@ def plain(name: str) -> str:
 
 @cache
 def _groups() -> tuple[frozenset[str], ...]:
-    return tuple(frozenset(map(plain, (name, *also.split()))) for name, also in (*FIELDS.items(), *OTHERS.items()))
+    return tuple(
+        frozenset(map(plain, (name, *also.split())))
+        for name, also in (*FIELDS.items(), *OTHERS.items())
+    )
 
 
 def other_name(word: str, known: Iterable[str]) -> str:
@@ -80,7 +83,11 @@ def other_name(word: str, known: Iterable[str]) -> str:
     known, front = list(known), "no-" if word.startswith("no-") else ""
     spellings = [
         {plain(word)},
-        *({plain(front + w) for w in group} for group in _groups() if plain(word.removeprefix(front)) in group),
+        *(
+            {plain(front + w) for w in group}
+            for group in _groups()
+            if plain(word.removeprefix(front)) in group
+        ),
     ]
     return next((name for names in spellings for name in known if plain(name) in names), "")
 
@@ -130,12 +137,20 @@ def unknown(
         return InputError(f"{first}; it is called {right}")
     fields = [name for name in FIELDS if of_attention and name not in known]
     also = (
-        w for name, words in (*FIELDS.items(), *OTHERS.items()) if {name} & {*known, *fields} for w in words.split()
+        w
+        for name, words in (*FIELDS.items(), *OTHERS.items())
+        if {name} & {*known, *fields}
+        for w in words.split()
     )
-    nearest = other_name(nearest_of(word, also, 0.75), (*known, *fields)) or nearest_of(word, (*known, *fields))
+    nearest = other_name(nearest_of(word, also, 0.75), (*known, *fields)) or nearest_of(
+        word, (*known, *fields)
+    )
     if field := other_name(word, fields) or (nearest if nearest in fields else ""):
         return InputError(f"{first}; it is a field: write Attention({field}=…)")
-    return InputError(first + (f"; did you mean {nearest}?" if nearest else f"; it takes {', '.join(known) or 'none'}"))
+    return InputError(
+        first
+        + (f"; did you mean {nearest}?" if nearest else f"; it takes {', '.join(known) or 'none'}")
+    )
 
 
 @cache
@@ -144,7 +159,10 @@ def _signature(function: Callable[..., object]) -> Signature:
 
 
 def _check(
-    function: Callable[..., object], whose: str, values: tuple[object, ...], named: Mapping[str, object]
+    function: Callable[..., object],
+    whose: str,
+    values: tuple[object, ...],
+    named: Mapping[str, object],
 ) -> None:
     """Raise InputError if a call does not match the signature."""
     try:
@@ -177,7 +195,9 @@ def plain_integers(
     values: tuple[object, ...], named: dict[str, object]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return the arguments of a call with integers of NumPy as those of Python."""
-    return tuple(map(plain_integer, values)), {name: plain_integer(value) for name, value in named.items()}
+    return tuple(map(plain_integer, values)), {
+        name: plain_integer(value) for name, value in named.items()
+    }
 
 
 def answering(function: _Function) -> _Function:
@@ -220,7 +240,9 @@ class Answering(metaclass=_Class):
 
     def __init_subclass__(cls) -> None:
         call = cls.__dict__.get("__call__")
-        if call and not hasattr(call, "__wrapped__"):  # a dataclass with slots is made a second time
+        if call and not hasattr(
+            call, "__wrapped__"
+        ):  # a dataclass with slots is made a second time
             type.__setattr__(cls, "__call__", answering(call))
 
 

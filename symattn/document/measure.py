@@ -22,7 +22,11 @@ def width(x: nt.Node, flat: bool = False) -> float:
             return _LETTER * len(base) + _SCRIPT * sum(width(s, True) for s in x.sub)
         case nt.Number():
             top, bottom = len(str(x.value.numerator)), len(str(x.value.denominator))
-            return 0.5 * (max(top, bottom) + 0.3 if x.value.denominator > 1 and not flat else len(str(x.value)))
+            return 0.5 * (
+                max(top, bottom) + 0.3
+                if x.value.denominator > 1 and not flat
+                else len(str(x.value))
+            )
         case nt.Decimal():
             return 0.5 * len(x.digits) + (1.2 if "e" in x.digits else 0)
         case nt.Words():
@@ -31,7 +35,9 @@ def width(x: nt.Node, flat: bool = False) -> float:
             return sum(_wrapped(t, Level.BIG, flat) for t in x.terms) + _BINARY * (len(x.terms) - 1)
         case nt.Product():
             gap = 0.08 if not x.sign else 1.0
-            return sum(_wrapped(f, Level.PRODUCT, flat) for f in x.factors) + gap * (len(x.factors) - 1)
+            return sum(_wrapped(f, Level.PRODUCT, flat) for f in x.factors) + gap * (
+                len(x.factors) - 1
+            )
         case nt.Over() | nt.Partial():
             return _fraction(x, flat)
         case nt.Matrix():
@@ -44,8 +50,12 @@ def width(x: nt.Node, flat: bool = False) -> float:
 def _composite(x: nt.Node, flat: bool) -> float:
     match x:
         case nt.Power():
-            over = _SCRIPT * (sum(width(i, True) for i in x.base.sub) if isinstance(x.base, nt.Name) else 0)
-            return _wrapped(x.base, Level.ATOM, flat) + max(_SCRIPT * width(x.exponent, True) - over, 0)
+            over = _SCRIPT * (
+                sum(width(i, True) for i in x.base.sub) if isinstance(x.base, nt.Name) else 0
+            )
+            return _wrapped(x.base, Level.ATOM, flat) + max(
+                _SCRIPT * width(x.exponent, True) - over, 0
+            )
         case nt.Root():
             return 0.9 + width(x.body, flat)
         case nt.Transposed():
@@ -53,16 +63,25 @@ def _composite(x: nt.Node, flat: bool) -> float:
         case nt.PlusMinus():
             return 0.8 + width(x.body, flat)
         case nt.Call():
-            return width(x.function) + _BRACKETS + sum(width(a, flat) + 0.45 for a in x.arguments) - 0.45
+            return (
+                width(x.function)
+                + _BRACKETS
+                + sum(width(a, flat) + 0.45 for a in x.arguments)
+                - 0.45
+            )
         case nt.Big():
             limits = width(x.index, True) + (0 if x.low is None else 0.8 + width(x.low, True))
             sign = 1.9 if x.operator in ("max", "min") else 1.1 if flat else 1.5
-            sign = sign + _SCRIPT * limits if flat else max(sign, _SCRIPT * limits)  # beside or below it
+            sign = (
+                sign + _SCRIPT * limits if flat else max(sign, _SCRIPT * limits)
+            )  # beside or below it
             return sign + _wrapped(x.body, Level.BIG, flat) + 0.2
         case nt.Fence():
             return _BRACKETS + width(x.body, flat) + (_SCRIPT * width(x.sub, True) if x.sub else 0)
         case nt.Relation():
-            return width(x.first, flat) + sum(_BINARY + 0.2 + width(side, flat) for _, side in x.rest)
+            return width(x.first, flat) + sum(
+                _BINARY + 0.2 + width(side, flat) for _, side in x.rest
+            )
         case nt.At():
             return _wrapped(x.body, Level.BIG, flat) + 0.5 + _SCRIPT * width(x.condition, True)
         case nt.Commas():

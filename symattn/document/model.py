@@ -116,7 +116,9 @@ class Column:
 
 def headers(*titles: str) -> tuple[Column, ...]:
     """Return columns with these titles: aligned to the left, or, for numbers, marked by ">", to the right."""
-    return tuple(Column((t.removeprefix(">"),), "right" if t.startswith(">") else "left") for t in titles)
+    return tuple(
+        Column((t.removeprefix(">"),), "right" if t.startswith(">") else "left") for t in titles
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,20 @@ class Listing:
     language: str = ""
 
 
-Block = Heading | Contents | Paragraph | Assumptions | Steps | Result | Table | Values | Caveat | Note | Items | Listing
+Block = (
+    Heading
+    | Contents
+    | Paragraph
+    | Assumptions
+    | Steps
+    | Result
+    | Table
+    | Values
+    | Caveat
+    | Note
+    | Items
+    | Listing
+)
 
 
 def _with_option(command: str, option: str) -> str:
@@ -316,9 +331,15 @@ class Document(Printable):
         if self.kind == "claim":
             result: bool | None = self.record.get("holds")
             grades = {evidence.grade for evidence in self.evidence()}
-            return True if result is None and Grade.UNDECIDED not in grades and grades & {*accepted} else result
+            return (
+                True
+                if result is None and Grade.UNDECIDED not in grades and grades & {*accepted}
+                else result
+            )
         theorems = self.record["theorems"] if self.kind == "proof" else ()
-        grades = {entry["grade"] for entry in theorems} or {evidence.grade for evidence in self.evidence()}
+        grades = {entry["grade"] for entry in theorems} or {
+            evidence.grade for evidence in self.evidence()
+        }
         if Grade.REFUTED in grades:
             return False
         left = grades - {*accepted}

@@ -44,7 +44,9 @@ def level(x: nt.Node, flat: bool) -> Level:
         if len(x.factors) == 1:
             return level(x.factors[0], flat)
         return Level.BIG if level(x.factors[-1], flat) is Level.BIG else Level.PRODUCT
-    if isinstance(x, (nt.Over, nt.Partial)) or (isinstance(x, nt.Number) and x.value.denominator != 1):
+    if isinstance(x, (nt.Over, nt.Partial)) or (
+        isinstance(x, nt.Number) and x.value.denominator != 1
+    ):
         return Level.PRODUCT if flat else Level.POWER
     if isinstance(x, nt.Decimal) and "e" in x.digits.lower():
         return Level.PRODUCT
@@ -80,7 +82,9 @@ def letters(parts: tuple[nt.Node, ...]) -> bool:
 
 
 _METHODS = {
-    kind: kind.__name__.lower() for kind in vars(nt).values() if isinstance(kind, type) and issubclass(kind, nt.Node)
+    kind: kind.__name__.lower()
+    for kind in vars(nt).values()
+    if isinstance(kind, type) and issubclass(kind, nt.Node)
 }
 
 
@@ -128,7 +132,9 @@ class Printer(ABC):
     def side(self, x: nt.Node, flat: bool) -> str:
         """Print a side of a relation, or a part between commas; only relations and rows get brackets."""
         inner = self.show(x, flat)
-        return self.brackets("round", inner, flat) if isinstance(x, (nt.Relation, nt.Row)) else inner
+        return (
+            self.brackets("round", inner, flat) if isinstance(x, (nt.Relation, nt.Row)) else inner
+        )
 
     def separated(self, parts: Iterable[str]) -> str:
         """Join parts with commas."""
@@ -136,7 +142,11 @@ class Printer(ABC):
 
     def sum(self, x: nt.Sum, flat: bool) -> str:
         first, *others = x.terms or (nt.node(0),)
-        parts = [self.show(first, flat) if minus(first) is not None else self.wrap(first, Level.BIG, flat)]
+        parts = [
+            self.show(first, flat)
+            if minus(first) is not None
+            else self.wrap(first, Level.BIG, flat)
+        ]
         for term in others:
             body = minus(term)
             sign = self.operator("+" if body is None else "−")
@@ -151,7 +161,11 @@ class Printer(ABC):
             shown = self.wrap(factor, Level.BIG if last and i else Level.PRODUCT, flat)
             if flat and not last and level(factor, flat) is Level.PRODUCT:
                 shown = self.brackets("round", shown, flat)
-            parts += [self.between(x.sign, (factors[i - 1], parts[-1]), (factor, shown)), shown] if i else [shown]
+            parts += (
+                [self.between(x.sign, (factors[i - 1], parts[-1]), (factor, shown)), shown]
+                if i
+                else [shown]
+            )
         return self.joined(*parts)
 
     def plusminus(self, x: nt.PlusMinus, flat: bool) -> str:
@@ -160,11 +174,17 @@ class Printer(ABC):
     def over(self, x: nt.Over, flat: bool) -> str:
         if not flat:
             return self.fraction(self.show(x.numerator, True), self.show(x.denominator, True))
-        above, below = self.wrap(x.numerator, Level.PRODUCT, True), self.wrap(x.denominator, Level.POWER, True)
+        above, below = (
+            self.wrap(x.numerator, Level.PRODUCT, True),
+            self.wrap(x.denominator, Level.POWER, True),
+        )
         return self.joined(above, self.slash, below)
 
     def partial(self, x: nt.Partial, flat: bool) -> str:
-        of, by = (self.joined(self.partial_sign, self.wrap(part, Level.POWER, True)) for part in (x.of, x.by))
+        of, by = (
+            self.joined(self.partial_sign, self.wrap(part, Level.POWER, True))
+            for part in (x.of, x.by)
+        )
         return self.joined(of, self.slash, by) if flat else self.fraction(of, by)
 
     def call(self, x: nt.Call, flat: bool, exponent: str = "") -> str:
@@ -176,7 +196,9 @@ class Printer(ABC):
         return self.wrap(x, Level.POWER, flat)
 
     def relation(self, x: nt.Relation, flat: bool) -> str:
-        return self.joined(self.side(x.first, flat), *(self.link(sign, side, flat) for sign, side in x.rest))
+        return self.joined(
+            self.side(x.first, flat), *(self.link(sign, side, flat) for sign, side in x.rest)
+        )
 
     def commas(self, x: nt.Commas, flat: bool) -> str:
         return self.separated(self.side(p, flat) for p in x.parts)

@@ -40,7 +40,11 @@ def folder() -> Path:
     if chosen:
         return Path(chosen)
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "symattn" / "Cache"
+        return (
+            Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+            / "symattn"
+            / "Cache"
+        )
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "symattn"
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -53,7 +57,9 @@ def get(kind: str, key: str) -> str | None:
         path = _path(kind, key)
         state = path.stat()
         # Only this user, or the system's administrator, could have written the file.
-        ours = sys.platform == "win32" or (state.st_uid in (os.getuid(), 0) and not state.st_mode & 0o022)
+        ours = sys.platform == "win32" or (
+            state.st_uid in (os.getuid(), 0) and not state.st_mode & 0o022
+        )
         if not ours or not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST:
             return None
         result, _, text = path.read_text(encoding="utf-8").partition("\n")
@@ -75,7 +81,9 @@ def sizes() -> dict[str, tuple[int, int]]:
     result: dict[str, list[int]] = {}
     for entry in _entries():
         with contextlib.suppress(OSError):
-            result.setdefault(entry.parent.name, []).append(sum(file.stat().st_size for file in _files(entry)))
+            result.setdefault(entry.parent.name, []).append(
+                sum(file.stat().st_size for file in _files(entry))
+            )
     return {kind: (len(each), sum(each)) for kind, each in sorted(result.items())}
 
 
@@ -126,9 +134,15 @@ def ground() -> str:
     except PackageNotFoundError as error:
         raise OSError(f"{error} is not installed") from error
     every = sorted(
-        f"{folder}/{name}" for folder, _, names in os.walk(ROOT) for name in names if name.endswith((".py", ".txt"))
+        f"{folder}/{name}"
+        for folder, _, names in os.walk(ROOT)
+        for name in names
+        if name.endswith((".py", ".txt"))
     )
-    files = (f"{path[len(str(ROOT)) :]} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}" for path in every)
+    files = (
+        f"{path[len(str(ROOT)) :]} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+        for path in every
+    )
     return digest([*versions, *files])
 
 
@@ -156,7 +170,9 @@ def read(source: str, kind: type[_Stored], *parts: type[Any]) -> _Stored:
     Raises ValueError for any other text.
     """
     try:
-        result = _restored(json.loads(source), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}})
+        result = _restored(
+            json.loads(source), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}}
+        )
     except (KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError) as error:
         raise ValueError(f"no {kind.__name__}: {error}") from error
     if not isinstance(result, kind):

@@ -10,7 +10,14 @@ from typing import Any
 from symattn.document import notation as nt
 from symattn.document.characters import GREEK
 
-ROLES: dict[str, nt.Role] = {"q": "query", "k": "key", "v": "value", "Q": "query", "K": "key", "V": "value"}
+ROLES: dict[str, nt.Role] = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "Q": "query",
+    "K": "key",
+    "V": "value",
+}
 """The default roles of letters."""
 
 _ROLE_ORDER: tuple[nt.Role | None, ...] = ("query", "key", "value")
@@ -36,7 +43,9 @@ def symbol_name(text: str, roles: dict[str, nt.Role] | None = None) -> nt.Name:
     if match is None:
         return nt.Name(text)
     base = GREEK.get(match["letter"], match["letter"])
-    parts = ([match["number"]] if match["number"] else []) + [p for p in re.split(r"[_,]", match["subs"]) if p]
+    parts = ([match["number"]] if match["number"] else []) + [
+        p for p in re.split(r"[_,]", match["subs"]) if p
+    ]
     subs = tuple(s for part in parts for s in indices(part))
     return nt.Name(base, subs, (ROLES if roles is None else roles).get(base))
 
@@ -77,7 +86,11 @@ class _Converter:
         def key(term: object) -> tuple[bool, bool, float]:
             exponent = exponents[term]
             growth = float(exponent) if exponent is not None else float("inf")
-            return bool(_coefficient(term) < 0), exponential and growth != 0, growth if exponential else 0.0
+            return (
+                bool(_coefficient(term) < 0),
+                exponential and growth != 0,
+                growth if exponential else 0.0,
+            )
 
         return nt.Sum(tuple(self.node(term) for term in sorted(terms, key=key)))
 
@@ -110,7 +123,8 @@ class _Converter:
         """Sort queries, keys and values among their own places, so that q is before k before v."""
         places = [i for i, n in enumerate(nodes) if _letter(n).role in _ROLE_ORDER]
         ordered = sorted(
-            (nodes[i] for i in places), key=lambda n: (repr(_letter(n).sub), _ROLE_ORDER.index(_letter(n).role))
+            (nodes[i] for i in places),
+            key=lambda n: (repr(_letter(n).sub), _ROLE_ORDER.index(_letter(n).role)),
         )
         for i, n in zip(places, ordered, strict=True):
             nodes[i] = n
@@ -141,7 +155,9 @@ class _Converter:
         body = self.node(x.function)
         operator: Any = "sum" if type(x).__name__ == "Sum" else "prod"
         for index, low, high in x.limits:
-            body = nt.Big(operator, symbol_name(index.name, {}), self.node(low), self.node(high), body)
+            body = nt.Big(
+                operator, symbol_name(index.name, {}), self.node(low), self.node(high), body
+            )
         return body
 
     def indexed(self, x: Any) -> nt.Node:

@@ -11,7 +11,16 @@ import unicodedata
 from itertools import pairwise
 
 from symattn.document import notation as nt
-from symattn.document.characters import ASCII_OF_GREEK, FUNCTIONS, GREEK, LOWERED, MARKS, RAISED, SIGNS, SYMBOLS
+from symattn.document.characters import (
+    ASCII_OF_GREEK,
+    FUNCTIONS,
+    GREEK,
+    LOWERED,
+    MARKS,
+    RAISED,
+    SIGNS,
+    SYMBOLS,
+)
 from symattn.document.precedence import Level, Printer, digit, letters
 
 COLOURS: dict[nt.Role, tuple[str, str]] = {
@@ -27,7 +36,9 @@ COLOURS: dict[nt.Role, tuple[str, str]] = {
 """Role → the colour's name in our LaTeX preamble, and its value."""
 
 _COMMAND = re.compile(r"\\[A-Za-z]+$")  # a letter after it would become part of it
-_SQUARED_EARLY = frozenset(("cos", "cosh", "cot", "coth", "csch", "sech", "sin", "sinh", "tan", "tanh"))  # sech²(x)
+_SQUARED_EARLY = frozenset(
+    ("cos", "cosh", "cot", "coth", "csch", "sech", "sin", "sinh", "tan", "tanh")
+)  # sech²(x)
 _BIG = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min"}
 _FENCES = {
     "abs": (r"\lvert", r"\rvert"),
@@ -104,7 +115,9 @@ class _LatexPrinter(Printer):
     def name(self, x: nt.Name, _: bool = True) -> str:
         letter = _base(x.base)
         if x.bold:
-            letter = rf"\boldsymbol{{{letter}}}" if letter.startswith("\\") else rf"\mathbf{{{letter}}}"
+            letter = (
+                rf"\boldsymbol{{{letter}}}" if letter.startswith("\\") else rf"\mathbf{{{letter}}}"
+            )
         if self.colours and x.role:
             letter = rf"{{\color{{{COLOURS[x.role][0]}}}{letter}}}"
         if x.sub and (x.base in FUNCTIONS or re.search(r"\{\}[_^]", letter)):
@@ -118,7 +131,10 @@ class _LatexPrinter(Printer):
         pieces = [self.show(p, True) for p in parts]
         if not letters(parts):
             return _script("_", ",".join(pieces))
-        ended = [x + " " if _COMMAND.search(x) and y[:1].isalpha() else x for x, y in pairwise([*pieces, ""])]
+        ended = [
+            x + " " if _COMMAND.search(x) and y[:1].isalpha() else x
+            for x, y in pairwise([*pieces, ""])
+        ]
         return _script("_", "".join(ended))
 
     def number(self, x: nt.Number, flat: bool) -> str:
@@ -138,7 +154,11 @@ class _LatexPrinter(Printer):
         upright = shown.lstrip("{").startswith(
             (r"\mathrm", r"\mathop", *("\\" + f for f in FUNCTIONS), r"\text", r"\mathbb")
         )
-        separate = upright or isinstance(before[0], (nt.Call, nt.Root)) or isinstance(after[0], nt.Transposed)
+        separate = (
+            upright
+            or isinstance(before[0], (nt.Call, nt.Root))
+            or isinstance(after[0], nt.Transposed)
+        )
         return r"\, " if separate else " "
 
     def power(self, x: nt.Power, flat: bool) -> str:
@@ -179,7 +199,9 @@ class _LatexPrinter(Printer):
         for i, part in enumerate(x.parts):
             gap = r"\ " if i and isinstance(x.parts[i - 1], nt.Words) else r",\qquad "
             gap = r"\quad " if isinstance(part, nt.Words) else gap
-            shown = words(part.text.strip()) if isinstance(part, nt.Words) else self.show(part, flat)
+            shown = (
+                words(part.text.strip()) if isinstance(part, nt.Words) else self.show(part, flat)
+            )
             out += (gap if i else "") + shown
         return out
 

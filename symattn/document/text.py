@@ -58,13 +58,19 @@ class _Printer(Printer):
         return characters.to_ascii(x.text) if self.ascii else x.text
 
     def root(self, x: nt.Root, flat: bool) -> str:
-        return f"sqrt({self.show(x.body, flat)})" if self.ascii else "√" + self.wrap(x.body, Level.ATOM, flat)
+        return (
+            f"sqrt({self.show(x.body, flat)})"
+            if self.ascii
+            else "√" + self.wrap(x.body, Level.ATOM, flat)
+        )
 
     def transposed(self, x: nt.Transposed, flat: bool) -> str:
         return self.wrap(x.body, Level.ATOM, flat) + ("^T" if self.ascii else "ᵀ")
 
     def fence(self, x: nt.Fence, flat: bool) -> str:
-        return self.brackets(x.style, self.show(x.body, flat)) + (self.sub((x.sub,)) if x.sub else "")
+        return self.brackets(x.style, self.show(x.body, flat)) + (
+            self.sub((x.sub,)) if x.sub else ""
+        )
 
     def at(self, x: nt.At, flat: bool) -> str:
         return f"{self.wrap(x.body, Level.BIG, flat)} |_{{{_tight(self.show(x.condition, flat))}}}"
@@ -94,7 +100,9 @@ class _Printer(Printer):
         return f"_{joined}" if joined.isalnum() or len(joined) == 1 else f"_{{{joined}}}"
 
     def between(self, sign: str, before: tuple[nt.Node, str], after: tuple[nt.Node, str]) -> str:
-        if not sign and any(isinstance(x, nt.Name) and x.base in _OPERATORS for x, _ in (before, after)):
+        if not sign and any(
+            isinstance(x, nt.Name) and x.base in _OPERATORS for x, _ in (before, after)
+        ):
             return " "
         if self.ascii:
             return " x " if sign == "×" else "*"
@@ -105,13 +113,19 @@ class _Printer(Printer):
             return "·"
         if left[-1].isdigit() or right[0] == "(":
             return ""
-        return "" if _is_a_letter(left) and _is_a_letter(right) and left != right.removesuffix("ᵀ") else " "
+        return (
+            ""
+            if _is_a_letter(left) and _is_a_letter(right) and left != right.removesuffix("ᵀ")
+            else " "
+        )
 
     def power(self, x: nt.Power, flat: bool) -> str:
         if self.ascii:
             if x.base == _E:
                 return f"exp({self.show(x.exponent, flat)})"
-            return f"{self.wrap(x.base, Level.ATOM, flat)}^{self.wrap(x.exponent, Level.ATOM, flat)}"
+            return (
+                f"{self.wrap(x.base, Level.ATOM, flat)}^{self.wrap(x.exponent, Level.ATOM, flat)}"
+            )
         shown = _Printer(False, False).show(x.exponent, flat)
         small = _translate(shown, characters.SUPERSCRIPTS)
         simple = isinstance(x.exponent, nt.Name) and not x.exponent.sub
@@ -150,7 +164,9 @@ _SMALL = frozenset((*characters.SUBSCRIPTS.values(), *characters.SUPERSCRIPTS.va
 
 def plain_text(words: Text) -> str:
     """Return running text without markup and colours, its formulas in Unicode."""
-    return "".join(text(w) if isinstance(w, nt.Node) else w if isinstance(w, str) else w.text for w in words)
+    return "".join(
+        text(w) if isinstance(w, nt.Node) else w if isinstance(w, str) else w.text for w in words
+    )
 
 
 def plain(shown: str) -> str:
@@ -186,5 +202,7 @@ def assignment(letter: str, array: str) -> str:
     'k = [[0]]'
     """
     lead = f"{letter} = "
-    lines = wrap(lead + array, _LISTING_WIDTH, subsequent_indent=" " * len(lead), break_long_words=False)
+    lines = wrap(
+        lead + array, _LISTING_WIDTH, subsequent_indent=" " * len(lead), break_long_words=False
+    )
     return "\n".join(lines)

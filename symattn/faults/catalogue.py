@@ -33,7 +33,14 @@ from symattn.document.text import assignment
 from symattn.faults import detection
 from symattn.faults.corpus import CorpusFault, PublicReport, corpus
 from symattn.faults.examples import Example, example_of
-from symattn.verification.codes import ANY_STEP, CauseCode, CauseSentence, codes, lines_of, read_code
+from symattn.verification.codes import (
+    ANY_STEP,
+    CauseCode,
+    CauseSentence,
+    codes,
+    lines_of,
+    read_code,
+)
 from symattn.verification.report_document import typeset
 from symattn.verification.rules.operations import step_to_blame
 
@@ -65,7 +72,9 @@ _REASONS_WITHOUT_INPUT = {
 
 def reason_without_input(code: str) -> str:
     """Return why no input is shown for a code; "" if one is."""
-    return next((reason for reason, codes_ in _REASONS_WITHOUT_INPUT.items() if code in codes_.split()), "")
+    return next(
+        (reason for reason, codes_ in _REASONS_WITHOUT_INPUT.items() if code in codes_.split()), ""
+    )
 
 
 @dataclass(frozen=True)
@@ -121,9 +130,15 @@ def page_of(name: str) -> CodePage:
     """
     several = [part for part in _JOIN.split(name.strip("[]. ")) if part]
     if len(several) > 1 and all(part.partition(":")[0] in codes() for part in several):
-        raise InputError(f"these are {len(several)} codes; hint: symattn faults show {several[0].partition(':')[0]}")
+        raise InputError(
+            f"these are {len(several)} codes; hint: symattn faults show {several[0].partition(':')[0]}"
+        )
     name = name.strip("[]. ").partition(":")[0]
-    code = name if name in codes() else next((c for c, fs in _of_corpus().items() if name in {f.name for f in fs}), "")
+    code = (
+        name
+        if name in codes()
+        else next((c for c, fs in _of_corpus().items() if name in {f.name for f in fs}), "")
+    )
     if not code:
         raise InputError(f"there is no code {name!r}{_near(name)}")
     return CodePage(code, lines_of(code), _of_corpus().get(code, ()), example_of(code))
@@ -155,7 +170,11 @@ def listed_codes() -> Document:
         rows = tuple(((Code(lines[0].code),), _sentence(lines[0])) for lines in own)
         blocks += [Heading((heading(step),)), Table(headers("code", "what is wrong"), rows)]
     entries = [
-        {"code": code, "step": lines_of(code)[0].step, "sentences": [s.words for s in lines_of(code)]}
+        {
+            "code": code,
+            "step": lines_of(code)[0].step,
+            "sentences": [s.words for s in lines_of(code)],
+        }
         for code in codes()
     ]
     return Document(
@@ -190,7 +209,11 @@ def shown_code(page: CodePage) -> Document:
 def _meaning(page: CodePage) -> Iterator[Block]:
     """Yield what the code stands for, and its parameters."""
     sentences = tuple(map(_sentence, page.sentences))
-    blamed = "It may happen to any array." if page.step == ANY_STEP else f"First wrong step: {page.step}."
+    blamed = (
+        "It may happen to any array."
+        if page.step == ANY_STEP
+        else f"First wrong step: {page.step}."
+    )
     if len(sentences) == 1:
         yield Paragraph((*_capital(sentences[0]), f". {blamed}"))
     else:
@@ -231,8 +254,18 @@ def shown_input(example: Example) -> str:
 def _array(a: np.ndarray) -> str:
     """Return an array in a line; only its shape if it is large."""
     numbers = np.round(a, _DIGITS) + 0.0 if a.dtype.kind == "f" else a
-    text = str(numbers.tolist()).replace(".0,", ",").replace(".0]", "]").replace("nan", "NaN").replace("inf", "∞")
-    return text.replace("-", "−") if len(text) <= _LARGEST else f"{a.dtype.name}, {' × '.join(map(str, a.shape))}"
+    text = (
+        str(numbers.tolist())
+        .replace(".0,", ",")
+        .replace(".0]", "]")
+        .replace("nan", "NaN")
+        .replace("inf", "∞")
+    )
+    return (
+        text.replace("-", "−")
+        if len(text) <= _LARGEST
+        else f"{a.dtype.name}, {' × '.join(map(str, a.shape))}"
+    )
 
 
 def _mended(page: CodePage) -> Iterator[Block]:
@@ -276,7 +309,9 @@ def _seen(page: CodePage) -> Iterator[Block]:
         yield Paragraph(("No public report of the corpus resembles it.",))
     else:
         yield Paragraph(("Public reports that resemble it:",))
-        yield Items(tuple((f"{detection.short(report)}: {report.words}",) for report in page.reports))
+        yield Items(
+            tuple((f"{detection.short(report)}: {report.words}",) for report in page.reports)
+        )
         yield Listing("\n".join(dict.fromkeys(report.link for report in page.reports)))
 
 

@@ -87,9 +87,14 @@ class Sample:
 @lru_cache(maxsize=1)
 def corpus() -> tuple[CorpusFault, ...]:
     """Return all faults, in the order of the table. Raises ``KeyError`` if no rule has a fault's words."""
-    rules = {family: {m.cause: m for m in known(spec, names(spec))} for family, spec in SPECIFICATIONS.items()}
+    rules = {
+        family: {m.cause: m for m in known(spec, names(spec))}
+        for family, spec in SPECIFICATIONS.items()
+    }
     return tuple(
-        CorpusFault(name, family, rules[family][words], tuple(PublicReport(*report) for report in reports))
+        CorpusFault(
+            name, family, rules[family][words], tuple(PublicReport(*report) for report in reports)
+        )
         for name, family, words, reports in TABLE
     )
 
@@ -129,7 +134,9 @@ def names(spec: Attention) -> frozenset[str]:
 def convention(spec: Attention) -> Convention:
     """Return the calling convention of a program of the corpus: by the names of its inputs."""
     ordered = (*"qkv", *sorted(names(spec).difference("qkv")))
-    return Convention(tuple(Argument(name, name, required=True) for name in ordered), dtype="float32")
+    return Convention(
+        tuple(Argument(name, name, required=True) for name in ordered), dtype="float32"
+    )
 
 
 def _output(spec: Attention, inputs: Mapping[str, Array], variant: Variant) -> Array:
@@ -160,14 +167,21 @@ def export(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is not a folder; hint: name a new folder")
     results = tuple(faults) if faults is not None else corpus()
-    paths = {(k, seed): folder / f"{f.name}-{seed}.npz" for k, f in enumerate(results) for seed in range(seeds)}
+    paths = {
+        (k, seed): folder / f"{f.name}-{seed}.npz"
+        for k, f in enumerate(results)
+        for seed in range(seeds)
+    }
     table = folder / "corpus.json"
     folder.mkdir(parents=True, exist_ok=True)
     for path in (table, *paths.values()):
         files.check(path, force)
     for (k, seed), path in paths.items():
         files.write(path, packed(sample(results[k], seed)), force)
-    entries = [{**record(f), "files": [paths[k, s].name for s in range(seeds)]} for k, f in enumerate(results)]
+    entries = [
+        {**record(f), "files": [paths[k, s].name for s in range(seeds)]}
+        for k, f in enumerate(results)
+    ]
     files.write(table, written({"schema": 1, "about": _README, "faults": entries}), force)
     return [table, *paths.values()]
 

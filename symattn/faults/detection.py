@@ -12,7 +12,16 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.case_result import Case
 from symattn.document.codec import record
 from symattn.document.model import Block, Code, Document, Note, Paragraph, Table, Text, headers
-from symattn.faults.corpus import DOMAIN, EVERYDAY, Array, CorpusFault, PublicReport, Sample, convention, sample
+from symattn.faults.corpus import (
+    DOMAIN,
+    EVERYDAY,
+    Array,
+    CorpusFault,
+    PublicReport,
+    Sample,
+    convention,
+    sample,
+)
 from symattn.programs.calls import Target
 from symattn.verification.attention import OfAttention
 from symattn.verification.engine import SEED, Session
@@ -58,10 +67,16 @@ def probed(fault: CorpusFault, right: bool = False) -> int | None:
     """Return after how many inputs of ``verify`` the mistake, or the ``right`` program, exceeds the bound, or None."""
 
     def program(**inputs: Array) -> Array:
-        return np.asarray(fault.spec(**inputs), dtype=inputs["q"].dtype) if right else fault.wrong(inputs)
+        return (
+            np.asarray(fault.spec(**inputs), dtype=inputs["q"].dtype)
+            if right
+            else fault.wrong(inputs)
+        )
 
     target, subject = Target(program, convention(fault.spec)), OfAttention(fault.spec)
-    session = Session(target, subject, Precision.of("float32"), DOMAIN, SEED, examples=_EXAMPLES, budget=_BUDGET)
+    session = Session(
+        target, subject, Precision.of("float32"), DOMAIN, SEED, examples=_EXAMPLES, budget=_BUDGET
+    )
     for count, case in enumerate(islice(_cases(session), _CASES), 1):
         if session.admits(case) and session.run_case(case).finding is not None:
             return count
@@ -82,11 +97,20 @@ def listed(faults: Iterable[CorpusFault]) -> Document:
     results = tuple(faults)
     columns = headers("fault", "step", "specification", "what is wrong", "reported")
     rows = tuple(
-        ((Code(f.name),), (f.mistake.step,), (_fields(f),), typeset(f.words), (", ".join(map(short, f.reports)),))
+        (
+            (Code(f.name),),
+            (f.mistake.step,),
+            (_fields(f),),
+            typeset(f.words),
+            (", ".join(map(short, f.reports)),),
+        )
         for f in results
     )
     result = sum(bool(f.reports) for f in results)
-    blocks = (Paragraph((f"{len(results)} faults; {result} resemble public reports.",)), Table(columns, rows))
+    blocks = (
+        Paragraph((f"{len(results)} faults; {result} resemble public reports.",)),
+        Table(columns, rows),
+    )
     return Document(
         "listing", "faults", ("Faults of attention code",), blocks, command="symattn faults list",
         record=record({"faults": results}),
@@ -110,7 +134,9 @@ def compared(rows: Iterable[Detection]) -> Document:
     lines: list[tuple[Text, ...]] = []
     for row in results:
         detected = words[False] if row.after is None else f"{words[True]}, input {row.after}"
-        lines.append(((Code(row.fault.name),), *((words[row.rules[name]],) for name in RULES), (detected,)))
+        lines.append(
+            ((Code(row.fault.name),), *((words[row.rules[name]],) for name in RULES), (detected,))
+        )
     counts = {name: sum(r.rules[name] for r in results) for name in RULES}
     counts["symattn"] = sum(r.after is not None for r in results)
     totals = ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -46,7 +46,11 @@ from symattn.verification.rules import constant_outputs, known, of_entries
 from symattn.verification.rules.families import families
 
 Arrays = dict[str, np.ndarray]
-_PRECISION, _DOMAIN, _WITH_EMPTY_ROWS = Precision.of("float64"), Domain(), Domain(fully_masked_rows=True)
+_PRECISION, _DOMAIN, _WITH_EMPTY_ROWS = (
+    Precision.of("float64"),
+    Domain(),
+    Domain(fully_masked_rows=True),
+)
 _SEED = 20261128
 #: The number in the mistakes of a family.
 _NUMBER, _WRITTEN = 2.0, "2"
@@ -146,13 +150,21 @@ def _inputs_of(spec: Attention) -> Iterator[frozenset[str]]:
         yield frozenset({"x", "y", "w_q", "w_k", "w_v"})
 
 
-def _of_attention(spec: Attention, given: frozenset[str], layout: Layout = "nd") -> Iterator[_Candidate]:
+def _of_attention(
+    spec: Attention, given: frozenset[str], layout: Layout = "nd"
+) -> Iterator[_Candidate]:
     ordered = (*(n for n in "xqkv" if n in given), *sorted(given.difference("xqkv")))
     forms = {"keep": "bk"} if layout != "nd" else {}  # padding differs between the items of a batch
-    arguments = tuple(Argument(name, name, required=True, form=forms.get(name, "")) for name in ordered)
+    arguments = tuple(
+        Argument(name, name, required=True, form=forms.get(name, "")) for name in ordered
+    )
     convention = Convention(arguments, dtype="float64", layout=layout)
-    usual, empty = (Maker(spec, convention, _PRECISION, domain) for domain in (_DOMAIN, _WITH_EMPTY_ROWS))
-    mistakes = chain(known(spec, given), of_entries(spec, given), constant_outputs.mistakes(spec, given))
+    usual, empty = (
+        Maker(spec, convention, _PRECISION, domain) for domain in (_DOMAIN, _WITH_EMPTY_ROWS)
+    )
+    mistakes = chain(
+        known(spec, given), of_entries(spec, given), constant_outputs.mistakes(spec, given)
+    )
     for mistake in chain(mistakes, (f.mistake(_NUMBER, _WRITTEN) for f in families(spec))):
         maker = empty if "row without any key" in mistake.cause else usual
         yield _Candidate(
@@ -185,10 +197,16 @@ def _drawn(maker: Maker) -> Iterator[Arrays]:
 
 
 def _of_definition(spec: Any, subject: Definition) -> Iterator[_Candidate]:
-    rules = (definition_mistakes.changes, definition_mistakes.constants, definition_mistakes.of_arrays)
+    rules = (
+        definition_mistakes.changes,
+        definition_mistakes.constants,
+        definition_mistakes.of_arrays,
+    )
     own = (*subject.mistakes, *subject.others)
     numbered = (*subject.numbered, *definition_mistakes.of_outputs(subject))
-    more = chain((n.mistake(_NUMBER, _WRITTEN) for n in numbered), *(rule(subject) for rule in rules))
+    more = chain(
+        (n.mistake(_NUMBER, _WRITTEN) for n in numbered), *(rule(subject) for rule in rules)
+    )
     for mistake in chain(own, more):
         yield _Candidate(
             spec, mistake.step, mistake.cause,
@@ -203,9 +221,15 @@ def _drawn_for(subject: Definition) -> Iterator[Arrays]:
     every = [i.name for i in subject.inputs]
     needed = [i.name for i in subject.inputs if i.needed]
     # an optional input may rule a mistake out, as tables of cosines do for wrong positions
-    given = dict.fromkeys(tuple(name for name in every if name in (*needed, one)) for one in ("", *every))
-    for sizes, family, chosen in product(subject.shapes, subject.families.values(), (*given, every)):
-        yield subject.draw(list(chosen), subject.within(sizes, _DOMAIN), family(rng), _PRECISION, rng)
+    given = dict.fromkeys(
+        tuple(name for name in every if name in (*needed, one)) for one in ("", *every)
+    )
+    for sizes, family, chosen in product(
+        subject.shapes, subject.families.values(), (*given, every)
+    ):
+        yield subject.draw(
+            list(chosen), subject.within(sizes, _DOMAIN), family(rng), _PRECISION, rng
+        )
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
@@ -214,7 +238,15 @@ _VISIBLE = (1e-2, 1e-7)
 _TRIED = 14  # mistakes of one code in one specification
 _STARTS = 30  # inputs of one mistake
 _TRIALS = 500  # of a reduction
-_FAILS = (SymattnError, KeyError, ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError)
+_FAILS = (
+    SymattnError,
+    KeyError,
+    ValueError,
+    IndexError,
+    TypeError,
+    ZeroDivisionError,
+    OverflowError,
+)
 
 
 def _outputs(run: Callable[[Arrays], Sequence[Any]], inputs: Arrays) -> list[np.ndarray] | None:
@@ -226,7 +258,9 @@ def _outputs(run: Callable[[Arrays], Sequence[Any]], inputs: Arrays) -> list[np.
             return None
 
 
-def _difference(candidate: _Candidate, least: float, inputs: Arrays) -> tuple[np.ndarray, np.ndarray] | None:
+def _difference(
+    candidate: _Candidate, least: float, inputs: Arrays
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the first outputs that differ by ``least`` at a place where both are numbers; None without one."""
     right, wrong = (_outputs(run, inputs) for run in (candidate.right, candidate.wrong))
     for x, y in zip(right or (), wrong or (), strict=False):
@@ -245,7 +279,10 @@ def _example(candidate: _Candidate) -> Example | None:
 
             def fails(inputs: Arrays, least: float = least) -> bool:
                 try:
-                    return candidate.admits(inputs) and _difference(candidate, least, inputs) is not None
+                    return (
+                        candidate.admits(inputs)
+                        and _difference(candidate, least, inputs) is not None
+                    )
                 except _FAILS:
                     return False
 
@@ -321,7 +358,9 @@ def example_of(code: str) -> Example | None:
         outputs = _difference(candidate, _VISIBLE[-1], inputs)
         if outputs is not None:
             return Example(candidate.spec, candidate.step, candidate.cause, inputs, *outputs)
-    raise LookupError(f"the stored input of {code} shows nothing; hint: python -m symattn.faults.examples")
+    raise LookupError(
+        f"the stored input of {code} shows nothing; hint: python -m symattn.faults.examples"
+    )
 
 
 def main() -> None:
@@ -333,7 +372,9 @@ def main() -> None:
                 result[code] = example
     result |= found(code for code in codes() if code not in result)
     path = Path(__file__).with_name(_FILE)
-    path.write_text(written({code: result[code] for code in codes() if code in result}), encoding="utf-8")
+    path.write_text(
+        written({code: result[code] for code in codes() if code in result}), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

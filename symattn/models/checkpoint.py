@@ -17,7 +17,9 @@ from symattn.programs.trace_files import read_safetensors
 MOST_BYTES = 2**30  # of one attention, and of the rows of its tokens
 _OWN = r"self_attn|self_attention|attn\.attention|attention|attn|SelfAttention"
 _CROSS = r"encoder_attn|EncDecAttention"
-_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|embed_in|shared|tok_embeddings)\.weight$")
+_EMBEDDING = re.compile(
+    r"(^|\.)(embed_tokens|wte|word_embeddings|embed_in|shared|tok_embeddings)\.weight$"
+)
 _FLOATS = ("bfloat16", "float16", "float32", "float64")
 
 
@@ -41,7 +43,9 @@ class Checkpoint:
             rf"^(?:.*\.)?(?:layers?|h|blocks?|albert_layer_groups)\.{layer}\.(?:albert_layers\.0\.)?(?:layer\.\d\.)?(?:{which})\.(.+)$"
         )
         names = {m[1]: name for name in self.arrays if half in name and (m := below.match(name))}
-        arrays = {inner: self._floats(name) for inner, name in names.items() if not passed_over(inner)}
+        arrays = {
+            inner: self._floats(name) for inner, name in names.items() if not passed_over(inner)
+        }
         if not arrays:
             raise InputError(f"{self.path} has no attention of the layer {layer} by a known name")
         self._check(sum(8 * a.size for a in arrays.values()))
@@ -54,20 +58,28 @@ class Checkpoint:
             raise InputError(f"{self.path} has no embedding of tokens by a known name")
         table = self._floats(name)
         if table.ndim != 2:
-            raise InputError(f"{self.path}: the embedding {name[:80]} has {table.ndim} axes; a matrix is expected")
+            raise InputError(
+                f"{self.path}: the embedding {name[:80]} has {table.ndim} axes; a matrix is expected"
+            )
         n, width = table.shape
         self._check(8 * len(ids) * width)
         for i in ids:
             if not 0 <= i < n:
-                raise InputError(f"token {i} was requested; the embedding {name} has {n} rows, counted from 0")
+                raise InputError(
+                    f"token {i} was requested; the embedding {name} has {n} rows, counted from 0"
+                )
         return table[list(ids)].astype(np.float64)
 
     def _floats(self, name: str) -> np.ndarray:
         array = self.arrays[name]
         if array.dtype.name not in _FLOATS:
-            raise InputError(f"{self.path}: {name[:80]} holds {array.dtype}; known: {', '.join(_FLOATS)}")
+            raise InputError(
+                f"{self.path}: {name[:80]} holds {array.dtype}; known: {', '.join(_FLOATS)}"
+            )
         return array
 
     def _check(self, size: int) -> None:
         if size > MOST_BYTES:
-            raise InputError(f"{self.path}: one attention of {size} bytes; at most {MOST_BYTES} are read")
+            raise InputError(
+                f"{self.path}: one attention of {size} bytes; at most {MOST_BYTES} are read"
+            )

@@ -37,7 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--symattn-effort", choices=tuple(testing.EFFORTS), default="usual",
         help="how many inputs each assert_attention draws at random: 10, 100, 1000",
     )  # fmt: skip
-    group.addoption("--symattn-seed", type=int, metavar="N", help="seed of the inputs that are tried")
+    group.addoption(
+        "--symattn-seed", type=int, metavar="N", help="seed of the inputs that are tried"
+    )
     group.addoption(
         "--symattn-annotate", choices=("auto", "always", "never"), default="auto",
         help="annotate faults for GitHub; auto: in its workflows, unless another plugin does it",
@@ -65,7 +67,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 def _settings(item: pytest.Item) -> testing.Settings:
     config = item.config
-    result = {"budget": config.getoption("--symattn-budget"), "seed": config.getoption("--symattn-seed")}
+    result = {
+        "budget": config.getoption("--symattn-budget"),
+        "seed": config.getoption("--symattn-seed"),
+    }
     listed = config.getini("symattn_baseline")
     root = config.inipath.parent if config.inipath else config.rootpath
     effort = testing.EFFORTS[config.getoption("--symattn-effort")]
@@ -76,7 +81,9 @@ def _settings(item: pytest.Item) -> testing.Settings:
         lambda sought: item.user_properties.extend(
             (f"{_PREFIX}power", _would_be_seen(mistake)) for mistake in sought if mistake.seen
         ),
-        lambda words: item.user_properties.append((f"{_PREFIX}contract", words.replace("\n", "; "))),
+        lambda words: item.user_properties.append(
+            (f"{_PREFIX}contract", words.replace("\n", "; "))
+        ),
     )
 
 
@@ -93,7 +100,10 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     yield f"{_PREFIX}cases", str(report.cases)
     yield f"{_PREFIX}seed", str(report.seed)
     if report.arithmetic is not None:
-        yield f"{_PREFIX}arithmetic", f"{report.arithmetic.words} ({100 * report.arithmetic.share:.2f} % of the bits)"
+        yield (
+            f"{_PREFIX}arithmetic",
+            f"{report.arithmetic.words} ({100 * report.arithmetic.share:.2f} % of the bits)",
+        )
     for mistake in report.power:
         if mistake.seen:
             share = f"{100 * mistake.share:.2g} %" if mistake.share > 1e-6 else "less than 0.0001 %"
@@ -139,7 +149,9 @@ def pytest_runtest_makereport(
     from symattn.document.errors import SymattnError
 
     report = yield
-    if call.excinfo is None or not isinstance(call.excinfo.value, testing.AttentionFault | SymattnError):
+    if call.excinfo is None or not isinstance(
+        call.excinfo.value, testing.AttentionFault | SymattnError
+    ):
         return report
     words, (path, line) = str(call.excinfo.value), _asserted(item, call.excinfo)
     if item.config.getoption("tbstyle") == "auto":
@@ -163,7 +175,10 @@ def _asserted(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -
 
 
 # symattn itself, and contextlib, which runs the part of a fixture after its ``yield``.
-_PASSED_OVER = (str(Path(__file__).resolve().parents[1]) + os.sep, os.path.dirname(os.__file__) + os.sep + "contextlib")
+_PASSED_OVER = (
+    str(Path(__file__).resolve().parents[1]) + os.sep,
+    os.path.dirname(os.__file__) + os.sep + "contextlib",
+)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -174,7 +189,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         result = dict(report.user_properties)
         if f"{_PREFIX}message" in result:
             path, _, line = result[f"{_PREFIX}at"].rpartition(":")
-            terminalreporter.write_line(_annotation(path, line, report.nodeid, result[f"{_PREFIX}message"]))
+            terminalreporter.write_line(
+                _annotation(path, line, report.nodeid, result[f"{_PREFIX}message"])
+            )
 
 
 def _section(terminalreporter: Any) -> None:
@@ -200,7 +217,9 @@ def _annotates(config: pytest.Config) -> bool:
     if wish != "auto":
         return bool(wish == "always")
     names = {getattr(plugin, "__name__", "") for plugin in config.pluginmanager.get_plugins()}
-    return os.environ.get("GITHUB_ACTIONS") == "true" and not any(n.startswith(_OTHER_ANNOTATOR) for n in names)
+    return os.environ.get("GITHUB_ACTIONS") == "true" and not any(
+        n.startswith(_OTHER_ANNOTATOR) for n in names
+    )
 
 
 def _annotation(path: str, line: str, name: str, message: str) -> str:

@@ -85,13 +85,21 @@ class Directive(SphinxDirective):
             raise ExtensionError(f"{place}: {outcome}") from error
         own = _own(self.env, self.env.docname)
         folder = str(own if own.is_dir() else Path(self.env.doc2path(self.env.docname)).parent)
-        result = answer("", words=words, exit=self.options.get("exit", 0), place=place, folder=folder)
-        listed = _draws(words) and {"--list", "--help", "-h"} & set(words)  # in text, where pictures are drawn
+        result = answer(
+            "", words=words, exit=self.options.get("exit", 0), place=place, folder=folder
+        )
+        listed = _draws(words) and {"--list", "--help", "-h"} & set(
+            words
+        )  # in text, where pictures are drawn
         if "terminal" in self.options or listed:
             return [self.terminal(result, command)]
         if {"start-at", "end-before", "says"} & {*self.options}:
-            raise ExtensionError(f"{place}: start-at, end-before and says are for text; hint: add :terminal:")
-        result["html"] = _printed(result, ["--fragment"] if _draws(words) else ["-f", "html", "--fragment"])
+            raise ExtensionError(
+                f"{place}: start-at, end-before and says are for text; hint: add :terminal:"
+            )
+        result["html"] = _printed(
+            result, ["--fragment"] if _draws(words) else ["-f", "html", "--fragment"]
+        )
         return [result]
 
     def terminal(self, node: answer, command: str) -> nodes.Node:
@@ -111,14 +119,18 @@ class Directive(SphinxDirective):
         last = self.line(lines, "end-before", first + 1, place, len(lines))
         return "\n".join(lines[first:last]).strip("\n")
 
-    def line(self, lines: list[str], option: str, begin: int, place: str, otherwise: int = 0) -> int:
+    def line(
+        self, lines: list[str], option: str, begin: int, place: str, otherwise: int = 0
+    ) -> int:
         """Return the first line from ``begin`` on that contains an option's value; ``otherwise`` if it is not set."""
         if option not in self.options:
             return otherwise
         words = self.options[option]
         result = next((i for i, line in enumerate(lines) if i >= begin and words in line), None)
         if result is None:
-            raise ExtensionError(f"{place}: {option}: {words!r} stands in no line that the command prints")
+            raise ExtensionError(
+                f"{place}: {option}: {words!r} stands in no line that the command prints"
+            )
         return result
 
 
@@ -132,14 +144,22 @@ class File(SphinxDirective):
         """Return the file as code. Raises ExtensionError for a name with a folder, or none."""
         name, text = self.arguments[0], "\n".join(self.content) + "\n"
         if Path(name).name != name or name in ("", ".", ".."):
-            raise ExtensionError(f"{self.get_location()}: {name!r} is not a file's name; give a name such as attn.py")
+            raise ExtensionError(
+                f"{self.get_location()}: {name!r} is not a file's name; give a name such as attn.py"
+            )
         folder = _own(self.env, self.env.docname)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-        language = {".py": "python", ".json": "json", ".toml": "toml"}.get(Path(name).suffix, "none")
+        language = {".py": "python", ".json": "json", ".toml": "toml"}.get(
+            Path(name).suffix, "none"
+        )
         caption = nodes.caption("", "", nodes.literal("", name))
         block = nodes.literal_block(text, text, language=language)
-        return [nodes.container("", caption, block, classes=["literal-block-wrapper"], literal_block=True)]
+        return [
+            nodes.container(
+                "", caption, block, classes=["literal-block-wrapper"], literal_block=True
+            )
+        ]
 
 
 def _own(env: BuildEnvironment, page: str) -> Path:
@@ -162,7 +182,9 @@ def _printed(node: answer, form: list[str]) -> str:
     ran = _ran([*words, *form], node["folder"])
     if ran.returncode != expected:
         why = ran.stderr.strip().splitlines()[-1:] or ["see what it prints"]
-        result = f"`symattn {shlex.join(words)}` ends with {ran.returncode} and not {expected}: {why[0]}"
+        result = (
+            f"`symattn {shlex.join(words)}` ends with {ran.returncode} and not {expected}: {why[0]}"
+        )
         raise ExtensionError(f"{node['place']}: {result}")
     return ran.stdout
 
@@ -171,7 +193,13 @@ def _ran(words: list[str], folder: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "symattn_cli", *words]
     around = {**os.environ, "COLUMNS": "80", "PYTHONUTF8": "1"}
     return subprocess.run(
-        command, capture_output=True, text=True, encoding="utf-8", check=False, cwd=folder, env=around
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        cwd=folder,
+        env=around,
     )
 
 
@@ -190,7 +218,9 @@ class Formula(SphinxRole):
             of_derivation = colon or topic.strip() in _topics()
             step = _step(topic.strip(), number.strip()) if of_derivation else _letters(self.text)
         except (SymattnError, ValueError) as error:
-            raise ExtensionError(f"{self.get_location()}: :symattn:`{self.text}`: {error}") from error
+            raise ExtensionError(
+                f"{self.get_location()}: :symattn:`{self.text}`: {error}"
+            ) from error
         # a formula in the format of each builder
         plain = plain_text((step.formula,))
         forms = {
@@ -200,8 +230,13 @@ class Formula(SphinxRole):
             "manpage": plain.replace("\\", r"\e"),
             "texinfo": re.sub("[@{}]", r"@\g<0>", plain),
         }
-        result: list[nodes.Node] = [nodes.raw(self.rawtext, shown, format=form) for form, shown in forms.items()]
-        return [*result, *([nodes.Text(f" ({step.evidence.grade.value})")] if step.evidence else [])], []
+        result: list[nodes.Node] = [
+            nodes.raw(self.rawtext, shown, format=form) for form, shown in forms.items()
+        ]
+        return [
+            *result,
+            *([nodes.Text(f" ({step.evidence.grade.value})")] if step.evidence else []),
+        ], []
 
 
 def _letters(typed: str) -> md.Step:
@@ -226,7 +261,11 @@ def _step(topic: str, number: str) -> md.Step:
     from symattn.derivations import derive
 
     for block, first in numbered(derive(topic)):
-        if isinstance(block, md.Steps) and number.isdecimal() and first <= int(number) < first + len(block.items):
+        if (
+            isinstance(block, md.Steps)
+            and number.isdecimal()
+            and first <= int(number) < first + len(block.items)
+        ):
             return block.items[int(number) - first]
     raise ValueError(f"{topic} has no step {number!r}; hint: TOPIC:NUMBER, such as scaling:11")
 
@@ -263,7 +302,9 @@ def _leave(_writer: object, _node: answer) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add directives, roles and nodes to Sphinx, which calls this."""
     plain = (_plain, _leave)
-    app.add_node(answer, html=(_html, None), latex=(_latex, _leave), text=plain, man=plain, texinfo=plain)
+    app.add_node(
+        answer, html=(_html, None), latex=(_latex, _leave), text=plain, man=plain, texinfo=plain
+    )
     app.add_directive("symattn", Directive)
     app.add_directive("symattn-file", File)
     app.add_role("symattn", Formula())

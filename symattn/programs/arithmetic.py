@@ -80,7 +80,9 @@ def arithmetic(
     return _answer(function, _spec(spec, how), how, keys)
 
 
-def arithmetic_target(target: str, spec: Spec | None = None, *, keys: int = KEYS, **options: Any) -> Answer:
+def arithmetic_target(
+    target: str, spec: Spec | None = None, *, keys: int = KEYS, **options: Any
+) -> Answer:
     """Explain ``package.module:function`` or ``file.py:function``, called in a child process.
 
     ``options`` are those of ``verify_target``; the ``dtype`` is ``bfloat16`` if it is not given.
@@ -88,7 +90,9 @@ def arithmetic_target(target: str, spec: Spec | None = None, *, keys: int = KEYS
     how = TargetOptions(**{"dtype": "bfloat16", **options})
     spec = _spec(spec, how)
     answer = _answer(target, spec, how, keys)
-    line = how.command(target, spec=spec, name="arithmetic", dtype=how.dtype, keys=keys if keys != KEYS else None)
+    line = how.command(
+        target, spec=spec, name="arithmetic", dtype=how.dtype, keys=keys if keys != KEYS else None
+    )
     return replace(answer, command=line)
 
 
@@ -97,7 +101,9 @@ def _spec(spec: Spec | None, how: Options) -> Spec:
     if not isinstance(result, Attention | LayerNorm | RMSNorm):
         raise InputError("arithmetic() expects an Attention, LayerNorm or RMSNorm")
     if how.dtype not in DTYPES:
-        raise InputError(f"dtype is {how.dtype}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}")
+        raise InputError(
+            f"dtype is {how.dtype}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}"
+        )
     return replace(result, lse=False) if isinstance(result, Attention) else result
 
 
@@ -116,7 +122,9 @@ def _answer(function: Function | str, spec: Spec, how: Options, keys: int) -> An
         session = how.session(runner, spec)
         trial = tried(session, taken=False) if dtype in HALF else None
         if trial is None and dtype in HALF:
-            raise CannotRun(f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare")
+            raise CannotRun(
+                f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare"
+            )
         result = order(runner, session.maker, keys)
         return Answer(runner.describe(), trial, result, scores(runner, session.maker, keys))
 
@@ -153,20 +161,30 @@ def summation(
     _check_count("terms", terms, _FEWEST, _MOST_TERMS)
     dtype = format_name(dtype)
     if dtype not in DTYPES:
-        raise InputError(f"dtype is {dtype!r}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}")
+        raise InputError(
+            f"dtype is {dtype!r}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}"
+        )
     arrays = frameworks.arrays(framework)
 
     def run(*arguments: Array) -> Array:
         try:
-            values = frameworks.read(function(*(arrays.make(np.ascontiguousarray(a), dtype) for a in arguments)))[0]
+            values = frameworks.read(
+                function(*(arrays.make(np.ascontiguousarray(a), dtype) for a in arguments))
+            )[0]
         except Exception as error:  # a user's function may raise anything
             raise NoTree(f"the function refuses these inputs ({one_line(error)})") from None
-        wanted = (len(arguments[0]),) if kind == "sum" else (len(arguments[0]), arguments[1].shape[1])
+        wanted = (
+            (len(arguments[0]),) if kind == "sum" else (len(arguments[0]), arguments[1].shape[1])
+        )
         if values.shape != wanted:
-            raise NoTree(f"the function gives an output of the shape {values.shape}, and not {wanted}")
+            raise NoTree(
+                f"the function gives an output of the shape {values.shape}, and not {wanted}"
+            )
         return values
 
     def call(columns: Array) -> Array:
         return run(columns.T) if kind == "sum" else run(np.ones((_ROWS, len(columns))), columns)[0]
 
-    return ordered("terms", terms, lambda n: TermSum(n, COLUMNS, TermNumbers.of(dtype, n), call), _MOST_TERMS)
+    return ordered(
+        "terms", terms, lambda n: TermSum(n, COLUMNS, TermNumbers.of(dtype, n), call), _MOST_TERMS
+    )

@@ -30,41 +30,64 @@ def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
     """
     _check(question)
     if question.power and question.alpha is not None:
-        question = replace(question, alpha=question.alpha / 2)  # the other half is for the rows that test the power
+        question = replace(
+            question, alpha=question.alpha / 2
+        )  # the other half is for the rows that test the power
     words = by_pieces(question, close_to_exact)
     if not words and question.gradients is not None:
         from symattn.programs.gradients import gradients_close_to_exact  # rarely needed
 
         words = gradients_close_to_exact(question)
     if words and (runtime := suspect(question.given["q"])):
-        return f"{runtime}\nWhat it has made is not the fault of the function that called it: {words}", ()
+        return (
+            f"{runtime}\nWhat it has made is not the fault of the function that called it: {words}",
+            (),
+        )
     if words or not question.power:
         return words, ()
-    from symattn.programs.sensitivity import sought  # imports the known mistakes, which are rarely needed
+    from symattn.programs.sensitivity import (
+        sought,
+    )  # imports the known mistakes, which are rarely needed
 
     of = ready(question)
     of = of._replace(inputs=on_cpu(of.inputs))  # the power is computed in NumPy
     words, results = sought(of, question.out, question.power, question.alpha or 1.0, question.rows)
-    missed = [f"No fault was found, but {r.words} would not be detected\n{r.how}" for r in results if not r.seen]
+    missed = [
+        f"No fault was found, but {r.words} would not be detected\n{r.how}"
+        for r in results
+        if not r.seen
+    ]
     return words or "\n".join(missed), results
 
 
 def _check(question: Question) -> None:
     check_alpha(question.alpha)
     if question.gradients is not None and (question.do is None or not question.layout.plain):
-        raise InputError("gradients are those of ⟨do, out⟩ for one array of each; hint: give do, and no packed layout")
+        raise InputError(
+            "gradients are those of ⟨do, out⟩ for one array of each; hint: give do, and no packed layout"
+        )
     if question.do is not None and question.gradients is None:
-        raise InputError("do is for gradients, and there are none; hint: give gradients=(dq, dk, dv), or leave out do")
+        raise InputError(
+            "do is for gradients, and there are none; hint: give gradients=(dq, dk, dv), or leave out do"
+        )
     if isinstance(question.gradients, tuple | list) and all(a is None for a in question.gradients):
-        raise InputError("gradients are None, all of them; hint: give one that is to be judged, or leave out gradients")
+        raise InputError(
+            "gradients are None, all of them; hint: give one that is to be judged, or leave out gradients"
+        )
     if scaled(question.given) and (question.gradients is not None or question.power is not None):
-        raise InputError("with descale factors the output alone is judged; hint: leave out gradients and power")
+        raise InputError(
+            "with descale factors the output alone is judged; hint: leave out gradients and power"
+        )
     if question.power is None:
         return
     if not isinstance(question.power, Mapping) or not question.power:
-        raise InputError(f"power is {question.power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}")
+        raise InputError(
+            f"power is {question.power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}"
+        )
     if not question.layout.plain:
-        raise InputError("power is for one array of each; hint: no packed layout, but a call for each sequence")
+        raise InputError(
+            "power is for one array of each; hint: no packed layout, but a call for each sequence"
+        )
 
 
 # -- sequences in one array, and pages ---------------------------------------------------------------------------------
@@ -100,8 +123,14 @@ def by_pieces(question: Question, ask: Callable[[Question], str]) -> str:
         raise InputError("cu_seqlens must have at least one query")
     share = None if question.alpha is None else question.alpha / len(every)
     for piece in every:
-        few = None if question.rows is None else min(int(question.rows), int(piece.given["q"].shape[-2]))  # type: ignore[arg-type]
-        mine = replace(question, out=piece.out, given=piece.given, lse=piece.lse, alpha=share, rows=few)
+        few = (
+            None
+            if question.rows is None
+            else min(int(question.rows), int(piece.given["q"].shape[-2]))  # type: ignore[arg-type]
+        )
+        mine = replace(
+            question, out=piece.out, given=piece.given, lse=piece.lse, alpha=share, rows=few
+        )
         if words := ask(mine):
             return f"In {piece.name}:\n{words}"
     return ""
@@ -111,13 +140,17 @@ def pieces(layout: Layout, inputs: Mapping[str, object], out: object, lse: Tenso
     """Return the sequences, each with its own arrays. Raises ``InputError`` if the arguments do not fit together."""
     unsplit = [name for name in inputs if name not in _SPLIT]
     if unsplit:
-        raise InputError(f"{unsplit[0]} is not split into sequences; hint: make one call for each sequence")
+        raise InputError(
+            f"{unsplit[0]} is not split into sequences; hint: make one call for each sequence"
+        )
     if layout.cu_seqlens is not None:
         if layout.block_table is not None or layout.lengths is not None:
             raise InputError("cu_seqlens and block_table exclude each other; give one of them")
         return list(_packed(layout.cu_seqlens, inputs, out, lse))
     if layout.block_table is None or layout.lengths is None:
-        raise InputError("block_table and lengths go together; hint: the number of keys of each sequence as lengths")
+        raise InputError(
+            "block_table and lengths go together; hint: the number of keys of each sequence as lengths"
+        )
     return list(_paged(layout.block_table, layout.lengths, inputs, out, lse))
 
 
@@ -127,10 +160,16 @@ def _packed(cu_seqlens: Tensor, inputs: Tensors, out: Tensor, lse: Tensor) -> It
     queries, keys = _bounds(of_q, "q", inputs["q"]), _bounds(of_k, "k", inputs["k"])
     _bounds(of_k, "v", inputs["v"])
     if len(queries) != len(keys):
-        raise InputError(f"cu_seqlens has {len(queries) - 1} sequences of queries and {len(keys) - 1} of keys")
+        raise InputError(
+            f"cu_seqlens has {len(queries) - 1} sequences of queries and {len(keys) - 1} of keys"
+        )
     if tuple(out.shape[-2:-1]) != (queries[-1],):
-        raise InputError(f"out has the shape {tuple(out.shape)}, and cu_seqlens ends with {queries[-1]} queries")
-    for i, ((start, stop), (first, last)) in enumerate(zip(pairwise(queries), pairwise(keys), strict=True)):
+        raise InputError(
+            f"out has the shape {tuple(out.shape)}, and cu_seqlens ends with {queries[-1]} queries"
+        )
+    for i, ((start, stop), (first, last)) in enumerate(
+        zip(pairwise(queries), pairwise(keys), strict=True)
+    ):
         if start == stop:
             continue
         if first == last:
@@ -138,22 +177,32 @@ def _packed(cu_seqlens: Tensor, inputs: Tensors, out: Tensor, lse: Tensor) -> It
         mine = {**inputs, "q": inputs["q"][..., start:stop, :]}
         mine |= {name: inputs[name][..., first:last, :] for name in ("k", "v")}
         its = None if lse is None else lse[..., start:stop]
-        yield Piece(f"sequence {i}, queries {start} to {stop - 1}", mine, out[..., start:stop, :], its)
+        yield Piece(
+            f"sequence {i}, queries {start} to {stop - 1}", mine, out[..., start:stop, :], its
+        )
 
 
 def _bounds(given: object, name: str, array: Array) -> list[int]:
     result = _numbers("cu_seqlens", given, 1).tolist()
     total = int(array.shape[-2])
     if len(result) < 2 or result[0] != 0 or result[-1] != total or result != sorted(result):
-        raise InputError(f"cu_seqlens of {name} is {_short(result)}; hint: numbers that rise from 0 to {total}")
+        raise InputError(
+            f"cu_seqlens of {name} is {_short(result)}; hint: numbers that rise from 0 to {total}"
+        )
     return [int(i) for i in result]
 
 
-def _paged(table: object, lengths: object, inputs: Tensors, out: Tensor, lse: Tensor) -> Iterator[Piece]:
+def _paged(
+    table: object, lengths: object, inputs: Tensors, out: Tensor, lse: Tensor
+) -> Iterator[Piece]:
     blocks, counts = _numbers("block_table", table, 2), _numbers("lengths", lengths, 1)
     k, v, q = inputs["k"], inputs["v"], inputs["q"]
     page, batch = int(k.shape[-2]), len(blocks)
-    for name, size in (("lengths", len(counts)), ("q", int(q.shape[0])), ("out", int(out.shape[0]))):
+    for name, size in (
+        ("lengths", len(counts)),
+        ("q", int(q.shape[0])),
+        ("out", int(out.shape[0])),
+    ):
         if size != batch:
             raise InputError(f"{name} has {size} sequences, and block_table {batch}")
     for i, (row, n) in enumerate(zip(blocks, counts.tolist(), strict=True)):
@@ -163,7 +212,9 @@ def _paged(table: object, lengths: object, inputs: Tensors, out: Tensor, lse: Te
                 f"lengths[{i}] must be from 1 to {page * len(row)}, for {len(row)} blocks of {page} keys, got {n}"
             )
         if not ((used >= 0) & (used < k.shape[0])).all():
-            raise InputError(f"block_table[{i}] is {_short(used.tolist())}; there are blocks 0 to {k.shape[0] - 1}")
+            raise InputError(
+                f"block_table[{i}] is {_short(used.tolist())}; there are blocks 0 to {k.shape[0] - 1}"
+            )
         mine = {**inputs, "q": q[i], "k": _gathered(k, used, n), "v": _gathered(v, used, n)}
         yield Piece(f"sequence {i}", mine, out[i], None if lse is None else lse[i])
 
@@ -178,7 +229,9 @@ def _gathered(cache: Tensor, used: np.ndarray, n: int) -> Tensor:
 def _numbers(name: str, given: Tensor, axes: int) -> np.ndarray:
     values = np.asarray(given.tolist() if hasattr(given, "tolist") else given)
     if values.ndim != axes or values.dtype.kind not in "iu":
-        raise InputError(f"{name} has {values.ndim} axes of {values.dtype}; hint: {axes} of whole numbers")
+        raise InputError(
+            f"{name} has {values.ndim} axes of {values.dtype}; hint: {axes} of whole numbers"
+        )
     return values.astype(np.int64)
 
 

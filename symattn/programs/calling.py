@@ -9,7 +9,16 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
-from symattn.bounds.called_target import CAUSAL_MASK, COUNT_K, COUNT_Q, FACTOR, PAST, WIDTH, Argument, Convention
+from symattn.bounds.called_target import (
+    CAUSAL_MASK,
+    COUNT_K,
+    COUNT_Q,
+    FACTOR,
+    PAST,
+    WIDTH,
+    Argument,
+    Convention,
+)
 from symattn.document.errors import InputError, perhaps
 from symattn.document.keywords import FIELDS, plain
 from symattn.programs.names import (
@@ -54,7 +63,9 @@ class Parameters:
     takes becomes a parameter like the others. Raises ``InputError`` for a name that cannot be passed, or is set twice.
     """
 
-    def __init__(self, function: Function, request: Request, name: str, places: Iterable[str]) -> None:
+    def __init__(
+        self, function: Function, request: Request, name: str, places: Iterable[str]
+    ) -> None:
         results = parameters(function)
         self.label = called(name, results)
         self.request, self.values = request, dict(request.call)
@@ -70,9 +81,13 @@ class Parameters:
         given = [*self.values, *filter(None, [self.mask_name])]
         for word in given:
             if word not in names and not self.open_ended:
-                raise InputError(f"{self.label} has no parameter {word} that can be named{perhaps(word, names)}")
+                raise InputError(
+                    f"{self.label} has no parameter {word} that can be named{perhaps(word, names)}"
+                )
         if self.mask_name in self.values:
-            raise InputError(f"{self.mask_name} is set twice, by --call and by --mask-arg; leave one out")
+            raise InputError(
+                f"{self.mask_name} is set twice, by --call and by --mask-arg; leave one out"
+            )
         new = [word for word in given if word not in [p.name for p in self.parameters]]
         self.parameters += [Parameter(word, Parameter.KEYWORD_ONLY, default=None) for word in new]
 
@@ -80,7 +95,9 @@ class Parameters:
 class Agreement(Parameters):
     """The matching of a function with a definition, from which a convention results."""
 
-    def __init__(self, function: Function, subject: Definition, request: Request, name: str) -> None:
+    def __init__(
+        self, function: Function, subject: Definition, request: Request, name: str
+    ) -> None:
         super().__init__(function, request, name, [i.name for i in subject.inputs if i.needed])
         self.subject = subject
         self.derived: dict[str, Function] = {}
@@ -88,7 +105,9 @@ class Agreement(Parameters):
         placed = {a.input for a in self.arguments}
         for i in subject.inputs:
             if i.needed and i.name not in placed:
-                raise InputError(f"{self.label}: no parameter for the input {i.name} is known; name it {i.name}")
+                raise InputError(
+                    f"{self.label}: no parameter for the input {i.name} is known; name it {i.name}"
+                )
 
     def convention(self) -> Convention:
         """Return how the function is called."""
@@ -103,7 +122,11 @@ class Agreement(Parameters):
             what = "mask" if p.name == self.mask_name else what
             if what and what not in result.values():
                 result[p.name] = what
-        free = [p.name for p in self.parameters if is_place(p) and p.name not in result and p.name not in self.values]
+        free = [
+            p.name
+            for p in self.parameters
+            if is_place(p) and p.name not in result and p.name not in self.values
+        ]
         left = [i.name for i in self.subject.inputs if i.name not in result.values()]
         needed = [i.name for i in self.subject.inputs if i.needed and i.name in left]
         for choice in (needed, left):
@@ -194,7 +217,9 @@ def agree(function: Function, request: Request, name: str = "") -> Convention:
     without a parameter is assumed to be built in. A mask that no name fits goes to the only parameter left over.
     Raises ``InputError`` for a required parameter without a value, and for a mask without a parameter.
     """
-    return _Agreement(function, request, name or getattr(function, "__name__", "the function"), _QKV).convention()
+    return _Agreement(
+        function, request, name or getattr(function, "__name__", "the function"), _QKV
+    ).convention()
 
 
 class _Agreement(Parameters):
@@ -211,27 +236,51 @@ class _Agreement(Parameters):
             notes.append(f"Sizes of tiles that must be given are {TILE}.")
         topleft = any(plain(a.parameter) == "iscausal" and a.value is True for a in arguments)
         if topleft and r.framework == "torch" and r.alignment == "bottom-right":
-            notes.append("torch aligns is_causal top-left, the specification bottom-right: they differ where n_q ≠ n_k")
+            notes.append(
+                "torch aligns is_causal top-left, the specification bottom-right: they differ where n_q ≠ n_k"
+            )
         left = [p.name for p in self.parameters if meaning(p.name) == "mask"]
         if left and self._causal_by_mask and not any(a.input == CAUSAL_MASK for a in arguments):
-            notes.append(f"{left[0]} is not passed: --mask-arg {left[0]} would pass the causal mask")
+            notes.append(
+                f"{left[0]} is not passed: --mask-arg {left[0]} would pass the causal mask"
+            )
         layout = "nd" if r.layout == "auto" else r.layout
-        return Convention(arguments, r.framework or "numpy", r.dtype, layout, r.alignment, tuple(notes))
+        return Convention(
+            arguments, r.framework or "numpy", r.dtype, layout, r.alignment, tuple(notes)
+        )
 
     def _meanings(self) -> dict[str, str]:
         """Return {parameter: input or setting}, each at most once."""
         result: dict[str, str] = {}
         r = self.request
-        foreign = {*NEEDED, *OPTIONAL} - {*MASKS, *SETTINGS, *r.extras, *r.optional}  # inputs of other specifications
+        foreign = {*NEEDED, *OPTIONAL} - {
+            *MASKS,
+            *SETTINGS,
+            *r.extras,
+            *r.optional,
+        }  # inputs of other specifications
         for p in self.parameters:
             what = None if p.name in (*self.values, self.mask_name) else meaning(p.name)
-            if what and what not in foreign and (what not in result.values() or what in ("tile", "more", "bounds")):
+            if (
+                what
+                and what not in foreign
+                and (what not in result.values() or what in ("tile", "more", "bounds"))
+            ):
                 result[p.name] = what
         self._find_keep(result)
-        known = (*MASKS, *SETTINGS, *AROUND, *OF_POSITIONS, *self.request.extras, *self.request.optional)
+        known = (
+            *MASKS,
+            *SETTINGS,
+            *AROUND,
+            *OF_POSITIONS,
+            *self.request.extras,
+            *self.request.optional,
+        )
         others = {n: what for n, what in result.items() if what in known}
         if set(_QKV) <= set(result.values()):
-            result = others | {n: what for n, what in result.items() if what in (*_QKV, "w_o", "b_o")}
+            result = others | {
+                n: what for n, what in result.items() if what in (*_QKV, "w_o", "b_o")
+            }
             return result | self._left_over(result)
         spec = self.request.spec
         projected = _PACKED if spec.packed else _LATENT if spec.latent is not None else _PROJECTED
@@ -243,21 +292,37 @@ class _Agreement(Parameters):
 
     def _find_keep(self, results: dict[str, str]) -> None:
         """Find the parameter of padding: lengths, a mask of unclear polarity, or one called just a mask."""
-        if "keep" in results.values() or "keep" not in self.request.masks or self._mask_meaning == "keep":
+        if (
+            "keep" in results.values()
+            or "keep" not in self.request.masks
+            or self._mask_meaning == "keep"
+        ):
             return
         lengths = [n for n, what in results.items() if what == "lengths"]
-        unclear = [p.name for p in self.parameters if plain(p.name) in AMBIGUOUS and p.name not in self.values]
-        masks = [n for n, what in results.items() if what == "mask" and "mask" not in self.request.masks]
+        unclear = [
+            p.name
+            for p in self.parameters
+            if plain(p.name) in AMBIGUOUS and p.name not in self.values
+        ]
+        masks = [
+            n for n, what in results.items() if what == "mask" and "mask" not in self.request.masks
+        ]
         for name in (lengths or unclear or masks)[:1]:
             results[name] = "lengths" if lengths else "keep"
 
     def _left_over(self, results: dict[str, str]) -> dict[str, str]:
         """Return a mask, or labels of documents, that no name fits for the only parameter without a meaning."""
-        placed = {"keep" if what == "lengths" else what for what in results.values()} | {self._mask_meaning}
+        placed = {"keep" if what == "lengths" else what for what in results.values()} | {
+            self._mask_meaning
+        }
         wanted = [what for what in self.request.masks if what not in placed]
         if self.request.spec.documents and not {"doc", "doc_q", "doc_k", "bounds"} & placed:
             wanted.append("doc")
-        free = [p.name for p in self.parameters if p.name not in (*results, *self.values, self.mask_name)]
+        free = [
+            p.name
+            for p in self.parameters
+            if p.name not in (*results, *self.values, self.mask_name)
+        ]
         if len(wanted) == 1 and len(free) == 1:
             self.guessed = f"{free[0]} is used as the {_NAMES[wanted[0]]}: no name fits better"
             return {free[0]: wanted[0]}
@@ -322,7 +387,9 @@ class _Agreement(Parameters):
         """Return the argument for a parameter named as a mask; None is passed if it is required and no mask exists."""
         result = self._mask_input() if self.mask_name else None
         if what in self.request.masks and what != result:
-            return Argument(name, what, None, positional, required, inverted=plain(name) in AMBIGUOUS)
+            return Argument(
+                name, what, None, positional, required, inverted=plain(name) in AMBIGUOUS
+            )
         if not required:
             return None
         by_mask = what == "mask" and self._causal_by_mask
@@ -358,7 +425,11 @@ class _Agreement(Parameters):
 
     def _bounded(self, p: Parameter) -> str:
         """Return whose document bounds a parameter takes: of queries, of keys, or of both if there is no pair."""
-        ends = {q.name: _END.search(plain(q.name)) for q in self.parameters if meaning(q.name) == "bounds"}
+        ends = {
+            q.name: _END.search(plain(q.name))
+            for q in self.parameters
+            if meaning(q.name) == "bounds"
+        }
         of = {name: f"doc_{end[1]}" if end else "doc" for name, end in ends.items()}
         both = {*of.values()} == {"doc_q", "doc_k"} and self.request.spec.position is None
         return of[p.name] if both else "doc"
@@ -382,12 +453,18 @@ class _Agreement(Parameters):
                 hint = "name the parameter with --mask-arg NAME"
                 if unclear:
                     hint = f"say --mask-arg {unclear[0]}, or --mask-arg ~{unclear[0]} if True means ignore"
-                raise InputError(f"{self.label}: no parameter for the specification's {what} is known; {hint}")
+                raise InputError(
+                    f"{self.label}: no parameter for the specification's {what} is known; {hint}"
+                )
         if self.request.spec.documents and not placed & {"doc", "doc_q", "doc_k"}:
-            raise InputError(f"{self.label}: no parameter for the specification's documents is known; name it doc")
+            raise InputError(
+                f"{self.label}: no parameter for the specification's documents is known; name it doc"
+            )
         for what in self.request.extras:
             if what not in placed:
-                raise InputError(f"{self.label}: no parameter for the specification's {what} is known; name it {what}")
+                raise InputError(
+                    f"{self.label}: no parameter for the specification's {what} is known; name it {what}"
+                )
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

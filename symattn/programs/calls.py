@@ -57,8 +57,12 @@ class Target:
         self._function = self._own = function
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._arrays = frameworks.arrays(convention.framework)
-        self._before: tuple[Tensor, NDArray[np.float64]] | None = None  # the last result, and its values at the time
-        self._kept: dict[Argument, Tensor] = {}  # the arrays of the last call whose memory is used again
+        self._before: tuple[Tensor, NDArray[np.float64]] | None = (
+            None  # the last result, and its values at the time
+        )
+        self._kept: dict[
+            Argument, Tensor
+        ] = {}  # the arrays of the last call whose memory is used again
         self.convention = convention
         self.begin_call: Callable[[], None] = lambda: None  # called before each ``run``
 
@@ -74,9 +78,19 @@ class Target:
         """Call the function once on fresh copies of ``inputs`` in this memory layout. See ``Runner``."""
         self.begin_call()
         given = self._given(inputs)
-        placed_arrays = {a: self._place(value, laid_out_of(memory, a.input)) for a, value in given.items()}
-        passed = self._in_kept_memory(placed_arrays) if memory == "reused" else _shared(placed_arrays, given, memory)
-        bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
+        placed_arrays = {
+            a: self._place(value, laid_out_of(memory, a.input)) for a, value in given.items()
+        }
+        passed = (
+            self._in_kept_memory(placed_arrays)
+            if memory == "reused"
+            else _shared(placed_arrays, given, memory)
+        )
+        bits = {
+            a: self._bits(array)
+            for a, array in passed.items()
+            if not isinstance(array, (int, float))
+        }
         with suspects(self.convention.framework, self.convention.dtype) as runtimes:
             seen = watch(self._function, *placed(self.convention.arguments, passed))
         first = _first_of(seen.output)
@@ -85,9 +99,13 @@ class Target:
         outcome = Outcome(
             error=by_memory(seen.error, memory),
             stdout=seen.stdout,
-            mutated=tuple(dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])),
+            mutated=tuple(
+                dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])
+            ),
             overwrote=before is not None and not np.array_equal(*before, equal_nan=True),
-            views=tuple(dict.fromkeys(a.input or "" for a in bits if self._arrays.shares(first, passed[a]))),
+            views=tuple(
+                dict.fromkeys(a.input or "" for a in bits if self._arrays.shares(first, passed[a]))
+            ),
             warnings=seen.warnings,
             runtime=next(filter(None, runtimes), ""),
         )
@@ -130,18 +148,30 @@ class Target:
 
     def trials(self, samples: Samples) -> Trials:
         """Return the trials of edits of the function's source on samples."""
-        from symattn.programs.repairing.trials import Trials  # most functions are right, and never edited
+        from symattn.programs.repairing.trials import (
+            Trials,
+        )  # most functions are right, and never edited
 
         return Trials(self, samples)
 
-    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:
+    def semantics(
+        self, spec: Attention, seconds: float, domain: Domain | None = None
+    ) -> IdentityResult:
         """Return the identity test on residues, in a copy of this process: at the usual sizes, then at larger ones."""
         from symattn.bounds.domain import Domain
-        from symattn.programs.identity import LARGE, TOGETHER, identity, multiples, tried_apart  # slow to import
+        from symattn.programs.identity import (
+            LARGE,
+            TOGETHER,
+            identity,
+            multiples,
+            tried_apart,
+        )  # slow to import
         from symattn.verification.semantics import SIZES
 
         stages = (SIZES, LARGE, multiples(domain or Domain()), TOGETHER)
-        return tried_apart(self, lambda sizes: identity(self, spec, sizes, domain=domain), seconds, stages)
+        return tried_apart(
+            self, lambda sizes: identity(self, spec, sizes, domain=domain), seconds, stages
+        )
 
     @cached_property
     def kinds(self) -> OnKinds:
@@ -155,9 +185,13 @@ class Target:
         function, how = self.made(kind), self.convention
 
         def called(inputs: Tensors) -> Tensor:
-            places, keywords = placed(how.arguments, {a: argument(a, how, inputs) for a in how.arguments})
+            places, keywords = placed(
+                how.arguments, {a: argument(a, how, inputs) for a in how.arguments}
+            )
             output = function(*places, **keywords)
-            return on_first(lambda x: from_layout(x, inputs, how.layout) if isinstance(x, kind) else x, output)
+            return on_first(
+                lambda x: from_layout(x, inputs, how.layout) if isinstance(x, kind) else x, output
+            )
 
         return called
 
@@ -174,7 +208,9 @@ class Target:
             warnings.simplefilter("ignore")
             try:
                 self.on(kind)(given)
-            except Exception as error:  # the code may raise anything, and then says nothing of its memory
+            except (
+                Exception
+            ) as error:  # the code may raise anything, and then says nothing of its memory
                 notes.append(str(error))
         return any(OUTSIDE in words for words in notes)
 
@@ -186,7 +222,9 @@ class Target:
         """Return the arguments computed from inputs, in the function's forms; optional ones may be missing."""
         arrays: dict[Argument, Tensor] = {}
         for a in self.convention.arguments:
-            if a.input is None or (a.input not in inputs and a.input not in MADE and not a.required):
+            if a.input is None or (
+                a.input not in inputs and a.input not in MADE and not a.required
+            ):
                 continue
             if a.input not in inputs and a.input not in MADE:
                 raise InputError(f"{self.describe()} needs the input {a.input}")
@@ -202,7 +240,9 @@ class Target:
             turned = np.ascontiguousarray(values.swapaxes(-1, -2))
             return self._arrays.make(turned, dtype).swapaxes(-1, -2)
         result = self._arrays.make(np.ascontiguousarray(values) if values.ndim else values, dtype)
-        if memory == "strided" and values.ndim > 0 and self.convention.framework != "jax":  # JAX chooses its own layout
+        if (
+            memory == "strided" and values.ndim > 0 and self.convention.framework != "jax"
+        ):  # JAX chooses its own layout
             apart = self._arrays.blank(result, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
             apart[...] = result
             return apart
@@ -226,7 +266,11 @@ class Target:
             values, dtype, shape = frameworks.read(first)
         except Exception as error:  # reading a foreign array type may raise anything
             self._before = None
-            message = str(error) if isinstance(error, TypeError) else f"returned what cannot be read: {one_line(error)}"
+            message = (
+                str(error)
+                if isinstance(error, TypeError)
+                else f"returned what cannot be read: {one_line(error)}"
+            )
             return replace(outcome, returned=returned, error=Failure("output", message))
         self._before = first, values
         values = from_layout(values, inputs, self.convention.layout)
@@ -236,7 +280,14 @@ class Target:
                 others.append(frameworks.read(item)[0])
             except Exception:  # it is no array of numbers
                 others.append(None)
-        return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=tuple(others))
+        return replace(
+            outcome,
+            output=values,
+            dtype=dtype,
+            shape=shape,
+            returned=returned,
+            others=tuple(others),
+        )
 
 
 def laid_out_of(memory: Memory, name: str | None) -> Memory:
@@ -253,7 +304,11 @@ def _shared(
         return passed
     remaining: dict[Argument, Tensor] = {}
     for a, array in passed.items():
-        twins = (b for b in remaining if np.array_equal(inputs[a], inputs[b]) and a.input in _QKV and b.input in _QKV)
+        twins = (
+            b
+            for b in remaining
+            if np.array_equal(inputs[a], inputs[b]) and a.input in _QKV and b.input in _QKV
+        )
         remaining[a] = remaining[twin] if (twin := next(twins, None)) else array
     return remaining
 
@@ -313,7 +368,13 @@ def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Wa
             raise
         except BaseException as e:
             guard.check()
-            error = Failure("raised", one_line(e).partition(": ")[2], type(e).__name__, where(e), refuses(e, function))
+            error = Failure(
+                "raised",
+                one_line(e).partition(": ")[2],
+                type(e).__name__,
+                where(e),
+                refuses(e, function),
+            )
     words = dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in recorded)
     return Watched(output, error, text(), tuple(words)[:_WARNINGS])
 
@@ -324,7 +385,11 @@ def _computed(output: Tensor) -> Tensor:
     Such an array may compute its numbers when they are read: that is the candidate's code, and is watched like it.
     """
     if isinstance(output, tuple | list):
-        return type(output)(map(_computed, output)) if type(output) is list else tuple(map(_computed, output))
+        return (
+            type(output)(map(_computed, output))
+            if type(output) is list
+            else tuple(map(_computed, output))
+        )
     if isinstance(output, Mapping):
         return {name: _computed(item) for name, item in output.items()}
     return output if _is_plain_array(output) else frameworks.exported(output)
@@ -359,7 +424,9 @@ class _Limited(io.BytesIO):
 def captured() -> Iterator[Callable[[], str]]:
     """Capture ``sys.stdout`` and ``sys.stderr``; yield a function that returns the printed text afterwards."""
     kept = _Limited()
-    stream = io.TextIOWrapper(kept, encoding="utf-8", errors="replace", newline="\n", write_through=True)
+    stream = io.TextIOWrapper(
+        kept, encoding="utf-8", errors="replace", newline="\n", write_through=True
+    )
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
             yield lambda: kept.getvalue().decode("utf-8", errors="replace")

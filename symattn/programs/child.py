@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import CAUSAL_MASK, Alignment, Convention, Failure, Inputs, Memory, Outcome
+from symattn.bounds.called_target import (
+    CAUSAL_MASK,
+    Alignment,
+    Convention,
+    Failure,
+    Inputs,
+    Memory,
+    Outcome,
+)
 from symattn.bounds.domain import Domain
 from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, CannotRunHere, NeedsMemory, SymattnError
@@ -32,7 +40,12 @@ from symattn.programs.process import Waiting, descendants_of, end_descendants, r
 from symattn.programs.refusing import users_frame
 from symattn.programs.request import Request, RequestOrigin
 from symattn.programs.verifying import Options, check_numbers, checked, verified
-from symattn.verification.definitions.registry import Specification, attention_of, is_definition, written
+from symattn.verification.definitions.registry import (
+    Specification,
+    attention_of,
+    is_definition,
+    written,
+)
 from symattn.verification.report import Report
 
 if TYPE_CHECKING:
@@ -76,7 +89,9 @@ class Process:
 
     def __init__(self, memory_gib: float | None = None, hidden: Sequence[str] = ()) -> None:
         self._confined = memory_gib is not None
-        program = [_PROGRAM] if memory_gib is None else [_CONFINED_PROGRAM, str(memory_gib), *hidden]
+        program = (
+            [_PROGRAM] if memory_gib is None else [_CONFINED_PROGRAM, str(memory_gib), *hidden]
+        )
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
         # -B: no .pyc next to the user's file. -P: files in the current folder must not replace our own imports.
         self._process = subprocess.Popen(
@@ -84,7 +99,10 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # most calls are small, and threads then cost more
+            env={
+                "OPENBLAS_NUM_THREADS": "1",
+                **os.environ,
+            },  # most calls are small, and threads then cost more
             **_OWN_GROUP,
         )
         assert self._process.stdin is not None
@@ -189,7 +207,9 @@ class Process:
         self.end()
         signals = {s.value: s.name for s in signal.Signals}
         ending = f"exit code {code}" if code >= 0 else f"signal {signals.get(-code, -code)}"
-        frames = [(name, int(line)) for name, line in re.findall(r'File "([^"]+)", line (\d+)', written)]
+        frames = [
+            (name, int(line)) for name, line in re.findall(r'File "([^"]+)", line (\d+)', written)
+        ]
         place = users_frame(frames[::-1])
         return Failure("ended", f"ended the process with {ending}", "", place, exit_code=code)
 
@@ -241,7 +261,9 @@ class Child(AbstractContextManager["Child"]):
         self._target, self._request, self._limits = target, request, limits or ProcessLimits()
         self._tell = started
         self._spent = (0.0, 0.0)  # by processes that have ended
-        self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases sent to the worker whose outcomes are pending
+        self._sent: deque[tuple[Inputs, Memory]] = (
+            deque()
+        )  # cases sent to the worker whose outcomes are pending
         self._process, self._secret = process, secret
         self._convention: Convention | None = None
         try:
@@ -279,7 +301,9 @@ class Child(AbstractContextManager["Child"]):
         """
         if not isinstance(self._ready(), Failure):
             self._skip()
-        if self._process is not None and self._process.send(("ahead", [(dict(i), memory) for i, memory in cases])):
+        if self._process is not None and self._process.send(
+            ("ahead", [(dict(i), memory) for i, memory in cases])
+        ):
             self._sent.extend(cases)
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
@@ -295,7 +319,9 @@ class Child(AbstractContextManager["Child"]):
         outcome: Outcome = answer
         return outcome
 
-    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult | None:
+    def semantics(
+        self, spec: Attention, seconds: float, domain: Domain | None = None
+    ) -> IdentityResult | None:
         """Return the identity test on residues, run in a copy of the child, or None if the child is gone."""
         answer = self._ready()
         if not isinstance(answer, Failure):
@@ -304,7 +330,9 @@ class Child(AbstractContextManager["Child"]):
 
     def trials(self, samples: Samples) -> TrialsInChild:
         """Return the trials of edits of the target's source, made in the child."""
-        from symattn.programs.repairing.apart import TrialsInChild  # most functions are right, and never edited
+        from symattn.programs.repairing.apart import (
+            TrialsInChild,
+        )  # most functions are right, and never edited
 
         return TrialsInChild(self, samples)
 
@@ -314,7 +342,9 @@ class Child(AbstractContextManager["Child"]):
         answer = self._ready()
         if not isinstance(answer, Failure):
             self._skip()
-            answer = self._reply(lambda process: process.ask((question, *rest), self._limits.call + seconds))
+            answer = self._reply(
+                lambda process: process.ask((question, *rest), self._limits.call + seconds)
+            )
         return answer
 
     def turn_to(self, request: Request) -> None:
@@ -336,7 +366,9 @@ class Child(AbstractContextManager["Child"]):
         """Find the target and agree on the call, for the first time."""
         result = self._ask("find", self._target, self._request)
         if isinstance(result, Failure):
-            raise _kind_of(result)(f"{self._target} cannot be imported: its import {result.message}")
+            raise _kind_of(result)(
+                f"{self._target} cannot be imported: its import {result.message}"
+            )
         self.display, self._request = result
         return self._agreed_call()
 
@@ -345,7 +377,9 @@ class Child(AbstractContextManager["Child"]):
         answer = self._ask("prepare", self._request)
         if isinstance(answer, Failure):  # the first small call failed: let the cases show that
             layout = "nd" if self._request.layout == "auto" else self._request.layout
-            self._request = replace(self._request, framework=self._request.frameworks[0], layout=layout)
+            self._request = replace(
+                self._request, framework=self._request.frameworks[0], layout=layout
+            )
             answer = self._ready()
         if isinstance(answer, Failure):
             raise _kind_of(answer)(f"{self._target} cannot be called: it {answer.message}")
@@ -356,13 +390,21 @@ class Child(AbstractContextManager["Child"]):
         if self._process is not None:
             return None
         result = self._ask("find", self._target, self._request)
-        return result if isinstance(result, Failure) else self._ask("prepare", self._request, self._convention)
+        return (
+            result
+            if isinstance(result, Failure)
+            else self._ask("prepare", self._request, self._convention)
+        )
 
     def _ask(self, question: str, *rest: Any) -> Any:
         """Return the worker's answer, or a failure, after which there is no process."""
         self._skip()
-        limit = self._limits.start if question in ("find", "hold", "semantics") else self._limits.call
-        limit += 2 * rest[1] if question == "semantics" else 0.0  # the test runs twice, each with its own limit
+        limit = (
+            self._limits.start if question in ("find", "hold", "semantics") else self._limits.call
+        )
+        limit += (
+            2 * rest[1] if question == "semantics" else 0.0
+        )  # the test runs twice, each with its own limit
         return self._reply(lambda process: process.ask((question, *rest), limit))
 
     def _next(self) -> Any:
@@ -398,8 +440,14 @@ class Child(AbstractContextManager["Child"]):
         """Start a process: confined, and without the secret files, if the target is watched."""
         if self._secret is None:
             return Process()
-        own = os.path.realpath(place_of(self._target))  # a target may stand in the reference's own file
-        hidden = [path for path in map(os.path.realpath, self._secret) if path != own and os.path.isfile(path)]
+        own = os.path.realpath(
+            place_of(self._target)
+        )  # a target may stand in the reference's own file
+        hidden = [
+            path
+            for path in map(os.path.realpath, self._secret)
+            if path != own and os.path.isfile(path)
+        ]
         return Process(self._limits.memory_gib, hidden)
 
     def _watch(self, process: Process, secret: tuple[str, ...]) -> None:
@@ -426,7 +474,9 @@ class WithArraysAlone(Child):
         self._adviser.close()
         super().close()
 
-    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult | None:
+    def semantics(
+        self, spec: Attention, seconds: float, domain: Domain | None = None
+    ) -> IdentityResult | None:
         """Return the adviser's identity test on residues."""
         return self._adviser.semantics(spec, seconds, domain)
 
@@ -442,17 +492,23 @@ class WithArraysAlone(Child):
         self.display = self._adviser.display
         failure = self._ready()
         if isinstance(failure, Failure):
-            raise _kind_of(failure)(f"{self._target} cannot be imported: its import {failure.message}")
+            raise _kind_of(failure)(
+                f"{self._target} cannot be imported: its import {failure.message}"
+            )
         return self._adviser.convention
 
     def _ready(self) -> Any:
         if self._process is not None:
             return None
         how = self._adviser.convention
-        made = any(a.input == CAUSAL_MASK for a in how.arguments)  # the one argument that an alignment decides
+        made = any(
+            a.input == CAUSAL_MASK for a in how.arguments
+        )  # the one argument that an alignment decides
         alignment: Alignment = how.alignment if made else "bottom-right"
         told = Convention(how.arguments, how.framework, how.dtype, how.layout, alignment)
-        return self._ask("hold", self._target, self._request.form, told, self._adviser.returns_lists)
+        return self._ask(
+            "hold", self._target, self._request.form, told, self._adviser.returns_lists
+        )
 
 
 def _content_of(reply: Any) -> Any:
@@ -462,7 +518,9 @@ def _content_of(reply: Any) -> Any:
         return content
     if words == "defect":
         raise RuntimeError(f"a call in the child process failed\n{content}")
-    error: SymattnError = content.__new__(content)  # not content(text): MissingExtra takes other arguments
+    error: SymattnError = content.__new__(
+        content
+    )  # not content(text): MissingExtra takes other arguments
     error.args = (*text,)
     raise error
 
@@ -510,7 +568,9 @@ class TargetOptions(Options):
     def opened(self, function: str, spec: Specification) -> Child:
         """Open the target in a process of its own, with time limits."""
         given = {"call": self.time_limit, "memory_gib": self.memory_limit}
-        limits = ProcessLimits(**{name: limit for name, limit in given.items() if limit is not None})
+        limits = ProcessLimits(
+            **{name: limit for name, limit in given.items() if limit is not None}
+        )
         request = self.request(spec)
         child = Child(function, request, limits, secret=self.secret, started=self.started)
         if self.secret is None or getattr(child.convention, "needs_definition", False):
@@ -521,10 +581,14 @@ class TargetOptions(Options):
             child.close()
             raise
 
-    def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
+    def command(
+        self, *targets: str, spec: Specification, name: str = "verify", **others: object
+    ) -> str:
         """Return the command line that reproduces a report; ``others`` are further options, with a value or None."""
         domain, request = self.domain or Domain(), self.request(spec)
-        changed = {n: x if (x := getattr(self, n)) not in (_USUAL[n], "auto") else None for n in _COMMANDED} | others
+        changed = {
+            n: x if (x := getattr(self, n)) not in (_USUAL[n], "auto") else None for n in _COMMANDED
+        } | others
         changed["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
         # rows without any key are an option of the specification
         promised = {n: getattr(domain, n) for n in domain.promises if n != "fully_masked_rows"}
@@ -552,7 +616,9 @@ def verify_target(target: str, spec: Specification | None = None, **options: Any
     return report.with_reservations(*how.notes)
 
 
-def _options(spec: Specification, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
+def _options(
+    spec: Specification, domain: Domain, origin: RequestOrigin
+) -> Iterator[tuple[str, object]]:
     """Yield the options of a specification: its fields, or for a definition those of its attention."""
     if is_definition(spec):
         yield "definition", written(spec)
@@ -565,5 +631,9 @@ def _options(spec: Specification, domain: Domain, origin: RequestOrigin) -> Iter
         if domain.fully_masked_rows:
             changed["fully_masked"] = attention.fully_masked
         for name, value in changed.items():
-            left_out = value == getattr(usual, name) and name != "fully_masked" and not isinstance(value, bool)
+            left_out = (
+                value == getattr(usual, name)
+                and name != "fully_masked"
+                and not isinstance(value, bool)
+            )
             yield ("without", name.replace("_", "-")) if left_out else (name, value)

@@ -18,7 +18,15 @@ from symattn.arrays.tensors import copied, dtype_kind, is_tensor
 from symattn.attention.inputs import TOKENS, check_inputs, check_names
 from symattn.attention.spec import Attention
 from symattn.bounds.judge import expected
-from symattn.bounds.judgement import Judgement, Measured, element, judge_output, measure, measure_logarithms, widened
+from symattn.bounds.judgement import (
+    Judgement,
+    Measured,
+    element,
+    judge_output,
+    measure,
+    measure_logarithms,
+    widened,
+)
 from symattn.bounds.sharp import means
 from symattn.bounds.sharp.limits import Stores
 from symattn.bounds.sharp.means import MeanBeyondLimit
@@ -49,18 +57,26 @@ def ready(question: Question) -> Ready:
     """Read and check the inputs. Raises ``InputError`` if they do not fit the specification or the precision."""
     spec, precision = question.spec, question.precision
     if not isinstance(spec, Attention | None):
-        raise InputError(f"the specification is an Attention(...), and not {article(type(spec).__name__)}")
+        raise InputError(
+            f"the specification is an Attention(...), and not {article(type(spec).__name__)}"
+        )
     spec = spec or Attention()
     arrays, factors = split(question.given)
     check_names(spec, arrays)
     if precision is None and "q" not in arrays:
         raise InputError("there is no input 'q'; hint: queries, keys and values")
     device = None if factors else shared_device(arrays)
-    read_as = {name: read_array(name, array, name in _LARGE, device) for name, array in arrays.items()}
+    read_as = {
+        name: read_array(name, array, name in _LARGE, device) for name, array in arrays.items()
+    }
     inputs = {name: values for name, (values, _) in read_as.items()}
     if precision is None and (dtype := read_as["q"][1]) not in FORMATS:
-        raise InputError(f"q is of {dtype}, which says nothing about the arithmetic; hint: precision='float32'")
-    arithmetic = Precision.of(read_as["q"][1] if precision is None else precision, question.contract)
+        raise InputError(
+            f"q is of {dtype}, which says nothing about the arithmetic; hint: precision='float32'"
+        )
+    arithmetic = Precision.of(
+        read_as["q"][1] if precision is None else precision, question.contract
+    )
     check_alpha(question.alpha)
     for name in TOKENS:
         if name in inputs and read_as[name][1] != arithmetic.input.name:
@@ -117,11 +133,21 @@ def only_if_stored(question: Question) -> str:
     if of.how is None or not applies(of.spec, of.inputs):
         return ""
     most = averaged(prod(of.shape[:-2]), of.inputs["k"].shape[-2])
-    rows = list(range(of.shape[-2])) if question.rows is None else chosen(of.spec, of.inputs, question.rows)
+    rows = (
+        list(range(of.shape[-2]))
+        if question.rows is None
+        else chosen(of.spec, of.inputs, question.rows)
+    )
     if len(rows) > most:
         rows = chosen(of.spec, of.inputs, most)
-    words = close(of, question.out, None, question.alpha, None if len(rows) == of.shape[-2] else rows)
-    return f'A kernel that does not store scores could not give this: contract="fused"\n{words}' if words else ""
+    words = close(
+        of, question.out, None, question.alpha, None if len(rows) == of.shape[-2] else rows
+    )
+    return (
+        f'A kernel that does not store scores could not give this: contract="fused"\n{words}'
+        if words
+        else ""
+    )
 
 
 def close(
@@ -151,7 +177,9 @@ def close(
     words = _describe(judgement, of._replace(spec=spec, inputs=inputs), got, alpha, every, called)
     if words or lse is None:
         return words
-    return _logarithms(of.spec, of.inputs, of.precision, lse, of.shape[:-1], rows or range(of.shape[-2]))[0]
+    return _logarithms(
+        of.spec, of.inputs, of.precision, lse, of.shape[:-1], rows or range(of.shape[-2])
+    )[0]
 
 
 def measured(
@@ -179,10 +207,14 @@ def logarithms(
 
 
 def _read(spec: Attention, inputs: Tensors) -> Arrays:
-    return _without_masked(spec, {name: read_array(name, array)[0] for name, array in inputs.items()})
+    return _without_masked(
+        spec, {name: read_array(name, array)[0] for name, array in inputs.items()}
+    )
 
 
-def _describe(judgement: Judgement, of: Ready, got: Tensor, alpha: float, rows: list[int], called: str) -> str:
+def _describe(
+    judgement: Judgement, of: Ready, got: Tensor, alpha: float, rows: list[int], called: str
+) -> str:
     """Describe what a judgement accuses, or return ""."""
     if not judgement.beyond:
         return ""
@@ -198,7 +230,14 @@ def _describe(judgement: Judgement, of: Ready, got: Tensor, alpha: float, rows: 
     assert of.how is not None
     alike = _alike(less, on_cpu(mine), of.how, part, named)
     if judgement.beyond == "worst case":
-        return "\n".join((_elements("out", part, judgement.measured, of.precision, lambda at: "", named, size), *alike))
+        return "\n".join(
+            (
+                _elements(
+                    "out", part, judgement.measured, of.precision, lambda at: "", named, size
+                ),
+                *alike,
+            )
+        )
     *front, row, column = accused.worst
     at = (*front, judgement.rows.index(row), column)
     y, o = part[at], judgement.measured.near[at]
@@ -209,10 +248,14 @@ def _describe(judgement: Judgement, of: Ready, got: Tensor, alpha: float, rows: 
         f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}",
         f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(judgement.measured.allowed[at]))}",
     )
-    return "\n".join((*lines, *alike, _sure(of.how, alpha, accused.guard, accused.certain, "tolerance")))
+    return "\n".join(
+        (*lines, *alike, _sure(of.how, alpha, accused.guard, accused.certain, "tolerance"))
+    )
 
 
-def _alike(spec: Attention, inputs: Arrays, how: Stores, got: np.ndarray, rows: list[int]) -> Iterator[str]:
+def _alike(
+    spec: Attention, inputs: Arrays, how: Stores, got: np.ndarray, rows: list[int]
+) -> Iterator[str]:
     """Yield a line on the known mistake that these rows look like, if there is one."""
     results = means.looks_like(spec, inputs, how, got, rows)
     if results is not None:
@@ -268,10 +311,14 @@ def _logarithms(
         return words, float("inf")
     (spec, inputs), got = of_rows(spec, inputs, rows), got[..., list(rows)]
     result = measure_logarithms(spec, on_cpu(inputs), got, precision)
-    return _elements("lse", got, result, precision, lambda at: "", rows), float(result.ratios.max(initial=0.0))
+    return _elements("lse", got, result, precision, lambda at: "", rows), float(
+        result.ratios.max(initial=0.0)
+    )
 
 
-def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
+def form_words(
+    name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision
+) -> str:
     """Describe what is wrong with the shape or type of an output, or return ""."""
     if shape != wanted:
         return f"{name} has the shape {shape}, expected {wanted}"
@@ -280,7 +327,9 @@ def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype
     return ""
 
 
-def read_array(name: str, array: Tensor, narrow: bool = False, device: object = None) -> tuple[Tensor, str]:
+def read_array(
+    name: str, array: Tensor, narrow: bool = False, device: object = None
+) -> tuple[Tensor, str]:
     """Return the numbers of a NumPy array or tensor as float64, or as float32 if ``narrow`` and of 16 bits, and their
     type; on the ``device``, or in NumPy without one. Raises ``InputError`` for anything else."""
     array = np.asarray(array) if isinstance(array, int | float) else array
@@ -309,7 +358,9 @@ def check_representable(name: str, values: Tensor, format: Format) -> None:
     xp: Any = namespace_of(values)
     numbers = xp.astype(xp.where(xp.isfinite(values), values, 0.0), xp.float64)
     if not xp.all(format.rounded(numbers) == numbers):
-        raise InputError(f"{name} holds numbers that {format.name} cannot hold; hint: round them first")
+        raise InputError(
+            f"{name} holds numbers that {format.name} cannot hold; hint: round them first"
+        )
 
 
 def _without_masked(spec: Attention, inputs: Arrays) -> Arrays:
@@ -328,7 +379,9 @@ def _without_masked(spec: Attention, inputs: Arrays) -> Arrays:
     for name, where in nonfinite.items():
         if where.any():
             at = tuple(int(i) for i in xp.argwhere(where)[0])
-            raise InputError(f"{name}{list(at)} is not finite where it counts: there is no exact output")
+            raise InputError(
+                f"{name}{list(at)} is not finite where it counts: there is no exact output"
+            )
     return tame
 
 
@@ -360,7 +413,9 @@ def _elements(
     beyond = int((measured.ratios > 1).sum())
     if not beyond:
         return ""
-    elements = f"elements {'is' if beyond == 1 else 'are'}" if name == "out" else f"entries of {name} are"
+    elements = (
+        f"elements {'is' if beyond == 1 else 'are'}" if name == "out" else f"entries of {name} are"
+    )
     at = tuple(int(i) for i in np.unravel_index(int(measured.ratios.argmax()), got.shape))
     least = "At least " if size > got.size else ""
     lines = [
@@ -372,17 +427,27 @@ def _elements(
     exact, allowed = measured.near[at], measured.allowed[at]
     if not np.isfinite(exact):
         what = "NaN" if np.isnan(exact) else "−∞"
-        lines.append(f"The worst is {name}{place}: got {got[at]:.10g}, and {what} is what the specification says")
+        lines.append(
+            f"The worst is {name}{place}: got {got[at]:.10g}, and {what} is what the specification says"
+        )
     else:
-        lines.append(f"The worst is {name}{place}: got {got[at]:.10g}, exact {exact:.10g}{form(at)}")
+        lines.append(
+            f"The worst is {name}{place}: got {got[at]:.10g}, exact {exact:.10g}{form(at)}"
+        )
         if np.isfinite(got[at]):
             off = abs(got[at] - exact)
-            lines.append(f"Off by {off:.2g}; at most {allowed:.2g} is allowed, which the worst-case bound certifies")
+            lines.append(
+                f"Off by {off:.2g}; at most {allowed:.2g} is allowed, which the worst-case bound certifies"
+            )
     silent = int(np.isinf(measured.allowed).sum())
-    return "\n".join([*lines, *([f"The bound says nothing about {silent} others"] if silent else [])])
+    return "\n".join(
+        [*lines, *([f"The bound says nothing about {silent} others"] if silent else [])]
+    )
 
 
-def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, at: tuple[int, ...]) -> str:
+def _form(
+    spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, at: tuple[int, ...]
+) -> str:
     """Return `` = exp(1)/(1+exp(1))`` if the inputs are few and the exact value is irrational, else ""."""
     own = 2 + len(spec.head_axis)
     index = at[: len(at) - own]

@@ -81,7 +81,11 @@ def _enter_namespaces(hidden: Sequence[str]) -> Iterator[str]:
         reason = os.strerror(ctypes.get_errno())
         yield f"the network and files were not closed to the candidate: this system permits no namespaces ({reason})"
         return
-    for name, content in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+    for name, content in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
         try:
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(content)
@@ -128,7 +132,10 @@ def _hide_process(process: int) -> bool:
 
 def _mount(source: str, target: str, flags: int, kind: str | None = None) -> bool:
     name = None if kind is None else kind.encode()
-    return bool(_c_library().mount(source.encode(), os.fsencode(target), name, ctypes.c_ulong(flags), None) == 0)
+    return bool(
+        _c_library().mount(source.encode(), os.fsencode(target), name, ctypes.c_ulong(flags), None)
+        == 0
+    )
 
 
 def _continue_as_first_process() -> None:

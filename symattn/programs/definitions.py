@@ -26,7 +26,14 @@ from symattn.programs.calling import Agreement, for_user_code, meanings, open_en
 from symattn.programs.calls import Target
 from symattn.programs.frameworks import Tensor
 from symattn.programs.hosts import host_of
-from symattn.programs.layouts import declared, documented, in_words, judged_as_stated, readings, undocumented
+from symattn.programs.layouts import (
+    declared,
+    documented,
+    in_words,
+    judged_as_stated,
+    readings,
+    undocumented,
+)
 from symattn.programs.modules import HeldLayer, HeldModule, HeldNorm, is_layer
 from symattn.programs.names import Function, parameters
 from symattn.programs.request import Request
@@ -41,7 +48,11 @@ if TYPE_CHECKING:
     from symattn.verification.semantics import IdentityResult
 
 #: Promises about two lengths, which a definition must have.
-_OF_BOTH = {"square": {"n_q", "n_k"}, "same_width": {"d_k", "d_v"}, "square_weights": {"d_k", "d_model"}}
+_OF_BOTH = {
+    "square": {"n_q", "n_k"},
+    "same_width": {"d_k", "d_v"},
+    "square_weights": {"d_k", "d_model"},
+}
 _OF_PLAIN_ATTENTION = ("batch",)
 
 
@@ -52,7 +63,9 @@ def check_domain(spec: object, domain: Domain) -> None:
     for promise in domain.promises:
         result = f"--{promise.replace('_', '-')}"
         if promise in _OF_PLAIN_ATTENTION:
-            raise InputError(f"{result}: definitions other than plain attention do not know it; hint: leave it out")
+            raise InputError(
+                f"{result}: definitions other than plain attention do not know it; hint: leave it out"
+            )
         if promise == "nonfinite_forbidden" and not subject.returns_attended:
             raise InputError(
                 f"{result}: {subject.title} does not return the output of an attention; hint: leave it out"
@@ -62,14 +75,18 @@ def check_domain(spec: object, domain: Domain) -> None:
         if not _OF_BOTH.get(promise, set()) <= names:
             raise InputError(f"{result}: {subject.title} has no such sizes; hint: leave it out")
         if promise == "fully_masked_rows" and subject.closing is None and subject.empties is None:
-            raise InputError(f"--fully-masked: {subject.title} has no rows without any key; hint: leave it out")
+            raise InputError(
+                f"--fully-masked: {subject.title} has no rows without any key; hint: leave it out"
+            )
 
 
 def joined(output: Report, rest: Report) -> Report:
     """Return the report on an output and the one on what is returned with it as one."""
     notes = [n for n in (*output.notes, *rest.notes) if not n.startswith("It returns a tuple")]
     notes = [n.replace("primes it agrees", "primes its output agrees", 1) for n in notes]
-    checks = (c for c in output.checks if c.epsilon is None)  # ``tested`` applies to the output alone
+    checks = (
+        c for c in output.checks if c.epsilon is None
+    )  # ``tested`` applies to the output alone
     missing = () if rest.faults else tuple(dict.fromkeys((*output.missing, *rest.missing)))
     return replace(
         rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)), missing=missing,
@@ -78,7 +95,9 @@ def joined(output: Report, rest: Report) -> Report:
     )  # fmt: skip
 
 
-def target(function: Function, request: Request, name: str = "", agreed: Convention | None = None) -> Laid:
+def target(
+    function: Function, request: Request, name: str = "", agreed: Convention | None = None
+) -> Laid:
     """Return the function ready to be called with the inputs of a definition, in the framework that it expects.
 
     With a convention ``agreed`` before, nothing is tried. Raises ``InputError`` if it is unclear how to call it.
@@ -86,7 +105,9 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     if isinstance(agreed, Formed):
         function, request = _differentiated(*_held(function, request, name))
         place = (agreed.order, agreed.form)
-        return Laid(Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name)
+        return Laid(
+            Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name
+        )
     frameworks.numpy_dtype(request.dtype)
     name = name or getattr(function, "__name__", type(function).__name__)
     function, request = _differentiated(*_held(function, settled(function, request), name))
@@ -95,7 +116,9 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
     notes += (function.note,) if isinstance(function, HeldModule) else ()
     if layout != "nd" and request.layout == "auto":
-        notes += (f"The axes are {in_words(layout)}, determined by trial; --layout sets another order.",)
+        notes += (
+            f"The axes are {in_words(layout)}, determined by trial; --layout sets another order.",
+        )
     agreed = result.formed((*result.convention.notes, *notes, *result.other_axes, *note))
     reservations = function.reservations if isinstance(function, HeldModule) else ()
     return Laid(result, replace(agreed, reservations=(*reservations, *result.other_readings)), name)
@@ -163,14 +186,23 @@ class Laid(Target):
         self.subject, self.right, self._adapted = adapted.subject, adapted.right, adapted
         self._own = adapted.function
 
-    def semantics(self, spec: object, seconds: float, domain: Domain | None = None) -> IdentityResult:
+    def semantics(
+        self, spec: object, seconds: float, domain: Domain | None = None
+    ) -> IdentityResult:
         """Return the identity test on residues, if the definition runs on them: see ``identity``."""
-        from symattn.programs.identity import TOGETHER, identity_of_definition, multiples, tried_apart
+        from symattn.programs.identity import (
+            TOGETHER,
+            identity_of_definition,
+            multiples,
+            tried_apart,
+        )
         from symattn.verification.semantics import SIZES
 
         few = SIZES[:3]  # a definition has more steps than an attention, and larger degrees
         stages = (few, multiples(domain or Domain()), TOGETHER)
-        return tried_apart(self, lambda sizes: identity_of_definition(self, sizes, domain=domain), seconds, stages)
+        return tried_apart(
+            self, lambda sizes: identity_of_definition(self, sizes, domain=domain), seconds, stages
+        )
 
     def made(self, kind: type[Planes]) -> Adapted:
         return self._adapted.on(self.kinds.make(self._own, kind))
@@ -194,7 +226,9 @@ def _laid(function: Function, request: Request, name: str) -> Adapted:
     function runs in it. For definitions without an order, it is the first form that runs.
     """
     named, stated = documented(function), declared(function)
-    orders: tuple[Layout, ...] = tuple(dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS)))
+    orders: tuple[Layout, ...] = tuple(
+        dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS))
+    )
     orders = orders if ordered(request.spec) else ("nd",)
     result: dict[bool | None, Adapted] = {}
     wrong: dict[Layout, Adapted] = {}  # orders in which it runs and returns other values
@@ -223,8 +257,13 @@ def _laid(function: Function, request: Request, name: str) -> Adapted:
                 outcome.other_axes = _of_axes(subject, failed) if form else ()
                 return outcome
             if outcome.right or outcome.partly:
-                if layout not in stated and (judged := next((x for x in stated if x in wrong), None)):
-                    wrong[judged].other_readings = (judged_as_stated(judged), *readings([layout], right=True))
+                if layout not in stated and (
+                    judged := next((x for x in stated if x in wrong), None)
+                ):
+                    wrong[judged].other_readings = (
+                        judged_as_stated(judged),
+                        *readings([layout], right=True),
+                    )
                     return wrong[judged]
                 outcome.other_readings = _other_readings(layout, wrong, named)
                 return outcome
@@ -239,7 +278,9 @@ def _laid(function: Function, request: Request, name: str) -> Adapted:
 _ORDERS: tuple[Layout, ...] = ("bhnd", "bnhd", "bnd", "nhd", "nd", "nbhd", "nbd")
 
 
-def _other_readings(taken: Layout, wrong: Iterable[Layout], named: tuple[Layout, ...]) -> tuple[str, ...]:
+def _other_readings(
+    taken: Layout, wrong: Iterable[Layout], named: tuple[Layout, ...]
+) -> tuple[str, ...]:
     """Return notes if a right function is wrong with other axes, and if its text names other ones."""
     others = [layout for layout in wrong if layout != taken]
     if others and named and taken not in named:
@@ -268,7 +309,9 @@ def _shown(subject: Definition, by_order: bool) -> tuple[Mapping[str, int], ...]
     """
     if by_order:
         return (subject.shapes[1],)
-    larger = ({x: n if x in subject.kept else n + 5 for x, n in sizes.items()} for sizes in subject.shapes)
+    larger = (
+        {x: n if x in subject.kept else n + 5 for x, n in sizes.items()} for sizes in subject.shapes
+    )
     return tuple({frozenset(sizes): sizes for sizes in larger}.values())
 
 
@@ -328,7 +371,12 @@ class Adapted:
     """A function with parameters for sizes filled in from its inputs, and lists and mappings returned as tuples."""
 
     def __init__(
-        self, function: Function, subject: Definition, request: Request, name: str, place: tuple[Layout, int]
+        self,
+        function: Function,
+        subject: Definition,
+        request: Request,
+        name: str,
+        place: tuple[Layout, int],
     ) -> None:
         agreed = Agreement(function, subject, request, name)
         self.subject = subject
@@ -348,9 +396,20 @@ class Adapted:
         how = self.convention
         sizes = tuple(self.function.sizes.items()) if isinstance(self.function, HeldModule) else ()
         order, form = self.place
-        fills = bool(self._derived) or self._mapped or isinstance(self.function, (HeldModule, Backpropagated))
+        fills = (
+            bool(self._derived)
+            or self._mapped
+            or isinstance(self.function, (HeldModule, Backpropagated))
+        )
         return Formed(
-            how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, sizes=sizes, fills=fills
+            how.arguments,
+            how.framework,
+            how.dtype,
+            notes=notes,
+            order=order,
+            form=form,
+            sizes=sizes,
+            fills=fills,
         )
 
     def on(self, function: Function) -> Adapted:
@@ -383,7 +442,9 @@ class Adapted:
         if self._derived:
             ordered = [a for a in self._arguments if a.positional]
             arrays = {a.input: x for a, x in zip(ordered, places, strict=False)}
-            arrays |= {a.input: keywords[a.parameter] for a in self._arguments if a.parameter in keywords}
+            arrays |= {
+                a.input: keywords[a.parameter] for a in self._arguments if a.parameter in keywords
+            }
             keywords |= {p: for_user_code(value(arrays)) for p, value in self._derived.items()}
         output = self.function(*places, **keywords)
         if isinstance(output, Mapping):

@@ -81,7 +81,10 @@ class NumpyArrays:
         return isinstance(output, np.ndarray) and bool(np.may_share_memory(output, array))
 
     def refilled(self, kept: Tensor, array: Tensor) -> bool:
-        if not isinstance(kept, np.ndarray) or (kept.shape, kept.dtype) != (array.shape, array.dtype):
+        if not isinstance(kept, np.ndarray) or (kept.shape, kept.dtype) != (
+            array.shape,
+            array.dtype,
+        ):
             return False
         kept[...] = array
         return True
@@ -101,7 +104,9 @@ class TorchArrays:
         if values.dtype.kind in "biu":
             return self.torch.from_numpy(np.array(values))
         exactly(values, dtype)
-        return self.torch.from_numpy(np.array(values, dtype=np.float64)).to(getattr(self.torch, dtype))
+        return self.torch.from_numpy(np.array(values, dtype=np.float64)).to(
+            getattr(self.torch, dtype)
+        )
 
     def blank(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
         fill = float("nan") if like.is_floating_point() else 0.0
@@ -129,7 +134,10 @@ class TorchArrays:
 
     def spoil(self, output: Tensor) -> None:
         if isinstance(output, self.torch.Tensor):
-            with suppress(RuntimeError), self.torch.no_grad():  # an expanded view cannot be written to
+            with (
+                suppress(RuntimeError),
+                self.torch.no_grad(),
+            ):  # an expanded view cannot be written to
                 output.zero_()
 
 
@@ -156,7 +164,11 @@ class JaxArrays(NumpyArrays):
         return None
 
 
-_FRAMEWORKS: Mapping[Framework, Callable[[], Arrays]] = {"numpy": NumpyArrays, "torch": TorchArrays, "jax": JaxArrays}
+_FRAMEWORKS: Mapping[Framework, Callable[[], Arrays]] = {
+    "numpy": NumpyArrays,
+    "torch": TorchArrays,
+    "jax": JaxArrays,
+}
 
 
 def arrays(framework: Framework) -> Arrays:
@@ -166,7 +178,9 @@ def arrays(framework: Framework) -> Arrays:
     return _FRAMEWORKS[framework]()
 
 
-def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarray, str, tuple[int, ...]]:
+def read(
+    output: Tensor, kind: type[np.floating] = np.float64
+) -> tuple[np.ndarray, str, tuple[int, ...]]:
     """Return the values as float64 or another ``kind``, the name of the dtype, and the shape.
 
     Raises ``TypeError`` unless ``output`` is an array of real numbers.
@@ -179,19 +193,26 @@ def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarr
         try:
             return output.detach().cpu().to(wide, copy=True).numpy(), dtype, tuple(output.shape)
         except (NotImplementedError, RuntimeError) as error:  # nested, or on the device meta
-            raise TypeError(f"returned a tensor without numbers to read: {str(error).splitlines()[0]}") from None
+            raise TypeError(
+                f"returned a tensor without numbers to read: {str(error).splitlines()[0]}"
+            ) from None
     output = output if isinstance(output, (np.ndarray, np.generic)) else exported(output)
     if not isinstance(output, (np.ndarray, np.generic)):
         raise TypeError(f"returned {of_kind(output)}, not an array")
     if output.dtype.kind not in "fiubV" or output.dtype.names or np.ma.is_masked(output):
-        raise TypeError(f"returned an array of {'masked entries' * np.ma.is_masked(output) or output.dtype.name}")
+        raise TypeError(
+            f"returned an array of {'masked entries' * np.ma.is_masked(output) or output.dtype.name}"
+        )
     with np.errstate(over="ignore"):
         return np.array(output, dtype=kind), output.dtype.name, output.shape
 
 
 def exported(output: Tensor) -> Tensor:
     """Convert an array of another library to NumPy by ``__array__`` or DLPack; return anything else as it is."""
-    ways: dict[str, Callable[[Tensor], Tensor]] = {"__array__": np.asarray, "__dlpack__": np.from_dlpack}
+    ways: dict[str, Callable[[Tensor], Tensor]] = {
+        "__array__": np.asarray,
+        "__dlpack__": np.from_dlpack,
+    }
     offered = [convert for name, convert in ways.items() if hasattr(type(output), name)]
     for convert in offered[:-1]:
         try:
@@ -212,7 +233,9 @@ def exactly(values: np.ndarray, dtype: str) -> np.ndarray:
     with np.errstate(all="ignore"):
         narrow = wide.astype(numpy_dtype(dtype))
     if not np.array_equal(narrow.astype(np.float64), wide, equal_nan=True):
-        raise InputError(f"an input holds values that {dtype} cannot hold exactly; round them first")
+        raise InputError(
+            f"an input holds values that {dtype} cannot hold exactly; round them first"
+        )
     return narrow
 
 
@@ -237,13 +260,18 @@ def _imported(name: str) -> Any:
         raise MissingExtra(name, name) from error
 
 
-import_torch, import_jax = functools.partial(_imported, "torch"), functools.partial(_imported, "jax")
+import_torch, import_jax = (
+    functools.partial(_imported, "torch"),
+    functools.partial(_imported, "jax"),
+)
 
 
 def check_wide(dtype: str) -> None:
     """Raise ``InputError`` if JAX would make float32 of float64."""
     if dtype == "float64" and not import_jax().config.jax_enable_x64:
-        raise InputError("JAX makes float32 of float64; hint: JAX_ENABLE_X64=1 in the environment, or another dtype")
+        raise InputError(
+            "JAX makes float32 of float64; hint: JAX_ENABLE_X64=1 in the environment, or another dtype"
+        )
 
 
 def wanted(function: Function) -> Framework | None:
@@ -277,7 +305,9 @@ def is_of_jax(function: Function) -> bool:
         return False
     function = without_partial(function)
     named = {_module(function), _module(type(function)), *_packages(function)}
-    return getattr(function, "traceable", False) or not named.isdisjoint(("jax", "jaxlib", "equinox"))
+    return getattr(function, "traceable", False) or not named.isdisjoint(
+        ("jax", "jaxlib", "equinox")
+    )
 
 
 def _packages(function: Function) -> set[str]:
@@ -314,7 +344,10 @@ def _module(thing: object) -> str:
 
 # -- a test of the machine ---------------------------------------------------------------------------------------------
 INTERPRETER = "triton.runtime.interpreter"  # imported by the first kernel that is interpreted
-_LARGE = {"bfloat16": (16, 16), "float16": (32, 64)}  # from their product on, the format has only even numbers
+_LARGE = {
+    "bfloat16": (16, 16),
+    "float16": (32, 64),
+}  # from their product on, the format has only even numbers
 tl: Any = None  # Triton's interpreter looks for its language among the globals of a kernel
 
 
@@ -365,19 +398,27 @@ def wrong_product(runtime: str, dtype: str) -> str:
 def suspect(q: Tensor) -> str:
     """Return a description of a loaded runtime that computes incorrectly in the format of ``q``, or ""."""
     dtype = dtype_name(q)
-    runtimes = ("torch" if is_tensor(q) else "numpy", *(("triton",) if INTERPRETER in sys.modules else ()))
+    runtimes = (
+        "torch" if is_tensor(q) else "numpy",
+        *(("triton",) if INTERPRETER in sys.modules else ()),
+    )
     return next(filter(None, (wrong_product(runtime, dtype) for runtime in runtimes)), "")
 
 
 @contextmanager
 def suspects(framework: str, dtype: str) -> Iterator[list[str]]:
     """Collect what computes incorrectly during a call: the framework, and Triton's interpreter if the call runs it."""
-    result, executor = [wrong_product(framework, dtype)], getattr(sys.modules.get(INTERPRETER), "GridExecutor", None)
+    result, executor = (
+        [wrong_product(framework, dtype)],
+        getattr(sys.modules.get(INTERPRETER), "GridExecutor", None),
+    )
     if not executor or not (interpreted := wrong_product("triton", dtype)):
         yield result
         return
     from unittest.mock import patch
 
-    with patch.object(executor, "__call__", autospec=True, side_effect=executor.__call__) as launched:
+    with patch.object(
+        executor, "__call__", autospec=True, side_effect=executor.__call__
+    ) as launched:
         yield result
     result += [interpreted] if launched.called else []

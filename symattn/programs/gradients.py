@@ -26,12 +26,17 @@ def gradients_close_to_exact(question: Question) -> str:
     Raises ``InputError`` if the inputs do not fit, or the bound does not cover them.
     """
     spec, returned = question.spec or Attention(), question.gradients
-    read_as = {name: read_array(name, array) for name, array in {**question.given, "do": question.do}.items()}
+    read_as = {
+        name: read_array(name, array)
+        for name, array in {**question.given, "do": question.do}.items()
+    }
     inputs = {name: values for name, (values, _) in read_as.items()}
     arithmetic = Precision.of(
         question.precision if question.precision is not None else read_as["q"][1], question.contract
     )
-    how = Stores.of(arithmetic, not isinstance(question.precision, Precision) and question.contract is None)
+    how = Stores.of(
+        arithmetic, not isinstance(question.precision, Precision) and question.contract is None
+    )
     upstream = inputs.pop("do")
     check_inputs(spec, dict(inputs))
     if read_as["do"][1] != arithmetic.input.name:
@@ -39,24 +44,46 @@ def gradients_close_to_exact(question: Question) -> str:
     _check(spec, inputs, upstream, how, returned)
     assert how is not None
     assert returned is not None
-    got = {name: read_array(name, a) for name, a in zip(NAMES, returned, strict=True) if a is not None}
+    got = {
+        name: read_array(name, a) for name, a in zip(NAMES, returned, strict=True) if a is not None
+    }
     for name, (values, dtype) in got.items():
         words = form_words(name, values.shape, inputs[name[1:]].shape, dtype, arithmetic)
         if words:
             return words
-    return _judged(spec, inputs, upstream, how, {name: values for name, (values, _) in got.items()}, question.rows)
+    return _judged(
+        spec,
+        inputs,
+        upstream,
+        how,
+        {name: values for name, (values, _) in got.items()},
+        question.rows,
+    )
 
 
 def _judged(
-    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, got: Arrays, rows: int | Sequence[int] | None
+    spec: Attention,
+    inputs: Arrays,
+    do: np.ndarray,
+    how: Stores,
+    got: Arrays,
+    rows: int | Sequence[int] | None,
 ) -> str:
     """Describe what is wrong, or return ""."""
     n_q, n_k = (inputs[name].shape[-2] for name in "qk")
     queries = np.arange(n_q) if rows is None else np.array(chosen(spec, inputs, rows))
     named = rows is None or not np.isscalar(rows)
-    keys = np.arange(n_k) if rows is None else queries[queries < n_k] if named else sampled(n_k, int(rows))  # type: ignore[arg-type]
+    keys = (
+        np.arange(n_k)
+        if rows is None
+        else queries[queries < n_k]
+        if named
+        else sampled(n_k, int(rows))  # type: ignore[arg-type]
+    )
     result = nearest(spec, inputs, do, how, got, queries, keys)
-    return next(filter(None, (_words(name, result[name], values, how) for name, values in got.items())), "")
+    return next(
+        filter(None, (_words(name, result[name], values, how) for name, values in got.items())), ""
+    )
 
 
 def nearest(
@@ -82,7 +109,10 @@ def nearest(
                 f"a query may attend to no key, and fully_masked={spec.fully_masked!r}: there are no exact gradients;"
                 " hint: fully_masked='zeros'"
             )
-        if all((result[name].ratios(result[name].of(values)) <= 1).all() for name, values in got.items()):
+        if all(
+            (result[name].ratios(result[name].of(values)) <= 1).all()
+            for name, values in got.items()
+        ):
             return result
         first = first or result
         _check_range(spec, inputs, do, how, result, got)
@@ -90,7 +120,12 @@ def nearest(
 
 
 def _check_range(
-    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, results: Mapping[str, SharpGradient], got: Arrays
+    spec: Attention,
+    inputs: Arrays,
+    do: np.ndarray,
+    how: Stores,
+    results: Mapping[str, SharpGradient],
+    got: Arrays,
 ) -> None:
     """Raise ``InputError`` if gradients are not finite, and those of correct code may overflow as well."""
     if all(np.isfinite(values).all() for values in got.values()):
@@ -99,7 +134,9 @@ def _check_range(
     least = min(1.0, scale) if how.scores else 1.0
     of_scores = 2 * np.linalg.norm(do, axis=-1).max() * np.linalg.norm(inputs["v"], axis=-1).max()
     of_scores *= max(1.0, float(spec.softcap or 1)) if how.scores else 1.0
-    most = max(float((np.abs(g.exact) + g.allowed).max(initial=0.0)) / least for g in results.values())
+    most = max(
+        float((np.abs(g.exact) + g.allowed).max(initial=0.0)) / least for g in results.values()
+    )
     if max(float(of_scores), most) > within:
         raise InputError(
             f"gradients that are not finite may be right here: dO Vᵀ, dS or a gradient may be above {within:.5g}, the"
@@ -127,19 +164,27 @@ def _words(name: str, sharp_gradient: SharpGradient, values: np.ndarray, how: St
     )
 
 
-def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: object) -> None:
+def _check(
+    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: object
+) -> None:
     if not hasattr(returned, "__len__") or len(returned) != len(NAMES):
-        raise InputError(f"gradients are not {len(NAMES)} arrays; hint: give (dq, dk, dv), None for what is not judged")
+        raise InputError(
+            f"gradients are not {len(NAMES)} arrays; hint: give (dq, dk, dv), None for what is not judged"
+        )
     hint = "hint: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"
     if how is None:
-        raise InputError(f"gradients are judged in bfloat16 and float16, with sums in float32; {hint}")
+        raise InputError(
+            f"gradients are judged in bfloat16 and float16, with sums in float32; {hint}"
+        )
     if not bounded(spec, inputs):
         raise InputError(
             f"gradients are judged of dot products times a scale, with caps, sinks, biases and masks alone; {hint}"
         )
     own = 2 + len(spec.head_axis)
     if len({inputs[name].shape[:-own] for name in "qkv"}) > 1:
-        raise InputError("gradients: q, k and v have batches of other shapes; hint: give each item its own k and v")
+        raise InputError(
+            "gradients: q, k and v have batches of other shapes; hint: give each item its own k and v"
+        )
     wanted = (*inputs["q"].shape[:-1], inputs["v"].shape[-1])
     if do.shape != wanted:
         raise InputError(f"do has the shape {do.shape}, expected {wanted}, that of the output")

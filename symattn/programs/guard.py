@@ -22,12 +22,20 @@ from symattn.document.errors import SymattnError
 
 _OWN = ("symattn", "symattn_cli")
 _STACK = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers")
-_BETWEEN = ("inspect.py", "traceback.py", "contextlib.py")  # of the standard library, between a look and who looks
+_BETWEEN = (
+    "inspect.py",
+    "traceback.py",
+    "contextlib.py",
+)  # of the standard library, between a look and who looks
 #: Where the code of libraries is, and symattn's own.
 _SITE = {"site-packages", "dist-packages"}
 _LIBRARIES = tuple(
     os.path.join(os.path.realpath(folder), "")
-    for folder in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(__file__) + "/..")
+    for folder in (
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("platstdlib"),
+        os.path.dirname(__file__) + "/..",
+    )
 )
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.sendto")
 _SIGNALS = ("os.kill", "os.killpg")
@@ -69,7 +77,11 @@ class Guard:
 
         Raises ``Tampered`` at the end if something was noticed.
         """
-        hidden = {name: sys.modules.pop(name) for name in [*sys.modules] if hiding and name.split(".")[0] in _OWN}
+        hidden = {
+            name: sys.modules.pop(name)
+            for name in [*sys.modules]
+            if hiding and name.split(".")[0] in _OWN
+        }
         builtins.__import__ = self._imported  # type: ignore[assignment]
         sys.meta_path.insert(0, self)
         self._active = True
@@ -110,7 +122,9 @@ class Guard:
         if not isinstance(file, str) or file.startswith("<"):
             return False
         real = os.path.realpath(file)
-        return real == self._candidate or not (_SITE & set(real.split(os.sep)) or real.startswith(_LIBRARIES))
+        return real == self._candidate or not (
+            _SITE & set(real.split(os.sep)) or real.startswith(_LIBRARIES)
+        )
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Hear an audit event; those of symattn's own threads, and of this hook itself, are left out."""
@@ -152,7 +166,12 @@ class Guard:
         if real in self._secret:
             return f"it reads the reference, {path}"
         parts = real.split("/")
-        others = len(parts) > 3 and parts[1] == "proc" and parts[2].isdecimal() and parts[2] != str(os.getpid())
+        others = (
+            len(parts) > 3
+            and parts[1] == "proc"
+            and parts[2].isdecimal()
+            and parts[2] != str(os.getpid())
+        )
         return f"it reads {path}, of another process" if others else ""
 
     def _looked(self, frame: FrameType | None) -> bool:
@@ -163,7 +182,9 @@ class Guard:
 
     def _by_symattn(self, frame: FrameType | None) -> bool:
         """Return whether code of symattn, which adapts the candidate, imports more of symattn."""
-        while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
+        while frame is not None and (
+            "importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__
+        ):
             frame = frame.f_back
         return frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in _OWN
 
@@ -175,7 +196,9 @@ class Guard:
 
 
 def _is_between(file: str) -> bool:
-    return os.path.basename(file) in _BETWEEN or (file.startswith("<") and not file.startswith("<frozen"))
+    return os.path.basename(file) in _BETWEEN or (
+        file.startswith("<") and not file.startswith("<frozen")
+    )
 
 
 def _found(name: str) -> Any:

@@ -77,7 +77,11 @@ class Host:
     def tokens(self) -> tuple[str, ...]:
         """Return the parameters that take the tokens: x, or queries, keys and values, which all get the same tokens."""
         given = self.parameters()
-        qkv = [p.name for p in given if meaning(p.name) in _QKV and (self.may_be_left or p.default is p.empty)]
+        qkv = [
+            p.name
+            for p in given
+            if meaning(p.name) in _QKV and (self.may_be_left or p.default is p.empty)
+        ]
         x = [p.name for p in given if meaning(p.name) == "x"]
         return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
 
@@ -133,7 +137,9 @@ class TorchHost(Host):
         super().__init__(module)
         self.xp = import_torch()
         attention = getattr(module, "self_attn", module)  # where a layer of torch keeps its order
-        self._swapped = getattr(attention, "batch_first", True) is False  # (n, b, d), as in torch.nn
+        self._swapped = (
+            getattr(attention, "batch_first", True) is False
+        )  # (n, b, d), as in torch.nn
 
     def weights(self) -> Tensors:
         return dict(self.module.named_parameters())
@@ -150,7 +156,9 @@ class TorchHost(Host):
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         tokens = {n: self._turned(x) for n, x in tokens.items()}
         with self.xp.no_grad():
-            output = self.xp.func.functional_call(self.module, dict(state), (), {**tokens, **inputs})
+            output = self.xp.func.functional_call(
+                self.module, dict(state), (), {**tokens, **inputs}
+            )
         return on_first(self._turned, output)
 
     def _turned(self, x: Tensor) -> Tensor:
@@ -177,8 +185,12 @@ class KerasHost(Host):
 
     def weights(self) -> Tensors:
         if not self.module.built:
-            raise InputError(f"the layer {self.module.name} has no weights yet; hint: call it once on tokens")
-        return {key: SimpleNamespace(shape=flat(key, shape)) for key, shape in self._shapes().items()}
+            raise InputError(
+                f"the layer {self.module.name} has no weights yet; hint: call it once on tokens"
+            )
+        return {
+            key: SimpleNamespace(shape=flat(key, shape)) for key, shape in self._shapes().items()
+        }
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Return ``query.kernel``, … with the shapes in which Keras keeps them, in its order."""
@@ -194,7 +206,9 @@ class KerasHost(Host):
         """Return the output of ``stateless_call``."""
         tensor = self._keras.ops.convert_to_tensor
         weights = [tensor(state[key].reshape(shape)) for key, shape in self._shapes().items()]
-        result = {n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **inputs}.items()}
+        result = {
+            n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **inputs}.items()
+        }
         fixed = [v.value for v in self.module.non_trainable_variables]
         output, _ = self.module.stateless_call(weights, fixed, **result)
         return output
@@ -214,7 +228,13 @@ class KerasHost(Host):
 class EquinoxHost(Host):
     """A module of equinox; dropout is off."""
 
-    left_out = ("key", "inference", "deterministic", "process_heads", "state")  # for random numbers and training
+    left_out = (
+        "key",
+        "inference",
+        "deterministic",
+        "process_heads",
+        "state",
+    )  # for random numbers and training
 
     def __init__(self, module: EquinoxModule) -> None:
         super().__init__(module)
@@ -231,7 +251,9 @@ class EquinoxHost(Host):
 
         result, _ = self._jax.tree_util.tree_flatten_with_path(self.module)
         name = partial(self._jax.tree_util.keystr, simple=True, separator=".")
-        return [(name(path) if equinox.is_inexact_array(leaf) else "", leaf) for path, leaf in result]
+        return [
+            (name(path) if equinox.is_inexact_array(leaf) else "", leaf) for path, leaf in result
+        ]
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """Return the output; calls are compiled once per shape, and norms of one vector are mapped over rows."""

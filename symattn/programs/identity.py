@@ -70,7 +70,9 @@ def identity(
 
     def kept(wanted: Sequence[Sizes]) -> tuple[Sizes, ...]:
         """Return the sizes of the domain nearest to these, with batches."""
-        return tuple(dict.fromkeys(_given(maker, s) for s in _stage(wanted, spec.heads, maker.square)))
+        return tuple(
+            dict.fromkeys(_given(maker, s) for s in _stage(wanted, spec.heads, maker.square))
+        )
 
     def masks(s: Sizes, random: Random) -> Tensors:
         rng = np.random.default_rng(random.getrandbits(32))
@@ -78,7 +80,9 @@ def identity(
         return labels | maker.masks(s.n_q, s.n_k, rng, labels, s.batch)
 
     tables = isinstance(spec.position, Rotary | Alibi)
-    return identity_test(program.on, spec, names, kept(sizes), epsilon, seed, masks, tables, kept(HELD_OUT))
+    return identity_test(
+        program.on, spec, names, kept(sizes), epsilon, seed, masks, tables, kept(HELD_OUT)
+    )
 
 
 def _stage(sizes: Sequence[Sizes], heads: int, square: bool = False) -> Sequence[Sizes]:
@@ -86,7 +90,11 @@ def _stage(sizes: Sequence[Sizes], heads: int, square: bool = False) -> Sequence
     if sizes != TOGETHER:
         return sizes
     rows = [s.n_k if square else s.n_q for s in sizes]
-    return (next((s for s, n in zip(sizes, rows, strict=True) if heads * n * s.n_k <= _CELLS), sizes[-1]),)
+    return (
+        next(
+            (s for s, n in zip(sizes, rows, strict=True) if heads * n * s.n_k <= _CELLS), sizes[-1]
+        ),
+    )
 
 
 def _given(maker: Maker, sizes: Sizes) -> Sizes:
@@ -111,7 +119,9 @@ def multiples(domain: Domain) -> tuple[Sizes, ...]:
     return tuple(Sizes(n_q, n_k, 4, 3, 6) for n_q, n_k in pairs if n_q * n_k <= _CELLS_OF_MULTIPLES)
 
 
-def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain | None = None) -> IdentityResult:
+def identity_of_definition(
+    program: Laid, sizes: Sequence[Sizes], domain: Domain | None = None
+) -> IdentityResult:
     """Test whether a function of a definition has the outputs of the definition's first way of computing."""
     definition, random, work = program.subject, Random(0), residue_work(sizes)
     inputs = [i for i in definition.inputs if i.name in program.convention.inputs]
@@ -123,13 +133,17 @@ def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain
 
     runs = []
     for wanted, names in product(_stage(sizes, definition.items), definition.whole):
-        letters = {x: getattr(wanted, definition.meaning(x)[0], n) for x, n in definition.shapes[1].items()}
+        letters = {
+            x: getattr(wanted, definition.meaning(x)[0], n) for x, n in definition.shapes[1].items()
+        }
         letters |= {x: definition.shapes[1][x] for x in definition.kept & letters.keys()}
         fitted = definition.within(letters, domain or Domain())
         shapes = {i.name: definition.shape(i.name, fitted) for i in inputs if i.made is None}
         rng = np.random.default_rng(random.getrandbits(32))
         drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}
-        fixed = {n: a for n, a in drawn.items() if a.dtype.kind in "biu" or not np.isfinite(a).all()}
+        fixed = {
+            n: a for n, a in drawn.items() if a.dtype.kind in "biu" or not np.isfinite(a).all()
+        }
         which = equal_sizes(fitted), tuple(names.split()), shapes
         named = definition.named(fitted)
         run = ResidueRun(compute, *which, fixed, random, work, results, tables=True, named=named)
@@ -186,7 +200,9 @@ def tried_apart(
     agreeing, planned = [result for result in results if result.agrees], results[-1].planned
     late = f"it did not end within {seconds:g} s" if len(agreeing) < planned else ""
     joined = reduce(IdentityResult.joined, agreeing)
-    return replace(joined, stages=len(agreeing), planned=planned, stopped=results[-1].reason or late)
+    return replace(
+        joined, stages=len(agreeing), planned=planned, stopped=results[-1].reason or late
+    )
 
 
 def _not_tried(reason: str) -> IdentityResult:

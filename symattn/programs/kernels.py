@@ -33,7 +33,13 @@ from symattn.verification.semantics import OUTSIDE
 
 _APART = 40  # an address is the number of a storage times 2⁴⁰, plus the place in it, in bytes
 _USUAL = 32  # the longest tiles of which the usual sizes have several
-_EMPTY = ("aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided")
+_EMPTY = (
+    "aten.empty",
+    "aten.empty_like",
+    "aten.empty_strided",
+    "aten.new_empty",
+    "aten.new_empty_strided",
+)
 #: A handle of the interpreter: the data of a variable of a kernel, and their type.
 Handle = Any
 
@@ -46,7 +52,9 @@ class Kernels:
 
     def __init__(self, dtype: str) -> None:
         self._dtype = dtype
-        self._exported: Callable[[Function, type[Planes]], Function] | None = None  # made if needed: it takes seconds
+        self._exported: Callable[[Function, type[Planes]], Function] | None = (
+            None  # made if needed: it takes seconds
+        )
         self._tile = 0
 
     def make(self, function: Function, kind: type[Planes]) -> Function:
@@ -68,7 +76,9 @@ class Kernels:
             exported = torch_reader.on_kinds(self._dtype)
             try:
                 result = exported(function, kind)(*places, **keywords)
-            except InputError:  # it may launch a kernel after what was refused, and a graph has no kernels
+            except (
+                InputError
+            ):  # it may launch a kernel after what was refused, and a graph has no kernels
                 if refusal is None:
                     raise
                 raise refusal from None
@@ -95,7 +105,11 @@ class _Block:
     """The memory of one storage; of floats, each element has the piece that was written there last, and its place."""
 
     def __init__(self, storage: Any, width: int, number: int) -> None:
-        self.storage, self.width, self.number = storage, width, number  # the storage is kept: no other gets its address
+        self.storage, self.width, self.number = (
+            storage,
+            width,
+            number,
+        )  # the storage is kept: no other gets its address
         self.name = ""  # the parameter of the kernel that was given it
         self.pieces: list[Value] = []
         self._owner, self._place = np.zeros(len(self), np.int64), np.arange(len(self))
@@ -129,7 +143,9 @@ class _Memory:
         self.blocks: list[_Block] = []
         self._by_address: dict[int, _Block] = {}
         zero = kind.lift(np.zeros(1))
-        self.undefined = zero / zero  # what was never written, or lies beyond a tensor, and −∞ − (−∞)
+        self.undefined = (
+            zero / zero
+        )  # what was never written, or lies beyond a tensor, and −∞ − (−∞)
 
     def lifted(self, x: Value) -> Value:
         """Return plain numbers as an array of the kind; NaN and +∞, which it lacks, are undefined elements."""
@@ -138,7 +154,9 @@ class _Memory:
         lacking = np.isnan(x) | np.isposinf(x)
         if not lacking.any():
             return self.kind.written(x)
-        return self.kind.xp.where(lacking, self.undefined, self.kind.written(np.where(lacking, 0.0, x)))
+        return self.kind.xp.where(
+            lacking, self.undefined, self.kind.written(np.where(lacking, 0.0, x))
+        )
 
     def known(self, tensor: Tensor) -> _Block | None:
         """Return the block of a tensor if it has a shadow already."""
@@ -165,7 +183,9 @@ class _Memory:
         """Note that a tensor is new and holds nothing yet."""
         if tensor.is_floating_point() and tensor.untyped_storage().nbytes():
             block = self.block(tensor)
-            block.write(np.arange(len(block)), self.kind.xp.broadcast_to(self.undefined, (len(block),)))
+            block.write(
+                np.arange(len(block)), self.kind.xp.broadcast_to(self.undefined, (len(block),))
+            )
 
     def array(self, tensor: Tensor) -> Value:
         """Return what a tensor means; plain numbers if nothing in it is of the kind."""
@@ -183,9 +203,13 @@ class _Memory:
             tensor.copy_(import_torch().from_numpy(np.array(value)))
         elif tensor.numel():
             value = value if isinstance(value, ArrayBase) else np.asarray(value, np.float64)
-            self.block(tensor).write(_places(tensor), np.broadcast_to(value, tuple(tensor.shape)).reshape(-1))
+            self.block(tensor).write(
+                _places(tensor), np.broadcast_to(value, tuple(tensor.shape)).reshape(-1)
+            )
 
-    def locate(self, addresses: np.ndarray, bits: int) -> tuple[_Block | None, np.ndarray, np.ndarray]:
+    def locate(
+        self, addresses: np.ndarray, bits: int
+    ) -> tuple[_Block | None, np.ndarray, np.ndarray]:
         """Return the block that addresses are in, or are nearest to; their places in bytes; and which are within it."""
         number = int((addresses[0] + (1 << _APART - 1)) >> _APART)
         if not 0 < number <= len(self.blocks):
@@ -215,7 +239,9 @@ class _Run:
         self.launches = self.longest = 0  # the longest range in a kernel
         self.refusal: SymattnError | None = None  # of an operator of torch
 
-    def call(self, function: Function, places: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
+    def call(
+        self, function: Function, places: Sequence[Value], keywords: Mapping[str, Value]
+    ) -> Value:
         """Return what the function returns, with arrays for its tensors."""
         self._torch.set_num_threads(1)  # threads do not survive copying the process
         given = [self._tensor(x) for x in places]
@@ -243,14 +269,20 @@ class _Run:
         from torch.utils._python_dispatch import TorchDispatchMode
 
         class Dispatch(TorchDispatchMode):  # type: ignore[misc]
-            def __torch_dispatch__(_, operator: Any, types: object, places: Any = (), keywords: Any = None) -> Value:
+            def __torch_dispatch__(
+                _, operator: Any, types: object, places: Any = (), keywords: Any = None
+            ) -> Value:
                 return self._operator(operator, places, keywords or {})
 
         return Dispatch()
 
-    def _operator(self, operator: Any, places: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
+    def _operator(
+        self, operator: Any, places: Sequence[Value], keywords: Mapping[str, Value]
+    ) -> Value:
         """Run an operator of torch; on tensors with a shadow, compute what its results mean."""
-        tensors = [x for x in _leaves((places, *keywords.values())) if isinstance(x, self._torch.Tensor)]
+        tensors = [
+            x for x in _leaves((places, *keywords.values())) if isinstance(x, self._torch.Tensor)
+        ]
         name, computed = str(operator.overloadpacket), any(map(self._memory.known, tensors))
         if computed and name not in RULES and (decomposed := torch_reader.decomposition(operator)):
             with self._dispatch():
@@ -263,7 +295,10 @@ class _Run:
             return result
         made = result if isinstance(result, (list, tuple)) else [result]
         before = {x.untyped_storage().data_ptr() for x in tensors}
-        apart = [not (hasattr(x, "untyped_storage") and x.untyped_storage().data_ptr() in before) for x in made]
+        apart = [
+            not (hasattr(x, "untyped_storage") and x.untyped_storage().data_ptr() in before)
+            for x in made
+        ]
         if operator._schema.is_mutable or any(apart):
             try:
                 self._compute(name, places, keywords, made)
@@ -273,14 +308,22 @@ class _Run:
         return result
 
     def _compute(
-        self, name: str, places: Sequence[Value], keywords: Mapping[str, Value], made: Sequence[Value]
+        self,
+        name: str,
+        places: Sequence[Value],
+        keywords: Mapping[str, Value],
+        made: Sequence[Value],
     ) -> None:
         rule = RULES.get(name) or RULES.get(name.removesuffix("_"))
         if rule is None or not all(isinstance(x, self._torch.Tensor) for x in made):
             raise InputError("this operator of torch is not read, of computed numbers")
-        options = {key: self._operand(x) for key, x in keywords.items() if key not in torch_reader.PLACED}
+        options = {
+            key: self._operand(x) for key, x in keywords.items() if key not in torch_reader.PLACED
+        }
         value = rule(self._context, *map(self._operand, places), **options)
-        for tensor, x in zip(made, value if isinstance(value, (list, tuple)) else [value], strict=True):
+        for tensor, x in zip(
+            made, value if isinstance(value, (list, tuple)) else [value], strict=True
+        ):
             self._memory.put(tensor, x)
 
     def _operand(self, x: Value) -> Value:
@@ -295,7 +338,11 @@ class _Run:
         module: Any = sys.modules[INTERPRETER]
         operators = _Operators(module, self._memory)
         ranges = module.InterpreterBuilder.create_make_range
-        launch, pointer, patch_language = module.GridExecutor.__call__, module._implicit_cvt, module._patch_lang
+        launch, pointer, patch_language = (
+            module.GridExecutor.__call__,
+            module._implicit_cvt,
+            module._patch_lang,
+        )
         ready: set[int] = set()  # modules of the language that this launch has patched
 
         def launched(executor: Any, *places: Value, **keywords: Value) -> Value:
@@ -322,7 +369,11 @@ class _Run:
             return result
 
         def patched(function: Any) -> Any:
-            own = {id(x) for x in function.__globals__.values() if x is module.tl or x is module.tl.core}
+            own = {
+                id(x)
+                for x in function.__globals__.values()
+                if x is module.tl or x is module.tl.core
+            }
             if own and own <= ready:
                 return module._LangPatchScope()
             ready.update(own)
@@ -336,7 +387,9 @@ class _Run:
                 (module.InterpreterBuilder, "create_make_range", ranged),
                 *operators.patches(),
             ):
-                stack.enter_context(patch.object(target, name, new, create=True))  # older versions lack some
+                stack.enter_context(
+                    patch.object(target, name, new, create=True)
+                )  # older versions lack some
             yield
 
 
@@ -372,14 +425,33 @@ class _Operators:
     def patches(self) -> Iterator[tuple[Any, str, Any]]:
         """Yield what is replaced in the interpreter: where, by which name, and by what."""
         module, builder, types = self._module, self._module.InterpreterBuilder, self._module.tl
-        self._own = {name: getattr(builder, name) for name in dir(builder) if not name.startswith("__")}
+        self._own = {
+            name: getattr(builder, name) for name in dir(builder) if not name.startswith("__")
+        }
         yield from ((builder, name, getattr(self, name)) for name in dir(self) if name in self._own)
-        for name, of in (("fp16", "float16"), ("bf16", "bfloat16"), ("fp32", "float32"), ("fp64", "float64")):
-            yield builder, f"get_{name}", lambda _, x, of=of: self._made(np.array([x], np.float64), getattr(types, of))
+        for name, of in (
+            ("fp16", "float16"),
+            ("bf16", "bfloat16"),
+            ("fp32", "float32"),
+            ("fp64", "float64"),
+        ):
+            yield (
+                builder,
+                f"get_{name}",
+                lambda _, x, of=of: self._made(np.array([x], np.float64), getattr(types, of)),
+            )
         for name in ("exp", "exp2", "log", "log2", "erf"):
             yield builder, f"create_{name}", lambda _, x, name=name: self._unary(name, x)
-        for name, function in {"maxnumf": np.maximum, "minnumf": np.minimum, "fabs": np.abs}.items():
-            yield builder, f"create_{name}", lambda _, x, *y, f=function: self._made(f(x.data, *(z.data for z in y)), x)
+        for name, function in {
+            "maxnumf": np.maximum,
+            "minnumf": np.minimum,
+            "fabs": np.abs,
+        }.items():
+            yield (
+                builder,
+                f"create_{name}",
+                lambda _, x, *y, f=function: self._made(f(x.data, *(z.data for z in y)), x),
+            )
         # checks of overflow are slow, and there in floats as well
         yield self._builder, "options", replace(self._builder.options, sanitize_overflow=False)
         yield module, "_validate_np_data_size", self._fits(module._validate_np_data_size)
@@ -406,14 +478,18 @@ class _Operators:
             if idx_reduce_op is not None or val_reduce_op not in (np.nanmax, np.nanmin):
                 raise Refused("the place of a maximum of computed numbers is not read")
             largest = np.max if val_reduce_op is np.nanmax else np.min
-            return own.to_tensor(largest(x.handle.data, axis=own.axis, keepdims=own.keep_dims), x.dtype)
+            return own.to_tensor(
+                largest(x.handle.data, axis=own.axis, keepdims=own.keep_dims), x.dtype
+            )
 
         def tensor(own: Any, result: Value, dtype: Any) -> Value:
             if _is_plain(result):
                 return to_tensor(own, result, dtype)
             shape = list(result.plain_shape)
             kind = tl.block_type(dtype, shape) if shape else dtype
-            return tl.core.tensor(self._made(result if shape else result.reshape((1,)), dtype), kind)
+            return tl.core.tensor(
+                self._made(result if shape else result.reshape((1,)), dtype), kind
+            )
 
         yield reduce, "min_max", min_max
         yield scan, "to_tensor", tensor
@@ -447,7 +523,10 @@ class _Operators:
         if not _is_float(added):
             return self._own["create_dot"](self._builder, a, b, added, *_)
         product = np.matmul(a.data, b.data)
-        return self._made(product if _is_plain(added.data) and not added.data.any() else product + added.data, added)
+        return self._made(
+            product if _is_plain(added.data) and not added.data.any() else product + added.data,
+            added,
+        )
 
     def cast_impl(self, x: Handle, dtype: Any) -> Handle:
         """Cast; floats stay as they are."""
@@ -476,7 +555,9 @@ class _Operators:
         return self._made(x.data.reshape(-1)[:1], x)
 
     # -- memory
-    def _met(self, act: str, pointers: Handle, mask: Handle) -> tuple[_Block | None, np.ndarray, np.ndarray]:
+    def _met(
+        self, act: str, pointers: Handle, mask: Handle
+    ) -> tuple[_Block | None, np.ndarray, np.ndarray]:
         """Return the block that pointers lead to, the places in it, in bytes, and which pointers do, not masked."""
         seen = np.broadcast_to(mask.data, pointers.data.shape).astype(bool).reshape(-1)
         if not seen.any():
@@ -488,10 +569,15 @@ class _Operators:
             side = "before the first" if at.min() < 0 else "after the last"
             of = f"{side} element of {block.name or 'a tensor'}" if block else "in no tensor"
             program = ", ".join(map(str, self._builder.grid_idx))
-            self._report(f"the kernel {self.kernel} {act} {OUTSIDE}, {of}, in its program ({program})", element)
+            self._report(
+                f"the kernel {self.kernel} {act} {OUTSIDE}, {of}, in its program ({program})",
+                element,
+            )
             seen[seen] = within
         if block and bool(block.pieces) is not element.is_floating():
-            raise Refused(f"the kernel {self.kernel} takes memory of floats for whole numbers, or the other way round")
+            raise Refused(
+                f"the kernel {self.kernel} takes memory of floats for whole numbers, or the other way round"
+            )
         return block, at[within], seen
 
     def _report(self, words: str, element: Any) -> None:
@@ -514,7 +600,9 @@ class _Operators:
         """Return the places of floats, counted in elements."""
         width = pointers.get_element_ty().primitive_bitwidth // 8
         if width != block.width or (at % width).any():
-            raise Refused(f"the kernel {self.kernel} takes the memory of floats for those of another size")
+            raise Refused(
+                f"the kernel {self.kernel} takes the memory of floats for those of another size"
+            )
         return np.asarray(at // width)
 
     def create_masked_load(
@@ -537,16 +625,24 @@ class _Operators:
         spread = values[np.maximum(np.cumsum(seen) - 1, 0)].reshape(shape)
         return self._made(np.where(seen.reshape(shape), spread, filled), element)
 
-    def create_masked_store(self, pointers: Handle, value: Handle, mask: Handle, *rest: object) -> Any:
+    def create_masked_store(
+        self, pointers: Handle, value: Handle, mask: Handle, *rest: object
+    ) -> Any:
         block, at, seen = met = self._met("writes", pointers, mask)
         if not pointers.get_element_ty().is_floating():
-            return self._own["create_masked_store"](self._builder, self._real(pointers, met), value, mask, *rest)
+            return self._own["create_masked_store"](
+                self._builder, self._real(pointers, met), value, mask, *rest
+            )
         if block is not None and len(at):
-            values = self._memory.lifted(np.broadcast_to(value.data, pointers.data.shape).reshape(-1))
+            values = self._memory.lifted(
+                np.broadcast_to(value.data, pointers.data.shape).reshape(-1)
+            )
             block.write(self._floats(pointers, block, at), values if seen.all() else values[seen])
         return None
 
-    def create_atomic_rmw(self, operator: Any, pointers: Handle, value: Handle, mask: Handle, *rest: object) -> Handle:
+    def create_atomic_rmw(
+        self, operator: Any, pointers: Handle, value: Handle, mask: Handle, *rest: object
+    ) -> Handle:
         if not pointers.get_element_ty().is_floating():
             real = self._real(pointers, self._met("changes", pointers, mask))
             return self._own["create_atomic_rmw"](self._builder, operator, real, value, mask, *rest)
@@ -557,7 +653,9 @@ class _Operators:
         self.create_masked_store(pointers, self._made(before.data + value.data, value), mask)
         return before
 
-    def create_atomic_cas(self, pointers: Handle, expected: Handle, value: Handle, *rest: object) -> Handle:
+    def create_atomic_cas(
+        self, pointers: Handle, expected: Handle, value: Handle, *rest: object
+    ) -> Handle:
         mask = self._handle(np.ones(pointers.data.shape, bool), self._module.tl.int1)
         if _is_float(value):
             raise Refused("a comparison and exchange of floats in memory is not read")

@@ -62,7 +62,9 @@ def readings(layouts: Sequence[Layout], right: bool) -> Iterator[str]:
 
 def undocumented(named: Layout, taken: Layout) -> str:
     """Return a note on a function that is right with other axes than its text names."""
-    return f"Its text names the axes {in_words(named)}, and it is right with {in_words(taken)} alone."
+    return (
+        f"Its text names the axes {in_words(named)}, and it is right with {in_words(taken)} alone."
+    )
 
 
 def judged_as_stated(named: Layout) -> str:
@@ -80,7 +82,9 @@ def to_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
     if name == "keep":
         return values.reshape((1,) * (2 - values.ndim) + tuple(values.shape))
     order = _order(name, layout)
-    values = values.reshape((1,) * (len(order) - values.ndim) + tuple(values.shape)).transpose(*_usual(order))
+    values = values.reshape((1,) * (len(order) - values.ndim) + tuple(values.shape)).transpose(
+        *_usual(order)
+    )
     if name in _HEADS and layout[-1] == "c":
         *front, h, d = values.shape
         values = values.reshape((*front, h * d))
@@ -117,7 +121,11 @@ def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
     if output.ndim == len(order):
         output = output.transpose(*map(_usual(order).index, range(len(order))))
     added = max(len(order) - array.ndim, 0)
-    return output.reshape(output.shape[added:]) if tuple(output.shape[:added]) == (1,) * added else output
+    return (
+        output.reshape(output.shape[added:])
+        if tuple(output.shape[:added]) == (1,) * added
+        else output
+    )
 
 
 def causal_mask(inputs: Inputs, bottom_right: bool) -> NDArray[np.bool_]:
@@ -151,7 +159,9 @@ _PATTERNS: tuple[tuple[Layout, str], ...] = (
 def documented(function: Function) -> tuple[Layout, ...]:
     """Return the layouts that the text of the function names, in the order of the text."""
     text = _text(function).lower()
-    result = [(m.start(), layout) for layout, pattern in _PATTERNS if (m := re.search(pattern, text))]
+    result = [
+        (m.start(), layout) for layout, pattern in _PATTERNS if (m := re.search(pattern, text))
+    ]
     return tuple(layout for _, layout in sorted(result))
 
 
@@ -170,7 +180,9 @@ def declared(function: Function) -> tuple[Layout, ...]:
                     continue  # scores or a mask, whose last axis are keys
                 before = re.findall(r"[a-z_]\w*", line.lower()[: m.start()])
                 means = [what for word in before if (what := meaning(word))]
-                if means[-1:] in ([], ["q"], ["k"], ["v"], ["x"], ["y"]) and (means or line.startswith("#")):
+                if means[-1:] in ([], ["q"], ["k"], ["v"], ["x"], ["y"]) and (
+                    means or line.startswith("#")
+                ):
                     result |= {layout: None}
     return tuple(result)
 
@@ -201,7 +213,9 @@ def names_form(function: Function, parameter: str, form: str, right: Iterable[st
     of axes, or for an axis of queries of length 1, unless one of the ``right`` forms answers to that as well.
     """
     name, text = re.escape(parameter), _text(function)
-    for axes in re.findall(rf"\b{name}\b[^()\[\]\n]{{0,40}}[(\[]([\w, ]+)[)\]]", "\n".join(_statement(function))):
+    for axes in re.findall(
+        rf"\b{name}\b[^()\[\]\n]{{0,40}}[(\[]([\w, ]+)[)\]]", "\n".join(_statement(function))
+    ):
         with suppress(InputError):
             if form_of(axes) == form:
                 return True
@@ -213,7 +227,10 @@ def names_form(function: Function, parameter: str, form: str, right: Iterable[st
 
 
 _EINSUM = re.compile(r"""["']([\w ]+),([\w ]+)->([\w ]+)["']""")
-_BY_PLACE: Mapping[int, tuple[Layout, ...]] = {4: ("nbhd", "bnhd", "bhnd"), 3: ("nhd", "bnd")}  # by the axis of tokens
+_BY_PLACE: Mapping[int, tuple[Layout, ...]] = {
+    4: ("nbhd", "bnhd", "bhnd"),
+    3: ("nhd", "bnd"),
+}  # by the axis of tokens
 
 
 def lettered(function: Function) -> frozenset[Layout]:
@@ -313,9 +330,13 @@ def form_of(axes: str) -> str:
     form = "".join(_AXIS_OF.get(name, "?") for name in names)
     if "?" in form:
         unknown = names[form.index("?")]
-        raise InputError(f"--mask-axes {axes}: {unknown!r} is no axis of a mask; known: b, h, n_q, n_k and 1")
+        raise InputError(
+            f"--mask-axes {axes}: {unknown!r} is no axis of a mask; known: b, h, n_q, n_k and 1"
+        )
     if not _FORM.fullmatch(form):
-        raise InputError(f"--mask-axes {axes}: a mask ends in n_k, after b, h, n_q or 1; such as b,1,n_q,n_k")
+        raise InputError(
+            f"--mask-axes {axes}: a mask ends in n_k, after b, h, n_q or 1; such as b,1,n_q,n_k"
+        )
     return form
 
 
@@ -337,7 +358,9 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
     value = ~value if a.inverted else value
     if a.numbers:
         value = (
-            value.astype(np.int64) if a.numbers == "ones" else np.where(value, float(a.numbers == "shifted"), -np.inf)
+            value.astype(np.int64)
+            if a.numbers == "ones"
+            else np.where(value, float(a.numbers == "shifted"), -np.inf)
         )
     if not a.form:
         return to_layout(a.input, value, how.layout)
@@ -351,7 +374,9 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
     return _with_axes(value, a, (1,) * (axes - len(shape)) + shape[:-2], lengths(inputs))
 
 
-def placed(arguments: Iterable[Argument], passed: Mapping[Argument, object]) -> tuple[list[Tensor], dict[str, Tensor]]:
+def placed(
+    arguments: Iterable[Argument], passed: Mapping[Argument, object]
+) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Return positional arguments and keywords, without inputs that were not passed."""
     places: list[Tensor] = []
     keywords: dict[str, Tensor] = {}
@@ -378,13 +403,17 @@ _NUMBERS: dict[str, Callable[[Convention, Inputs], int | float]] = {
     WIDTH: _width,
     FACTOR: lambda how, inputs: float(_width(how, inputs)) ** -0.5,
     # the number of keys before the first query
-    PAST: lambda how, inputs: lengths(inputs)[1] - lengths(inputs)[0] if how.alignment == "bottom-right" else 0,
+    PAST: lambda how, inputs: (
+        lengths(inputs)[1] - lengths(inputs)[0] if how.alignment == "bottom-right" else 0
+    ),
     COUNT_Q: lambda how, inputs: lengths(inputs)[0],
     COUNT_K: lambda how, inputs: lengths(inputs)[1],
 }
 
 
-def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple[int, int]) -> Tensor:
+def _with_axes(
+    value: object, a: Argument, front: tuple[int, ...], tokens: tuple[int, int]
+) -> Tensor:
     """Return an array with the axes of a form: missing axes are broadcast, and axes that the form lacks are dropped."""
     n_q, n_k = tokens
     n_q = n_k if a.input == "keep" and "q" not in a.form else n_q
@@ -392,12 +421,16 @@ def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple
     if a.input in ("keep", "doc", "doc_q", "doc_k", "positions", "positions_q"):
         whole = whole[..., None, :]
     of_heads = a.input in ("bias", "drop") or (a.input == "mask" and "h" in a.form)
-    if whole.ndim == 3 and front and not of_heads:  # what has an axis of heads has no axis of batches then
+    if (
+        whole.ndim == 3 and front and not of_heads
+    ):  # what has an axis of heads has no axis of batches then
         whole = whole[:, None]
     whole = whole.reshape((1,) * (4 - whole.ndim) + tuple(whole.shape))  # (b, h, q, k)
     last = n_q if a.input in _OF_QUERIES else n_k
     lasting = (front[0] if front else 1, front[1] if len(front) > 1 else 1, n_q, last)
-    sizes = {c: n if c in a.form else m for c, n, m in zip(_LETTERS, lasting, whole.shape, strict=True)}
+    sizes = {
+        c: n if c in a.form else m for c, n, m in zip(_LETTERS, lasting, whole.shape, strict=True)
+    }
     whole = np.broadcast_to(whole, tuple(sizes.values()))
     for axis, letter in reversed(tuple(enumerate(_LETTERS))):
         whole = whole if letter in a.form else np.take(whole, 0, axis=axis)

@@ -63,22 +63,32 @@ def load(target: str) -> Loaded:
     whole, target, arguments = target, *_call_of(target)
     place, _, attribute = target.rpartition(":")
     if target.endswith((".npz", ".safetensors")):
-        raise BadTarget(f"{target} is a trace, not a function; hint: symattn verify {target}, or {FORMS}")
+        raise BadTarget(
+            f"{target} is a trace, not a function; hint: symattn verify {target}, or {FORMS}"
+        )
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
         path = Path(target)
         if target.endswith(".py") and path.is_file():  # the file is read, not run
             text = path.read_text(encoding="utf-8", errors="replace")
-            first = [f"{path}:{name}" for name in re.findall(r"^def ([^\W_]\w*)", text, re.MULTILINE)[:3]]
+            first = [
+                f"{path}:{name}" for name in re.findall(r"^def ([^\W_]\w*)", text, re.MULTILINE)[:3]
+            ]
             some = " or ".join(first or [f"{path}:function"])
             raise BadTarget(f"{target}: name one of its functions, such as {some}")
         if path.is_file():
             kinds = "no trace (.npz, .safetensors), no graph (.onnx) and no file of Python (.py)"
             raise BadTarget(f"{target} is {kinds}; give {FORMS}")
-        raise BadTarget(f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}")
+        raise BadTarget(
+            f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}"
+        )
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
         raise BadTarget(f"{target}: {place} is neither a module nor a .py file; give {FORMS}")
     module = load_module(place)
-    function = _find(module, attribute, place) if arguments is None else _made(module, attribute, place, arguments)
+    function = (
+        _find(module, attribute, place)
+        if arguments is None
+        else _made(module, attribute, place, arguments)
+    )
     return Loaded(function, whole, str(getattr(module, "__file__", None) or place))
 
 
@@ -108,7 +118,9 @@ def _call_of(target: str) -> tuple[str, _Arguments | None]:
         places = [ast.literal_eval(value) for value in call.args]
         return name, (places, {str(k.arg): ast.literal_eval(k.value) for k in call.keywords})
     except (ValueError, SyntaxError, AssertionError):
-        raise BadTarget(f"{target}: the arguments must be literals, such as {name}(8, bias=False)") from None
+        raise BadTarget(
+            f"{target}: the arguments must be literals, such as {name}(8, bias=False)"
+        ) from None
 
 
 def _made(module: ModuleType, attribute: str, place: str, arguments: _Arguments) -> Function:
@@ -119,7 +131,9 @@ def _made(module: ModuleType, attribute: str, place: str, arguments: _Arguments)
     made = getattr(module, attribute, None)
     if not inspect.isclass(made):
         _find(module, attribute, place)  # no such name
-        raise NotCallable(f"{place}:{attribute} is a function; hint: leave out what is in parentheses")
+        raise NotCallable(
+            f"{place}:{attribute} is a function; hint: leave out what is in parentheses"
+        )
     places, keywords = arguments
     result = _guarded(f"{place}:{attribute}", lambda: made(*places, **keywords))
     if not callable(result):
@@ -134,14 +148,20 @@ def load_module(place: str) -> ModuleType:
     with _no_bytecode():
         if not place.endswith(".py"):
             if Path(place).is_file():
-                raise BadTarget(f"{place} is a file, and Python files end with .py; hint: rename it, or name another")
+                raise BadTarget(
+                    f"{place} is a file, and Python files end with .py; hint: rename it, or name another"
+                )
             _first_on_path(Path.cwd())
             return _guarded(place, lambda: importlib.import_module(place))
         path = Path(place)
         if not path.is_file():
             files = sorted(p.stem for p in path.parent.glob("*.py"))
             near = perhaps(path.stem, files).replace("?", ".py?")
-            others = f"; Python files there: {', '.join(f'{name}.py' for name in files[:4])}" if files else ""
+            others = (
+                f"; Python files there: {', '.join(f'{name}.py' for name in files[:4])}"
+                if files
+                else ""
+            )
             raise NoSuchFile(f"{path}: there is no such file{near or others}")
         path = path.resolve()
         root, name = _package(path)
@@ -221,11 +241,19 @@ def _find(module: ModuleType, attribute: str, place: str) -> Function:
             raise NoSuchAttribute(_no_such(part, owner, module, seen)) from None
         seen = f"{seen}:{part}" if owner is module else f"{seen}.{part}"
     if inspect.isclass(result):
-        raise NotCallable(f"{seen} is a class; name a function, or an instance: {seen}(), with literals")
+        raise NotCallable(
+            f"{seen} is a class; name a function, or an instance: {seen}(), with literals"
+        )
     if not callable(result):
-        raise NotCallable(f"{seen} is of type {type(result).__name__} and cannot be called; name a function")
-    if inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, seen.rpartition(".")[2], None)):
-        raise NotCallable(f"{seen} is a method and needs an instance; name it on an instance made in its file")
+        raise NotCallable(
+            f"{seen} is of type {type(result).__name__} and cannot be called; name a function"
+        )
+    if inspect.isclass(owner) and inspect.isfunction(
+        inspect.getattr_static(owner, seen.rpartition(".")[2], None)
+    ):
+        raise NotCallable(
+            f"{seen} is a method and needs an instance; name it on an instance made in its file"
+        )
     return result
 
 
@@ -238,7 +266,9 @@ def _no_such(part: str, owner: object, module: ModuleType, seen: str) -> str:
     if owner is not module:
         return f"no attribute `{part}` in {seen}{perhaps(part, values)}"
     callables = [name for name, value in values.items() if callable(value) and name[0] != "_"]
-    own = [name for name in callables if getattr(values[name], "__module__", None) == module.__name__]
+    own = [
+        name for name in callables if getattr(values[name], "__module__", None) == module.__name__
+    ]
     listed = ", ".join(own[:_MAX_NAMED]) + ", …" * (len(own) > _MAX_NAMED)
     defines = f"; it defines {listed}" if own else "; it defines no function"
     return f"no function `{part}` in {seen}{perhaps(part, callables) or defines}"

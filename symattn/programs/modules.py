@@ -30,7 +30,15 @@ from symattn.programs.request import Request
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block  # most modules are attention
 
-_HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "num_query_heads")
+_HEADS = (
+    "num_heads",
+    "n_heads",
+    "n_head",
+    "nhead",
+    "heads",
+    "num_attention_heads",
+    "num_query_heads",
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,9 @@ class ModuleSlot:
     shape: tuple[int, ...]
     order: Order | None = "in out"
 
-    def filled(self, xp: object, parts: Sequence[Tensor], order: Order = "out in", heads: int = 1) -> Tensor:
+    def filled(
+        self, xp: object, parts: Sequence[Tensor], order: Order = "out in", heads: int = 1
+    ) -> Tensor:
         """Return the array with these inputs side by side, or side by side for each of ``heads``; ``order`` applies if
         the slot's own is unknown."""
         joined = side_by_side(xp, parts, heads) if len(parts) > 1 else parts[0]
@@ -62,19 +72,30 @@ def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]
     """Yield the module as a function, for each way to read its weights. Raises ``InputError`` if there is none."""
     label = name or "the module"
     normed = request.spec.qk_norm in ("rms", "layer")
-    slots = tuple(_slot(host, key, tuple(weight.shape), label, normed) for key, weight in host.weights().items())
+    slots = tuple(
+        _slot(host, key, tuple(weight.shape), label, normed)
+        for key, weight in host.weights().items()
+    )
     entries = [n for s in slots for n in s.names]
     for n in ("w_q", "w_k", "w_v"):
         if n not in entries:
-            raise InputError(f"{label} holds its own weights, and no {n} among them is known by its name")
+            raise InputError(
+                f"{label} holds its own weights, and no {n} among them is known by its name"
+            )
     twice = next((n for n in entries if entries.count(n) > 1), None)
     if twice:
-        raise InputError(f"{label} holds two weights that may be {twice}; give one layer of attention alone")
+        raise InputError(
+            f"{label} holds two weights that may be {twice}; give one layer of attention alone"
+        )
     _check_heads(label, heads_of(host.module) or request.spec.heads, request.spec)
     host = host.prepared(request.dtype)
     square = any(s.order is None for s in slots)
-    packed = any(len(s.names) == 3 for s in slots) and request.spec.heads == request.spec.key_heads > 1
-    for by_head, order in product((False, True) if packed else (False,), _ORDERS if square else _ORDERS[:1]):
+    packed = (
+        any(len(s.names) == 3 for s in slots) and request.spec.heads == request.spec.key_heads > 1
+    )
+    for by_head, order in product(
+        (False, True) if packed else (False,), _ORDERS if square else _ORDERS[:1]
+    ):
         yield HeldAttention(host, slots, ModuleReading(order, by_head), request, label)
 
 
@@ -86,17 +107,27 @@ def _slot(host: Host, key: str, shape: tuple[int, ...], label: str, normed: bool
     path, _, last = key.rpartition(".")
     own = plain(last) in OWN
     words = [part for part in path.split(".") if not part.isdecimal()]
-    word = plain(words[-1] if words else "") if own else plain(last).removesuffix("weight").removesuffix("bias")
+    word = (
+        plain(words[-1] if words else "")
+        if own
+        else plain(last).removesuffix("weight").removesuffix("bias")
+    )
     kind = "b" if plain(last).endswith("bias") else "w"
     one = gain(words[-1], last) if own and words else gain(word, "weight")
     if one and len(shape) == 1 and normed:
         return ModuleSlot(key, (one,), shape)
     if word not in ROLES or len(shape) != (1 if kind == "b" else 2):
-        hint = "say --qk-norm rms or layer" if one else "give a function of x, w_q, w_k, w_v instead"
-        raise InputError(f"{label} holds {key} {shape}, which is not a projection that is known by its name; {hint}")
+        hint = (
+            "say --qk-norm rms or layer" if one else "give a function of x, w_q, w_k, w_v instead"
+        )
+        raise InputError(
+            f"{label} holds {key} {shape}, which is not a projection that is known by its name; {hint}"
+        )
     order = host.order(key) if kind == "w" else "in out"
     if order is None and len(shape) == 2 and len(ROLES[word]) > 1 and shape[0] != shape[1]:
-        order = "out in" if shape[0] > shape[1] else "in out"  # several projections make the longer side
+        order = (
+            "out in" if shape[0] > shape[1] else "in out"
+        )  # several projections make the longer side
     return ModuleSlot(key, tuple(f"{kind}_{role}" for role in ROLES[word]), shape, order)
 
 
@@ -136,15 +167,28 @@ class HeldAttention(ModuleAsFunction):
     reading: ModuleReading
 
     def __init__(
-        self, host: Host, slots: tuple[ModuleSlot, ...], reading: ModuleReading, request: Request, label: str
+        self,
+        host: Host,
+        slots: tuple[ModuleSlot, ...],
+        reading: ModuleReading,
+        request: Request,
+        label: str,
     ) -> None:
-        self._host, self._xp, self._spec, self._slots, self.reading = host, host.xp, request.spec, slots, reading
+        self._host, self._xp, self._spec, self._slots, self.reading = (
+            host,
+            host.xp,
+            request.spec,
+            slots,
+            reading,
+        )
         self.d_model, self.width = self._sizes(label)
         self._tokens = host.tokens()
         rest = [p for p in host.parameters() if p.name not in self._tokens]
         self._names = tuple(dict.fromkeys(n for s in slots for n in s.names))
         own = [*(p.replace(kind=Parameter.KEYWORD_ONLY) for p in rest), *map(_keyword, self._names)]
-        super().__init__(host.text, (Parameter("x", Parameter.POSITIONAL_OR_KEYWORD), *own), reading, label)
+        super().__init__(
+            host.text, (Parameter("x", Parameter.POSITIONAL_OR_KEYWORD), *own), reading, label
+        )
         self.note = f"The module is called with other weights in place of its own: {', '.join(s.name for s in slots)}."
         if reading.by_head:
             self.note += " Each head has its own q, k and v there, side by side."
@@ -158,14 +202,18 @@ class HeldAttention(ModuleAsFunction):
 
     def within(self, domain: Domain) -> Domain:
         """Return the domain restricted to the sizes of the module."""
-        return replace(domain, square_weights=True, min_width=self.width, max_width=self.width, same_width=True)
+        return replace(
+            domain, square_weights=True, min_width=self.width, max_width=self.width, same_width=True
+        )
 
     def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
         weights = {n: keywords.pop(n) for n in self._names}
         state = {}  # arrays of the module's own shapes with these weights
         for s in self._slots:
             axis = -1 if s.names[0].endswith("_o") else 0
-            parts = [self._wide(weights[n], axis) if n[0] == "w" or axis else weights[n] for n in s.names]
+            parts = [
+                self._wide(weights[n], axis) if n[0] == "w" or axis else weights[n] for n in s.names
+            ]
             heads = self._spec.heads if len(parts) == 3 and self.reading.by_head else 1
             state[s.name] = s.filled(self._xp, parts, self.reading.order, heads)
         d = x.shape[-1]
@@ -185,7 +233,9 @@ class HeldAttention(ModuleAsFunction):
         """Return d_model, and the width of a head."""
         h, g = self._spec.heads, self._spec.key_heads
         slot = next(s for s in self._slots if "w_q" in s.names)
-        out, d_model = slot.shape if (slot.order or self.reading.order) == "out in" else slot.shape[::-1]
+        out, d_model = (
+            slot.shape if (slot.order or self.reading.order) == "out in" else slot.shape[::-1]
+        )
         columns = h + 2 * g if len(slot.names) == 3 else h
         if out % columns or d_model < h * (out // columns):
             raise InputError(
@@ -206,7 +256,12 @@ class HeldModule(ModuleAsFunction):
     """A module as a function of ``x`` and of weights by name, for its own sizes only."""
 
     def __init__(
-        self, host: Host, slots: Sequence[ModuleSlot], sizes: Mapping[str, int], label: str, note: str
+        self,
+        host: Host,
+        slots: Sequence[ModuleSlot],
+        sizes: Mapping[str, int],
+        label: str,
+        note: str,
     ) -> None:
         self._host, self._slots, self.sizes = host, slots, sizes
         names = ("x", *(n for s in slots for n in s.names))
@@ -217,7 +272,9 @@ class HeldModule(ModuleAsFunction):
         self.more: Function = lambda x: {}  # further arguments of a call with tokens
 
     def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
-        state = {s.name: s.filled(self._host.xp, [keywords[n] for n in s.names]) for s in self._slots}
+        state = {
+            s.name: s.filled(self._host.xp, [keywords[n] for n in s.names]) for s in self._slots
+        }
         return self._host.run({**self.rest, **state}, {self._host.tokens()[0]: x}, self.more(x))
 
 
@@ -260,21 +317,32 @@ class HeldLayer(HeldModule):
 
     def __init__(self, host: Host, request: Request, label: str) -> None:
         module = host.module
-        spec: Any = request.spec  # of type Block: the request of a definition has its specification there
+        spec: Any = (
+            request.spec
+        )  # of type Block: the request of a definition has its specification there
         _check_block(module, spec, label)
         host = host.prepared(request.dtype)
         zeros = {name: host.xp.zeros_like(p) for name, p in host.weights().items()}
-        slots = [ModuleSlot(key, tuple(names.split()), (), "out in") for key, names in _LAYER.items() if key in zeros]
+        slots = [
+            ModuleSlot(key, tuple(names.split()), (), "out in")
+            for key, names in _LAYER.items()
+            if key in zeros
+        ]
         m, h = module.self_attn.embed_dim, module.self_attn.num_heads
         sizes = {"m": m, "f": module.linear1.out_features, "d_k": m // h, "d_v": m // h}
         super().__init__(host, slots, sizes, label, "The layer")
         self.note += ", and of its own sizes."
         if any(name.endswith("bias") and name not in _LAYER for name in zeros):
-            self.reservations = ("In every call the biases of its attention are 0, as the block has none.",)
+            self.reservations = (
+                "In every call the biases of its attention are 0, as the block has none.",
+            )
         self.rest = zeros
         if spec.attention.causal:
             true = host.xp.tensor(True)
-            self.more = lambda x: {"src_mask": true.repeat(2 * x.shape[-2:-1]).triu(1), "is_causal": True}
+            self.more = lambda x: {
+                "src_mask": true.repeat(2 * x.shape[-2:-1]).triu(1),
+                "is_causal": True,
+            }
 
 
 def _check_block(module: object, spec: Block, label: str) -> None:
@@ -287,7 +355,13 @@ def _check_block(module: object, spec: Block, label: str) -> None:
     heads = module.self_attn.num_heads
     _check_heads(label, heads, spec.attention)
     plain = Attention(heads=heads, causal=spec.attention.causal)
-    if spec.attention != plain or spec.norm != "layer" or spec.gated or spec.activation is None or spec.parallel:
+    if (
+        spec.attention != plain
+        or spec.norm != "layer"
+        or spec.gated
+        or spec.activation is None
+        or spec.parallel
+    ):
         raise InputError(
             f"{label} computes Block(attention=Attention(heads={heads}), norm='layer') with an activation that is not "
             "gated; hint: such a specification, causal or not"

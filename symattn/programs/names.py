@@ -59,9 +59,13 @@ _FIELDS = "mask bias sink lse causal scale heads kv_heads d_k window softcap eps
 for _name in _FIELDS.split():
     _SPELLINGS[_name] = f"{_name} {({**OTHERS, **FIELDS})[_name]}"
 for _name, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
-    _SPELLINGS[f"w_{_name}"] = f"w_{_name} weight_{_name} {_name}_weight {_name}_proj_weight w_{_word} {_word}_weight"
+    _SPELLINGS[f"w_{_name}"] = (
+        f"w_{_name} weight_{_name} {_name}_weight {_name}_proj_weight w_{_word} {_word}_weight"
+    )
     _SPELLINGS[f"w_{_name}"] += f" {_name}_proj proj_{_name} {_word}_proj"
-    _SPELLINGS[f"b_{_name}"] = f"b_{_name} bias_{_name} {_name}_bias {_name}_proj_bias b_{_word} {_word}_bias"
+    _SPELLINGS[f"b_{_name}"] = (
+        f"b_{_name} bias_{_name} {_name}_bias {_name}_proj_bias b_{_word} {_word}_bias"
+    )
 _SPELLINGS["w_o"] += " out_proj_weight w_output"
 _SPELLINGS["b_o"] += " out_proj_bias b_output"
 
@@ -81,7 +85,15 @@ OF_POSITIONS = {
 TILE = 16  # passed if a size of tiles is required
 
 # True means "keep" to some authors and "ignore" to others, as in torch.nn.MultiheadAttention: a trial decides.
-AMBIGUOUS = ("keypaddingmask", "paddingmask", "srckeypaddingmask", "padmask", "kvpaddingmask", "padding", "ispadding")
+AMBIGUOUS = (
+    "keypaddingmask",
+    "paddingmask",
+    "srckeypaddingmask",
+    "padmask",
+    "kvpaddingmask",
+    "padding",
+    "ispadding",
+)
 
 
 _MEANINGS = {plain(name): name for name in (*NEEDED, *OPTIONAL)} | {
@@ -134,7 +146,11 @@ def parameters(function: Function) -> tuple[Parameter, ...] | None:
     except (ValueError, TypeError):
         # The documentation of torch's builtins begins with ``name(query, …) -> Tensor``.
         name = re.escape(getattr(function, "__name__", ""))
-        start = re.match(rf"\s*{name}(\([^()]*(?:\([^()]*\)[^()]*)*\))", function.__doc__ or "") if name else None
+        start = (
+            re.match(rf"\s*{name}(\([^()]*(?:\([^()]*\)[^()]*)*\))", function.__doc__ or "")
+            if name
+            else None
+        )
         if start is None:
             return None
         try:
@@ -146,7 +162,10 @@ def parameters(function: Function) -> tuple[Parameter, ...] | None:
 
 def is_module(function: object) -> bool:
     """Return whether a function is an instance of ``torch.nn.Module``, without importing torch."""
-    return any((c.__module__, c.__name__) == ("torch.nn.modules.module", "Module") for c in type(function).__mro__)
+    return any(
+        (c.__module__, c.__name__) == ("torch.nn.modules.module", "Module")
+        for c in type(function).__mro__
+    )
 
 
 def called(name: str, given: tuple[Parameter, ...] | None) -> str:
@@ -181,9 +200,17 @@ def _of_tree(arguments: ast.arguments) -> tuple[Parameter, ...]:
     positional = [*arguments.posonlyargs, *arguments.args]
     first_default = len(positional) - len(arguments.defaults)
     result = [
-        Parameter(a.arg, Parameter.POSITIONAL_OR_KEYWORD, default=Parameter.empty if i < first_default else None)
+        Parameter(
+            a.arg,
+            Parameter.POSITIONAL_OR_KEYWORD,
+            default=Parameter.empty if i < first_default else None,
+        )
         for i, a in enumerate(positional)
     ]
     for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        result.append(Parameter(a.arg, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is None else None))
+        result.append(
+            Parameter(
+                a.arg, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is None else None
+            )
+        )
     return tuple(result)

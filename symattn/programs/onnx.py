@@ -68,7 +68,9 @@ class Frontier:
     def seen(self, n_q: int, n_k: int) -> Value:
         """Return the mask as booleans: (n_q, n_k), or (b, 1, n_q, n_k) if the offset differs along the batch."""
         if not (isinstance(n_q, int) and isinstance(n_k, int)):
-            raise Refused("a causal frontier behind a cache, for numbers of queries and keys that were left open")
+            raise Refused(
+                "a causal frontier behind a cache, for numbers of queries and keys that were left open"
+            )
         offset = self.offset if isinstance(self.offset, int) else self.offset[:, None, None, None]
         places = masks.Places(np.arange(n_q)[:, None] + offset, np.arange(n_k)[None, :])
         seen = masks.causal(places) if self.causal else np.asarray(True)
@@ -76,7 +78,12 @@ class Frontier:
 
 
 def masks_of(
-    frontier: Frontier, n_q: int, n_k: int, mask: Value = None, lengths: object = None, opset: int | None = None
+    frontier: Frontier,
+    n_q: int,
+    n_k: int,
+    mask: Value = None,
+    lengths: object = None,
+    opset: int | None = None,
 ) -> FieldsAndInputs:
     """Return fields and inputs for a frontier, a mask (booleans, or numbers to add) and the lengths of a cache."""
     fields, inputs = _padding(n_k, mask, lengths, opset)
@@ -107,7 +114,9 @@ def _padding(n_k: int, mask: Value, lengths: Value, opset: int | None) -> Fields
         raise InputError(f"attn_mask has {width} columns; there are {n_k} keys")
     if lengths is None and opset == _BROADCAST:
         if width != 1:
-            raise InputError(f"attn_mask has {width} columns; opset {opset} wants one or {n_k}, a column for each key")
+            raise InputError(
+                f"attn_mask has {width} columns; opset {opset} wants one or {n_k}, a column for each key"
+            )
         return {}, {}
     if lengths is None and opset is None and width == 1:
         what = f"attn_mask has one column; there are {n_k} keys"
@@ -133,7 +142,9 @@ def _of_scores(mask: Value, n_k: int, repeated: bool) -> Value:
 def _side(attributes: Mapping[str, Value], name: str) -> int | None:
     size: int = attributes.get(name, -1)
     if size < -1:
-        raise InputError(f"Attention: {name} must be -1, for an open side, or a number of keys, got {size}")
+        raise InputError(
+            f"Attention: {name} must be -1, for an open side, or a number of keys, got {size}"
+        )
     return None if size == -1 else size
 
 
@@ -165,10 +176,14 @@ def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> OnnxNode:
     for a in proto.attribute:
         field = _FIELDS.get(a.type)
         if field is None:
-            raise InputError(f"{proto.op_type}: attribute {a.name!r} has type {a.type}, which is not read")
+            raise InputError(
+                f"{proto.op_type}: attribute {a.name!r} has type {a.type}, which is not read"
+            )
         value = getattr(a, field)
         several = field.endswith("s") and field != "s"
-        attributes[a.name] = value.decode() if isinstance(value, bytes) else list(value) if several else value
+        attributes[a.name] = (
+            value.decode() if isinstance(value, bytes) else list(value) if several else value
+        )
     results = []
     for what, names, roles in (("inputs", proto.input, inputs), ("outputs", proto.output, outputs)):
         if len(names) > len(roles):
@@ -235,9 +250,13 @@ def attention_of(proto: Any, arrays: Mapping[str, Value]) -> OnnxAttention:
         node = read(proto, INPUTS[:3], OUTPUTS[:1])
         if modifier := next((x for x in ("score_mod", "prob_mod") if x in node.attributes), None):
             hint = "hint: read what it computes"
-            raise InputError(f"FlexAttention: {modifier} is a graph, and no field of Attention; {hint}")
+            raise InputError(
+                f"FlexAttention: {modifier} is a graph, and no field of Attention; {hint}"
+            )
     else:
-        raise InputError(f"{'.'.join(filter(None, name))} is not read; known: Attention, ai.onnx.preview.FlexAttention")
+        raise InputError(
+            f"{'.'.join(filter(None, name))} is not read; known: Attention, ai.onnx.preview.FlexAttention"
+        )
     missing = [name for name in node.inputs.values() if name not in arrays]
     if missing:
         raise InputError(f"{node.operator}: no array is given for the input {missing[0]!r}")
@@ -261,13 +280,21 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = Non
         offset = lengths - q.shape[-2]
     if "past_key" in arrays:
         offset = arrays["past_key"].shape[-2]
-        k, v = (namespace_of(q).concat([arrays[past], x], axis=-2) for past, x in (("past_key", k), ("past_value", v)))
+        k, v = (
+            namespace_of(q).concat([arrays[past], x], axis=-2)
+            for past, x in (("past_key", k), ("past_value", v))
+        )
     frontier = Frontier.of(node.attributes, offset)
-    fields, inputs = masks_of(frontier, q.shape[-2], k.shape[-2], arrays.get("attn_mask"), lengths, opset)
+    fields, inputs = masks_of(
+        frontier, q.shape[-2], k.shape[-2], arrays.get("attn_mask"), lengths, opset
+    )
     if int(q.shape[-3]) == 1 and "keep" in inputs:
         inputs["keep"] = inputs["keep"][..., None, :]  # a single head counts as an axis of batches
     heads, kv_heads = int(q.shape[-3]), int(k.shape[-3])
-    fields |= {"scale": node.attributes.get("scale"), "softcap": node.attributes.get("softcap") or None}
+    fields |= {
+        "scale": node.attributes.get("scale"),
+        "softcap": node.attributes.get("softcap") or None,
+    }
     fields |= {"heads": heads, "kv_heads": None if kv_heads == heads else kv_heads}
     spec = Attention(**{name: value for name, value in fields.items() if value is not None})
     return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, arrays["Q"].ndim == 3)
@@ -301,7 +328,9 @@ def _check(node: OnnxNode, inputs: Mapping[str, Value]) -> None:
     if len(axes) != 1 or not axes <= {3, 4}:
         raise InputError(f"{node.operator}: Q, K and V must all have three axes, or all four")
     if axes == {4} and any(name in node.attributes for name in _HEADS):
-        raise InputError(f"{node.operator}: q_num_heads and kv_num_heads belong to inputs of three axes")
+        raise InputError(
+            f"{node.operator}: q_num_heads and kv_num_heads belong to inputs of three axes"
+        )
     if ("past_key" in inputs) != ("past_value" in inputs):
         raise InputError(f"{node.operator}: past_key and past_value belong together")
     if "past_key" in inputs and "nonpad_kv_seqlen" in inputs:
@@ -315,4 +344,6 @@ def _check(node: OnnxNode, inputs: Mapping[str, Value]) -> None:
         raise InputError(f"{node.operator}: softmax_precision is {precision}; known: {FLOATS}")
     mode = node.attributes.get("qk_matmul_output_mode", 0)
     if mode not in range(len(_MODES)):
-        raise InputError(f"{node.operator}: qk_matmul_output_mode is {mode}; known: 0 to {len(_MODES) - 1}")
+        raise InputError(
+            f"{node.operator}: qk_matmul_output_mode is {mode}; known: 0 to {len(_MODES) - 1}"
+        )

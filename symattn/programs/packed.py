@@ -66,7 +66,9 @@ class Wrapper:
     note = ""  # for the report
     is_self_contained = False  # whether a call imports no further module of symattn
 
-    def __init__(self, function: Function, own: Iterable[Parameter], reading: object, name: str) -> None:
+    def __init__(
+        self, function: Function, own: Iterable[Parameter], reading: object, name: str
+    ) -> None:
         self.reading = reading
         self.__name__ = name or getattr(function, "__name__", "the function")
         self.__wrapped__ = function  # whose source is searched for axes and frameworks
@@ -106,7 +108,12 @@ class Packed(Wrapper):
     reading: str
 
     def __init__(
-        self, function: Function, groups: Mapping[str, tuple[str, ...]], reading: str, heads: int, name: str
+        self,
+        function: Function,
+        groups: Mapping[str, tuple[str, ...]],
+        reading: str,
+        heads: int,
+        name: str,
     ) -> None:
         self._function, self._groups, self._heads = function, groups, heads
         own: list[Parameter] = []
@@ -114,10 +121,16 @@ class Packed(Wrapper):
             if p.name in groups:
                 own += (Parameter(n, Parameter.KEYWORD_ONLY) for n in groups[p.name])
             else:
-                own.append(p.replace(kind=Parameter.KEYWORD_ONLY) if p.kind is Parameter.POSITIONAL_OR_KEYWORD else p)
+                own.append(
+                    p.replace(kind=Parameter.KEYWORD_ONLY)
+                    if p.kind is Parameter.POSITIONAL_OR_KEYWORD
+                    else p
+                )
         super().__init__(function, sorted(own, key=lambda p: p.kind), reading, name)
         how = (_STACKED | _PROJECTED)[reading][1]
-        self.note = " ".join(f"{p} holds {', '.join(x)}, {how}, determined by trial." for p, x in groups.items())
+        self.note = " ".join(
+            f"{p} holds {', '.join(x)}, {how}, determined by trial." for p, x in groups.items()
+        )
 
     def within(self, domain: Domain) -> Domain:
         """Return the domain with one shape for all inputs in one array."""
@@ -129,7 +142,9 @@ class Packed(Wrapper):
         for parameter, names in self._groups.items():
             parts = [keywords.pop(n) for n in names]
             # all kinds of array other than tensors implement NumPy's functions
-            library = import_torch() if type(parts[0]).__module__.partition(".")[0] == "torch" else np
+            library = (
+                import_torch() if type(parts[0]).__module__.partition(".")[0] == "torch" else np
+            )
             if axis is None:
                 heads = self._heads if self.reading == "by head" else 1
                 keywords[parameter] = side_by_side(library, parts, heads)
@@ -140,7 +155,11 @@ class Packed(Wrapper):
 
 # -- one query at a time: n_q = 1, or no axis for queries at all -------------------------------------------------------
 #: The axis of the query that the function lacks; None if it has it.
-_AXES_OF_ONE = {"one query": None, "no axis of queries": -2, "no axis of queries before the heads": -3}
+_AXES_OF_ONE = {
+    "one query": None,
+    "no axis of queries": -2,
+    "no axis of queries before the heads": -3,
+}
 
 
 def one_query(function: Function, name: str) -> Iterator[OneQuery]:
@@ -156,11 +175,15 @@ class OneQuery(Wrapper):
 
     reading: str
 
-    def __init__(self, function: Function, own: Iterable[Parameter], q: str, reading: str, name: str) -> None:
+    def __init__(
+        self, function: Function, own: Iterable[Parameter], q: str, reading: str, name: str
+    ) -> None:
         super().__init__(function, own, reading, name)
         self._function, self._q = function, q
         without = f", and {q} and the output have no axis for it" if _AXES_OF_ONE[reading] else ""
-        self.note = f"It takes one query at a time{without}, determined by trial; --decoding promises that."
+        self.note = (
+            f"It takes one query at a time{without}, determined by trial; --decoding promises that."
+        )
 
     def within(self, domain: Domain) -> Domain:
         """Return the domain with n_q = 1."""

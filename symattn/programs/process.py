@@ -36,7 +36,11 @@ def time_spent(process: int) -> tuple[float, float]:
             if str(process) in (path.parent.name, words[3]):
                 ticks += sum(map(int, words[11:15]))
                 ready += ready_time(path.parent.name)
-    return (ticks / os.sysconf("SC_CLK_TCK"), ready) if Path("/proc/self/stat").exists() else (time.monotonic(), 0.0)
+    return (
+        (ticks / os.sysconf("SC_CLK_TCK"), ready)
+        if Path("/proc/self/stat").exists()
+        else (time.monotonic(), 0.0)
+    )
 
 
 def descendants_of(process: int) -> set[int]:
@@ -44,7 +48,9 @@ def descendants_of(process: int) -> set[int]:
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # the process has ended
-            state, parent, *_ = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            state, parent, *_ = (
+                path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            )
             if state != "Z":
                 children.setdefault(int(parent), []).append(int(path.parent.name))
     found, following = set[int](), [process]
@@ -97,7 +103,10 @@ class Waiting:
     @property
     def spent(self) -> tuple[float, float]:
         """The processor time of the process since ``over`` was first used, and how long it was ready to run."""
-        (worked, ready), (before, ready_before) = time_spent(self._process), self._before or time_spent(self._process)
+        (worked, ready), (before, ready_before) = (
+            time_spent(self._process),
+            self._before or time_spent(self._process),
+        )
         return worked - before, ready - ready_before
 
 

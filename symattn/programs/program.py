@@ -22,7 +22,9 @@ from symattn.programs.names import Function
 
 if TYPE_CHECKING:
     from symattn.bounds.inputs import Sizes
-    from symattn.programs.graphs.running import Graph  # most programs are functions, which need no graphs
+    from symattn.programs.graphs.running import (
+        Graph,
+    )  # most programs are functions, which need no graphs
 
 
 class Program(Runner, Protocol):
@@ -56,7 +58,9 @@ LANGUAGES = (
 
 def language_of(program: object) -> Language | None:
     """Return the language of a program, or None for a mere function."""
-    return next((x for x in LANGUAGES if all(hasattr(program, name) for name in x.attributes)), None)
+    return next(
+        (x for x in LANGUAGES if all(hasattr(program, name) for name in x.attributes)), None
+    )
 
 
 def read(source: object) -> Graph:

@@ -58,7 +58,9 @@ class Question:
         layout = Layout(*(inputs.get(name) for name in Layout._fields))
         arrays = {n: a for n, a in inputs.items() if a is not None and n not in Layout._fields}
         if scaled(arrays):
-            options["precision"] = arithmetic(options["precision"], options["contract"], arrays, out)
+            options["precision"] = arithmetic(
+                options["precision"], options["contract"], arrays, out
+            )
         return cls(out, arrays, spec, layout=layout, **options)
 
 
@@ -95,11 +97,15 @@ def split(inputs: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     for name in "qkv" if scaled(inputs) else "":
         if dtype_name(arrays[name]) not in FP8:
             known = " or ".join(FP8)
-            raise InputError(f"descale factors are for FP8, and {name} is {dtype_name(arrays[name])}; hint: {known}")
+            raise InputError(
+                f"descale factors are for FP8, and {name} is {dtype_name(arrays[name])}; hint: {known}"
+            )
     return arrays, factors
 
 
-def arithmetic(given: str | Precision | None, contract: Contract | None, inputs: Tensors, out: object) -> Precision:
+def arithmetic(
+    given: str | Precision | None, contract: Contract | None, inputs: Tensors, out: object
+) -> Precision:
     """Return the precision of FP8 kernels: scores in float32, sums of matrix units, exponentials stored relative to the
     largest score so far.
 
@@ -108,8 +114,12 @@ def arithmetic(given: str | Precision | None, contract: Contract | None, inputs:
     """
     if not isinstance(given, Precision):
         if not hasattr(out, "dtype"):
-            raise InputError(f"out is not an array of NumPy or torch: it is of {type(out).__name__}")
-        given = Precision.of(given or dtype_name(inputs["q"]), contract or "fused", output=dtype_name(out))
+            raise InputError(
+                f"out is not an array of NumPy or torch: it is of {type(out).__name__}"
+            )
+        given = Precision.of(
+            given or dtype_name(inputs["q"]), contract or "fused", output=dtype_name(out)
+        )
         if given.input.name in FP8 and given.contract == "fused":
             given = Precision.of(given, accumulate=SUMS)
     times = given.times
@@ -121,7 +131,9 @@ def arithmetic(given: str | Precision | None, contract: Contract | None, inputs:
             times = float("nan")
         if not 1 <= times <= most:
             shown = " ".join(repr(inputs[P_SCALE]).split())
-            raise InputError(f"{P_SCALE} must be from 1 to {most:g}, the largest number that is stored, got {shown}")
+            raise InputError(
+                f"{P_SCALE} must be from 1 to {most:g}, the largest number that is stored, got {shown}"
+            )
     return replace(given, normalised=False, lse=False, times=times)
 
 
@@ -130,7 +142,9 @@ def dequantised(spec: Attention, inputs: Arrays, factors: Tensors) -> Arrays:
     result = dict(inputs)
     for name, given in factors.items():
         try:
-            values, *_ = read(given if hasattr(given, "dtype") else np.asarray(given, dtype=np.float64))
+            values, *_ = read(
+                given if hasattr(given, "dtype") else np.asarray(given, dtype=np.float64)
+            )
         except (TypeError, ValueError):
             raise InputError(f"{name} is neither a number nor an array of numbers") from None
         with np.errstate(over="ignore"):
@@ -138,7 +152,9 @@ def dequantised(spec: Attention, inputs: Arrays, factors: Tensors) -> Arrays:
         if not (np.isfinite(narrow) & (narrow >= 0)).all():
             raise InputError(f"{name} must hold finite numbers of at least 0")
         whose = NAMES[name]
-        result[whose] = result[whose] * _spread(name, narrow.astype(np.float64), result[whose].shape, spec)
+        result[whose] = result[whose] * _spread(
+            name, narrow.astype(np.float64), result[whose].shape, spec
+        )
     return result
 
 
@@ -147,7 +163,12 @@ def _spread(name: str, factors: np.ndarray, shape: tuple[int, ...], spec: Attent
     *front, tokens, _ = shape
     blocks = factors.ndim > len(front) and factors.ndim > 0
     per_head = factors[..., None] if not blocks else factors
-    if spec.head_axis and per_head.ndim > 1 and name == "q_descale" and per_head.shape[-2] == spec.key_heads:
+    if (
+        spec.head_axis
+        and per_head.ndim > 1
+        and name == "q_descale"
+        and per_head.shape[-2] == spec.key_heads
+    ):
         per_head = np.repeat(per_head, spec.group, axis=-2)
     count = per_head.shape[-1]
     try:

@@ -18,7 +18,13 @@ from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Contract, Precision
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic, of_precision
-from symattn.bounds.recurrent.recurrent_limits import MAX_SPLIT_EXPONENT, ExactRecurrence, Limits, exact_values, limits
+from symattn.bounds.recurrent.recurrent_limits import (
+    MAX_SPLIT_EXPONENT,
+    ExactRecurrence,
+    Limits,
+    exact_values,
+    limits,
+)
 from symattn.bounds.recurrent.replays import MOST_OF_SHARP, replay
 from symattn.bounds.sharp.limits import HYPOTHESIS
 from symattn.bounds.threads import one_blas_thread
@@ -98,7 +104,9 @@ def check_covered(spec: LinearAttention) -> None:
     fields = {"normalised": False, "causal": True}
     for name, wanted in fields.items():
         if getattr(spec, name) != wanted:
-            raise InputError(f"the law of recurrences does not cover {name}={not wanted}; hint: {name}={wanted}")
+            raise InputError(
+                f"the law of recurrences does not cover {name}={not wanted}; hint: {name}={wanted}"
+            )
     if spec.feature not in EXACT_FEATURES:
         known = " or ".join(EXACT_FEATURES)
         raise InputError(
@@ -148,7 +156,9 @@ def _questions(
         flat = its.reshape(-1, *its.shape[-2:])
         state = None if final is None else final.reshape(-1, *final.shape[-2:])
         few = min(int(rows), length) if isinstance(rows, Integral) else rows
-        yield RecurrentQuestion(flat, state, heads, its.shape[:-2], arithmetic, ways, share, few, place)
+        yield RecurrentQuestion(
+            flat, state, heads, its.shape[:-2], arithmetic, ways, share, few, place
+        )
 
 
 def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
@@ -159,7 +169,9 @@ def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
     legal = {*needed, "initial_state", "final_state", "cu_seqlens"}
     for name in given:
         if name not in legal:
-            hint = "gate='token' or gate='feature'" if name == "g" else f"{', '.join(sorted(legal))}"
+            hint = (
+                "gate='token' or gate='feature'" if name == "g" else f"{', '.join(sorted(legal))}"
+            )
             hint = "delta=True" if name == "beta" else hint
             raise InputError(f"the specification has no input {name!r}; hint: {hint}")
 
@@ -179,15 +191,21 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     expected["beta"] = (*front, length, 1)
     for name, shape in expected.items():
         if name in values and values[name].shape != shape:
-            raise InputError(f"{name} has the shape {values[name].shape}, expected {shape} for q {q.shape}")
+            raise InputError(
+                f"{name} has the shape {values[name].shape}, expected {shape} for q {q.shape}"
+            )
     for name, a in values.items():
         if name != "final_state" and not np.isfinite(a).all():
             raise InputError(f"{name} has numbers that are not finite: there is no exact output")
     if "g" in values and values["g"].max(initial=0.0) > 0:
-        raise InputError("g has a number above 0, and gates are the logarithms of decays; hint: g = log a, at most 0")
+        raise InputError(
+            "g has a number above 0, and gates are the logarithms of decays; hint: g = log a, at most 0"
+        )
 
 
-def _sequences(cu_seqlens: Any, values: dict[str, Array], out: Array) -> Iterator[tuple[str, dict[str, Array], Array]]:
+def _sequences(
+    cu_seqlens: Any, values: dict[str, Array], out: Array
+) -> Iterator[tuple[str, dict[str, Array], Array]]:
     """Yield the place, the arrays and the output of each sequence; states have an axis of sequences in front then."""
     states, length = ("initial_state", "final_state"), values["q"].shape[-2]
     front = values["q"].shape[:-2]
@@ -196,12 +214,16 @@ def _sequences(cu_seqlens: Any, values: dict[str, Array], out: Array) -> Iterato
         _check_states(values, state)
         yield "", dict(values), out
         return
-    bounds = [int(x) for x in (cu_seqlens.tolist() if hasattr(cu_seqlens, "tolist") else cu_seqlens)]
+    bounds = [
+        int(x) for x in (cu_seqlens.tolist() if hasattr(cu_seqlens, "tolist") else cu_seqlens)
+    ]
     if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != length or bounds != sorted(set(bounds)):
         raise InputError(f"cu_seqlens is {bounds[:6]}; hint: numbers that rise from 0 to {length}")
     _check_states(values, (len(bounds) - 1, *state))
     for number, (lo, hi) in enumerate(pairwise(bounds)):
-        mine = {name: a[number] if name in states else a[..., lo:hi, :] for name, a in values.items()}
+        mine = {
+            name: a[number] if name in states else a[..., lo:hi, :] for name, a in values.items()
+        }
         yield f"In sequence {number}, tokens {lo} to {hi - 1}: ", mine, out[..., lo:hi, :]
 
 
@@ -209,7 +231,9 @@ def _check_states(values: dict[str, Array], shape: tuple[int, ...]) -> None:
     for name in ("initial_state", "final_state"):
         if name in values and values[name].shape != shape:
             hint = f"(…, d_k, d_v) = {shape}"
-            raise InputError(f"{name} has the shape {values[name].shape}; hint: {hint}, a state of keys by values")
+            raise InputError(
+                f"{name} has the shape {values[name].shape}; hint: {hint}, a state of keys by values"
+            )
 
 
 def _heads(spec: LinearAttention, values: dict[str, Array]) -> Iterator[Recurrence]:
@@ -221,20 +245,28 @@ def _heads(spec: LinearAttention, values: dict[str, Array]) -> Iterator[Recurren
     state = values.get("initial_state")
     shape = (len(q), q.shape[-1], v.shape[-1])
     states = np.zeros(shape) if state is None else state.reshape(shape)
-    gates, betas = (None if a is None else a.reshape(-1, *a.shape[-2:]) for a in (values.get("g"), values.get("beta")))
+    gates, betas = (
+        None if a is None else a.reshape(-1, *a.shape[-2:])
+        for a in (values.get("g"), values.get("beta"))
+    )
     for head in range(len(q)):
         gate, beta = (None if a is None else a[head] for a in (gates, betas))
         yield Recurrence(q[head], k[head], v[head], gate, beta, states[head])
 
 
 def _ways(
-    precision: Precision, contract: Contract | RecurrentArithmetic | None, length: int, kept: Format | None
+    precision: Precision,
+    contract: Contract | RecurrentArithmetic | None,
+    length: int,
+    kept: Format | None,
 ) -> tuple[RecurrentArithmetic, ...]:
     """Return the arithmetics that may have made the output: the one given, or those of the precision."""
     if isinstance(contract, RecurrentArithmetic):
         return (contract if contract.ending or kept is None else replace(contract, ending=kept),)
     if contract not in (None, "eager", "fused"):
-        raise InputError(f"contract is {contract!r}; hint: 'eager', 'fused', or a RecurrentArithmetic")
+        raise InputError(
+            f"contract is {contract!r}; hint: 'eager', 'fused', or a RecurrentArithmetic"
+        )
     ways = [replace(way, ending=kept) for way in of_precision(precision, length)]
     if kept is not None and kept.u > precision.accumulate.u:
         ways += [replace(way, kept=kept) for way in ways]
@@ -286,14 +318,19 @@ def _judge(question: RecurrentQuestion) -> RecurrentVerdict:
                 continue
         excess, silent = _first_excess(question, way, exact, rows)
         if excess is None:
-            words = f"The law says nothing about {silent} of {finite.size} elements" if silent else ""
+            words = (
+                f"The law says nothing about {silent} of {finite.size} elements" if silent else ""
+            )
             return RecurrentVerdict("", note or words)
         tried.append(excess)
     return RecurrentVerdict(_describe(question, exact, tried), "")
 
 
 def _first_excess(
-    question: RecurrentQuestion, way: RecurrentArithmetic, exact: list[ExactRecurrence], rows: list[list[int]]
+    question: RecurrentQuestion,
+    way: RecurrentArithmetic,
+    exact: list[ExactRecurrence],
+    rows: list[list[int]],
 ) -> tuple[_Excess | None, int]:
     """Return the first head that a way does not explain, or None; and the number of elements without a limit."""
     silent = 0
@@ -307,7 +344,11 @@ def _first_excess(
 
 
 def _limits(
-    question: RecurrentQuestion, way: RecurrentArithmetic, head: int, rows: list[int], with_state: bool
+    question: RecurrentQuestion,
+    way: RecurrentArithmetic,
+    head: int,
+    rows: list[int],
+    with_state: bool,
 ) -> Limits:
     alpha = question.alpha or 0.5
     found = limits(question.heads[head], way, rows, alpha, len(question.heads), with_state)
@@ -315,16 +356,30 @@ def _limits(
 
 
 def _measure(
-    question: RecurrentQuestion, way: RecurrentArithmetic, head: int, exact: ExactRecurrence, found: Limits
+    question: RecurrentQuestion,
+    way: RecurrentArithmetic,
+    head: int,
+    exact: ExactRecurrence,
+    found: Limits,
 ) -> _Excess | None:
     """Return the worst element beyond its limit, or None.
 
     The sharp limit counts only where a right program in this arithmetic needs little of it.
     """
     results = []
-    parts = [(False, question.out[head][list(found.rows)], exact.output[list(found.rows)], found.worst, found.sharp)]
+    parts = [
+        (
+            False,
+            question.out[head][list(found.rows)],
+            exact.output[list(found.rows)],
+            found.worst,
+            found.sharp,
+        )
+    ]
     if question.final is not None:
-        parts.append((True, question.final[head], exact.state, found.worst_state, found.sharp_state))
+        parts.append(
+            (True, question.final[head], exact.state, found.worst_state, found.sharp_state)
+        )
     for of_state, got, right, worst, sharp in parts:
         error = np.where(np.isfinite(got), np.abs(got - right), 0.0)
         limit = worst if sharp is None else np.minimum(worst, sharp)
@@ -336,7 +391,9 @@ def _measure(
         at = (row if of_state else found.rows[row], column)
         there = float(worst[row, column]), float(limit[row, column])
         beyond = int((ratios > 1).sum())
-        results.append(_Excess(head, float(by_worst.max()), float(ratios.max()), of_state, at, *there, beyond))
+        results.append(
+            _Excess(head, float(by_worst.max()), float(ratios.max()), of_state, at, *there, beyond)
+        )
     if not results:
         return None
     excess = max(results, key=lambda one: one.by_limit)
@@ -346,7 +403,9 @@ def _measure(
     return excess._replace(guard=needed) if needed <= MOST_OF_SHARP else None
 
 
-def guard(question: RecurrentQuestion, way: RecurrentArithmetic, exact: ExactRecurrence, head: int) -> float:
+def guard(
+    question: RecurrentQuestion, way: RecurrentArithmetic, exact: ExactRecurrence, head: int
+) -> float:
     """Return the part of the sharp limit that a right program in this arithmetic needs for a head."""
     rows = _rows(question, head, exact)
     found = _limits(question, way, head, rows, with_state=True)
@@ -366,7 +425,11 @@ def _rows(question: RecurrentQuestion, head: int, exact: ExactRecurrence) -> lis
         if any(not 0 <= row < length for row in chosen):
             raise InputError(f"rows must be from 0 to {length - 1}, got {chosen[:6]}")
         return sorted(set(chosen))
-    most = length if asked is None and length <= MAX_LENGTH_OF_ALL_ROWS else asked or 2 * FURTHEST_ROWS + DRAWN_ROWS
+    most = (
+        length
+        if asked is None and length <= MAX_LENGTH_OF_ALL_ROWS
+        else asked or 2 * FURTHEST_ROWS + DRAWN_ROWS
+    )
     if most >= length:
         return list(range(length))
     error = np.nan_to_num(np.abs(question.out[head] - exact.output), nan=0.0, posinf=0.0)
@@ -404,7 +467,9 @@ def _place(question: RecurrentQuestion, head: int, *at: int) -> str:
     return str([*front, *at])
 
 
-def _describe(question: RecurrentQuestion, exact: list[ExactRecurrence], tried: list[_Excess]) -> str:
+def _describe(
+    question: RecurrentQuestion, exact: list[ExactRecurrence], tried: list[_Excess]
+) -> str:
     """Describe an output that none of the ways tried explains, by the way that comes nearest."""
     excess = min(tried, key=lambda one: one.by_limit)
     certain = all(one.by_worst > 1 for one in tried)
@@ -414,7 +479,9 @@ def _describe(question: RecurrentQuestion, exact: list[ExactRecurrence], tried: 
     narrow, wide = question.precision.input.name, question.precision.accumulate.name
     sums = "" if narrow == wide else f" with sums and the state in {wide}"
     beyond = (
-        f"what any implementation in {narrow}{sums} can give" if certain else f"rounding to nearest in {narrow}{sums}"
+        f"what any implementation in {narrow}{sums} can give"
+        if certain
+        else f"rounding to nearest in {narrow}{sums}"
     )
     lines = [
         f"At least {excess.beyond} element{'s are' if excess.beyond > 1 else ' is'} beyond {beyond}",
@@ -439,4 +506,6 @@ def _allowed(excess: _Excess, certain: bool) -> str:
 def _orders(ways: Sequence[RecurrentArithmetic]) -> str:
     sizes = sorted({way.size for way in ways if way.order == "chunks"})
     words = ["token by token"] if any(way.order == "tokens" for way in ways) else []
-    return ", ".join([*words, *([f"chunks of {', '.join(map(str, sizes))} tokens"] if sizes else [])])
+    return ", ".join(
+        [*words, *([f"chunks of {', '.join(map(str, sizes))} tokens"] if sizes else [])]
+    )

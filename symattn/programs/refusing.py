@@ -57,7 +57,9 @@ def where(error: BaseException) -> str:
     """Return ``file.py:line`` of the innermost frame in the user's code, else of the outermost in installed code."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{Path(error.filename).name}:{error.lineno}"
-    return users_frame([(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)])
+    return users_frame(
+        [(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)]
+    )
 
 
 def installed(file: str) -> bool:
@@ -87,13 +89,26 @@ _ARRAYS = (
     "jax.lax", "jax._src.lax", "einops", "opt_einsum", "tensorflow.python", "keras.src.ops", "mlx.core", "cupy",
 )  # fmt: skip
 _ALONE = ("torch", "torch._C")  # the same, without their submodules
-_PLUMBING = ("jax._src.traceback_util", "jax._src.api", "jax._src.pjit", "torch._ops", "torch.nn.modules.module")
+_PLUMBING = (
+    "jax._src.traceback_util",
+    "jax._src.api",
+    "jax._src.pjit",
+    "torch._ops",
+    "torch.nn.modules.module",
+)
 _MISFIT = re.compile(
     r"must match|must be equal|equal size|same (shape|size)|cannot be multiplied|broadcast|mismatch|inconsistent"
     r"|invalid for input of size|out of (range|bounds)|[Ee]xpected size|input with shape|incompatible|subscript"
 )
 _STRIDES = re.compile(r"\bstrides?\b|\bcontiguous\b")
-_SLIPS = ("NameError", "UnboundLocalError", "AttributeError", "KeyError", "ImportError", "ModuleNotFoundError")
+_SLIPS = (
+    "NameError",
+    "UnboundLocalError",
+    "AttributeError",
+    "KeyError",
+    "ImportError",
+    "ModuleNotFoundError",
+)
 
 
 def refuses(error: BaseException, function: object = None) -> Refusal:
@@ -103,9 +118,18 @@ def refuses(error: BaseException, function: object = None) -> Refusal:
     function = _inner(function)
     module = getattr(function, "__module__", None) or type(function).__module__
     package = "" if function is None else str(module).partition(".")[0]
-    frames = [(f, at) for f, at in _frames(error.__traceback__) if _mine(f, package) or _librarys(f, package)]
+    frames = [
+        (f, at)
+        for f, at in _frames(error.__traceback__)
+        if _mine(f, package) or _librarys(f, package)
+    ]
     mine = [k for k, (f, _) in enumerate(frames) if _mine(f, package)]
-    if mine and mine[-1] == len(frames) - 1 and _last(error) is frames[-1][0] and _raises(*frames[-1]):
+    if (
+        mine
+        and mine[-1] == len(frames) - 1
+        and _last(error) is frames[-1][0]
+        and _raises(*frames[-1])
+    ):
         return "own" if isinstance(error, _OWN) else ""
     if not isinstance(error, _LIBRARYS):
         return ""
@@ -121,7 +145,12 @@ def by_memory(failure: Failure | None, memory: Memory) -> Failure | None:
 
     A missing name, such as ``contiguous`` of a NumPy array, is the code's own mistake.
     """
-    if failure is None or memory not in APART or failure.reason != "raised" or failure.type in _SLIPS:
+    if (
+        failure is None
+        or memory not in APART
+        or failure.reason != "raised"
+        or failure.type in _SLIPS
+    ):
         return failure
     if not _STRIDES.search(failure.message):
         return failure
@@ -170,7 +199,9 @@ def _raises(frame: FrameType, at: int) -> bool:
     return dis.opname[frame.f_code.co_code[at]] == "RAISE_VARARGS"
 
 
-def _on_arrays(below: list[tuple[FrameType, int]], caller: tuple[FrameType, int] | None, function: object) -> bool:
+def _on_arrays(
+    below: list[tuple[FrameType, int]], caller: tuple[FrameType, int] | None, function: object
+) -> bool:
     """Return whether the outermost call of ``below`` is an operation on arrays, or is unknown and in no library."""
     called = _called(*caller) if caller is not None else function if not below else None
     if called is not None and not isinstance(called, ModuleType):
@@ -196,7 +227,9 @@ def _called(frame: FrameType, at: int) -> object:
     if where is None or None in where:
         return None
     first, last, start, end = (n or 0 for n in where)
-    lines = [linecache.getline(frame.f_code.co_filename, n).encode() for n in range(first, last + 1)]
+    lines = [
+        linecache.getline(frame.f_code.co_filename, n).encode() for n in range(first, last + 1)
+    ]
     if not any(lines):
         return None
     lines[-1] = lines[-1][:end]

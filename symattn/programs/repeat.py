@@ -62,7 +62,8 @@ def repeat(session: Session, inputs: Inputs, word: str) -> Repeated:
             # One case does not prove a cause: a mistake that explains it may not explain others.
             seen = "seen alone, this case is consistent with"
             results = tuple(
-                f if f.cause is None else replace(f, cause=None, message=f"{seen}: {f.cause}") for f in faults(session)
+                f if f.cause is None else replace(f, cause=None, message=f"{seen}: {f.cause}")
+                for f in faults(session)
             )
             return Repeated(calls, session.runner.convention, _report(session, results))
     return Repeated(tuple(session.records), session.runner.convention, _report(session, ()))
@@ -74,8 +75,12 @@ def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Cas
         session.records.append(judged)
         yield (judged,)
     session.runner.close()  # clear the state of the process
-    free = session.subject.free(inputs)  # arrays with arbitrary numbers: negate them in the first call
-    others = session.subject.completed(session, {n: 0.0 - a if n in free else a for n, a in inputs.items()})
+    free = session.subject.free(
+        inputs
+    )  # arrays with arbitrary numbers: negate them in the first call
+    others = session.subject.completed(
+        session, {n: 0.0 - a if n in free else a for n, a in inputs.items()}
+    )
     first = session.run_case(Case(GROUP, "before it", others))
     judged = session.run_case(Case(GROUP, word, inputs))
     session.records += [first, judged]
@@ -86,7 +91,9 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     checks = tuple(engine.checks(session))
     said = any(check.grade is not Grade.UNDECIDED for check in checks)
     verdict = Verdict.FAULT if results else Verdict.NO_FAULT if said else Verdict.UNDECIDED
-    late = dict.fromkeys(f"{r.outcome.error}; hint: raise --time-limit" for r in session.records if r.outcome.late)
+    late = dict.fromkeys(
+        f"{r.outcome.error}; hint: raise --time-limit" for r in session.records if r.outcome.late
+    )
     return Report(
         verdict, session.runner.describe(), session.precision.words, "this case alone", session.seed, results, checks,
         session.runner.notes, "".join(session.stdout), fields=session.subject.fields(),
@@ -105,18 +112,24 @@ def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: A
         result = repeat(session, inputs, encode(spec, inputs, how.precision.input.name))
     if all(r.outcome.error is not None for r in result.calls) and not result.report.faults:
         raise CannotRun(f"{result.report.target}: {result.judged.outcome.error}")
-    usual = replace(how, examples=engine.EXAMPLES, budget=engine.BUDGET)  # without effect on one case
+    usual = replace(
+        how, examples=engine.EXAMPLES, budget=engine.BUDGET
+    )  # without effect on one case
     return replace(result, report=replace(result.report, command=usual.command(target, spec=spec)))
 
 
-def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "float32", **keywords: object) -> Report:
+def verify_case(
+    target: str, spec: Specification, word: str, *, dtype: str = "float32", **keywords: object
+) -> Report:
     """Return the report on one case alone, by its word. ``keywords`` are options of ``verify_target``.
 
     If the word is a hash, everything is run again with the same seed, and the report keeps only the fault of that word.
     Raises ``InputError`` for a word of another specification, and as ``verify_target`` does.
     """
     if speaks(word):
-        report = repeat_target(target, spec, decode(spec, word, dtype), dtype=dtype, **keywords).report
+        report = repeat_target(
+            target, spec, decode(spec, word, dtype), dtype=dtype, **keywords
+        ).report
         return named(replace(report, command=f"{report.command} --case {word}"), spec, dtype)
     report = named(verify_target(target, spec, dtype=dtype, **keywords), spec, dtype)
     faults = tuple(fault for fault in report.faults if fault.case == word)
@@ -161,17 +174,23 @@ def check(result, expected, allowed, dtypes):
 '''
 
 
-def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path, command: str) -> str:
+def written(
+    target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path, command: str
+) -> str:
     """Return the text of a test file in ``folder`` for these cases, each with its word."""
     first = repeated[0][1]
-    if isinstance(first.convention, Wrapped) or (isinstance(first.convention, Formed) and first.convention.fills):
+    if isinstance(first.convention, Wrapped) or (
+        isinstance(first.convention, Formed) and first.convention.fills
+    ):
         raise InputError(
             f"--write-test: {target} holds its weights, or is not called with just the arrays that the case has; "
             "hint: write it for a function of these inputs; --case repeats the case"
         )
     torch = first.convention.framework == "torch"
     path, result = _import(target, folder)
-    libraries = {"torch": "import torch\n", "jax": "import jax.numpy as jnp\n"}.get(first.convention.framework, "")
+    libraries = {"torch": "import torch\n", "jax": "import jax.numpy as jnp\n"}.get(
+        first.convention.framework, ""
+    )
     libraries = libraries or ("" if hasattr(np, first.convention.dtype) else "import ml_dtypes\n")
     head = _HEAD.format(
         title=f"Faults of {target}, found by symattn.",
@@ -181,7 +200,9 @@ def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path,
         path="from pathlib import Path\n" if path else "",
         libraries=libraries,
         found=f"{path}{result}\n",
-        values="result.detach().cpu().double().numpy()" if torch else "np.asarray(result, dtype=np.float64)",
+        values="result.detach().cpu().double().numpy()"
+        if torch
+        else "np.asarray(result, dtype=np.float64)",
     )
     parts = [head, *(_test(target.rpartition(":")[2], word, one) for word, one in repeated)]
     return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -196,30 +217,44 @@ def _import(target: str, folder: Path) -> tuple[str, str]:
     elif first.is_dir() or first.with_suffix(".py").is_file():
         root = Path.cwd()
     name = attribute.partition(".")[0]
-    result = f"from {module} import {name}  # noqa: E402" if root else f"from {module} import {name}"
+    result = (
+        f"from {module} import {name}  # noqa: E402" if root else f"from {module} import {name}"
+    )
     if not root:
         return "", result
     relative = os.path.relpath(root, folder.resolve())
-    here = "Path(__file__).resolve().parent" + (f" / {Path(relative).as_posix()!r}" if relative != "." else "")
+    here = "Path(__file__).resolve().parent" + (
+        f" / {Path(relative).as_posix()!r}" if relative != "." else ""
+    )
     return f"sys.path.insert(0, str({here}))\n", result
 
 
 def _test(attribute: str, word: str, one: Repeated) -> str:
     """Return the text of one test function."""
     judged, convention = one.judged, one.convention
-    said = sentence(one.report.faults[0].message if one.report.faults else "").replace("\\", "").replace('"', "'")
+    said = (
+        sentence(one.report.faults[0].message if one.report.faults else "")
+        .replace("\\", "")
+        .replace('"', "'")
+    )
     lines = [f'"""{said}"""', *_calls(attribute, one)]
     exact = next((f.counterexample.exact for f in one.report.faults if f.counterexample), None)
     if exact is not None:
         at = next(f.counterexample.index for f in one.report.faults if f.counterexample)
         lines.append(f"# exactly, at {at}: {exact}")
     for number, part in enumerate(judged.parts):
-        lines += _checked(part, "result" if len(judged.parts) == 1 else f"result[{number}]", judged, convention)
+        lines += _checked(
+            part, "result" if len(judged.parts) == 1 else f"result[{number}]", judged, convention
+        )
     if judged.finding == "mutates":
-        lines.append(f"for a, b in zip(({_names(_given(convention, judged.case.inputs))}), before):")
+        lines.append(
+            f"for a, b in zip(({_names(_given(convention, judged.case.inputs))}), before):"
+        )
         lines.append('    assert bool((a == b).all()), "an argument was changed"')
     if judged.finding == "overwrites":
-        lines.append('assert bool((earlier == kept).all()), "the result of the call before was overwritten"')
+        lines.append(
+            'assert bool((earlier == kept).all()), "the result of the call before was overwritten"'
+        )
     name = "".join(c if c.isalnum() else "_" for c in f"{attribute}_{word}")
     return f"def test_{name}():\n" + indent("\n".join(lines), "    ")
 
@@ -232,7 +267,11 @@ def _checked(part: Part, result: str, judged: CaseResult, convention: Convention
     for at in np.ndindex(entries.shape):
         x: Any = entries[at]
         digits[at] = "nan" if isinstance(x, Undefined) else x.mid().str(_DIGITS, radius=False)
-        away = 0.0 if digits[at] == "nan" else float(x.rad()) + abs(float(x.mid())) * 10.0 ** (2 - _DIGITS)
+        away = (
+            0.0
+            if digits[at] == "nan"
+            else float(x.rad()) + abs(float(x.mid())) * 10.0 ** (2 - _DIGITS)
+        )
         limits[at] = np.nextafter(float(allowed[at]) + away, np.inf)
     like = "q" if "q" in judged.case.inputs else "x"
     wanted = Format(convention.dtype).u
@@ -264,12 +303,16 @@ def _calls(attribute: str, one: Repeated) -> Iterator[str]:
 
 def _given(how: Convention, inputs: Inputs) -> dict[Argument, Tensor]:
     """Return the value of each argument that is computed from inputs."""
-    return {a: argument(a, how, inputs) for a in how.arguments if a.input in inputs or a.input in MADE}
+    return {
+        a: argument(a, how, inputs) for a in how.arguments if a.input in inputs or a.input in MADE
+    }
 
 
 def _names(inputs: dict[Argument, Tensor]) -> str:
     """Return the names of the array arguments, as the inside of a tuple."""
-    return "".join(f"{a.parameter}, " for a, values in inputs.items() if not isinstance(values, int)).rstrip()
+    return "".join(
+        f"{a.parameter}, " for a, values in inputs.items() if not isinstance(values, int)
+    ).rstrip()
 
 
 def _arguments(convention: Convention, inputs: dict[Argument, Tensor]) -> str:
@@ -298,7 +341,9 @@ def _array(values: np.ndarray, convention: Convention) -> str:
 def _placed(array: str, memory: str, convention: Convention) -> str:
     """Return the code of an array in a memory layout: contiguous, with gaps, or as a transposed view."""
     torch = convention.framework == "torch"
-    if array.isdecimal() or memory == "contiguous" or convention.framework == "jax":  # JAX chooses its own layout
+    if (
+        array.isdecimal() or memory == "contiguous" or convention.framework == "jax"
+    ):  # JAX chooses its own layout
         return array
     if memory == "transposed":
         turned = f"{array}.swapaxes(-1, -2)"
@@ -313,16 +358,26 @@ def _copied(name: str, convention: Convention) -> str:
 def _nested(values: object, module: str = "np.") -> str:
     """Return the entries as nested lists, with one row per line if they are many."""
     if not isinstance(values, np.ndarray):
-        x = values.item() if isinstance(values, np.generic) and not isinstance(values, str) else values
+        x = (
+            values.item()
+            if isinstance(values, np.generic) and not isinstance(values, str)
+            else values
+        )
         if isinstance(x, float) and not np.isfinite(x):
             return module + "nan" if np.isnan(x) else ("-" if x < 0 else "") + module + "inf"
         return repr(x)
     rows = [_nested(row, module) for row in values]
     one = f"[{', '.join(rows)}]"
-    return one if len(one) < 90 or values.ndim == 1 else "[\n" + indent(",\n".join(rows), "    ") + ",\n]"
+    return (
+        one
+        if len(one) < 90 or values.ndim == 1
+        else "[\n" + indent(",\n".join(rows), "    ") + ",\n]"
+    )
 
 
-def tests_of(target: str, spec: Specification, report: Report, path: Path, **keywords: object) -> tuple[str, int]:
+def tests_of(
+    target: str, spec: Specification, report: Report, path: Path, **keywords: object
+) -> tuple[str, int]:
     """Return the text of a pytest file with a test for each fault that one or two calls show, and the number of others.
 
     Raises ``InputError`` if there is nothing to write.
@@ -337,5 +392,9 @@ def tests_of(target: str, spec: Specification, report: Report, path: Path, **key
     if not report.faults:
         raise InputError(f"--write-test {path}: no fault was found, and nothing is written")
     if not repeated:
-        raise InputError(f"--write-test {path}: no fault shows in a call that is made again; nothing is written")
-    return written(target, repeated, path.parent, report.command), len(report.faults) - len(repeated)
+        raise InputError(
+            f"--write-test {path}: no fault shows in a call that is made again; nothing is written"
+        )
+    return written(target, repeated, path.parent, report.command), len(report.faults) - len(
+        repeated
+    )

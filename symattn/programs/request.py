@@ -59,7 +59,11 @@ class Request:
         """The frameworks to try, in order."""
         if self.framework is not None:
             return (self.framework,)
-        return ("torch", "numpy") if self.likely == "torch" else ("numpy", "jax" if self.likely == "jax" else "torch")
+        return (
+            ("torch", "numpy")
+            if self.likely == "torch"
+            else ("numpy", "jax" if self.likely == "jax" else "torch")
+        )
 
     @classmethod
     def of(cls, spec: Attention, **keywords: Any) -> Request:
@@ -102,4 +106,6 @@ def keyword(text: str) -> tuple[str, object]:
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise InputError(f"--call {text}: {value} is not a literal; a word needs quotes, {name}='{value}'") from None
+        raise InputError(
+            f"--call {text}: {value} is not a literal; a word needs quotes, {name}='{value}'"
+        ) from None

@@ -41,7 +41,11 @@ _BITS = 4  # rows of each head whose bits identify the arithmetic
 
 
 def sought(
-    of: Ready, out: np.ndarray, power: Mapping[str, float], alpha: float, rows: int | Sequence[int] | None
+    of: Ready,
+    out: np.ndarray,
+    power: Mapping[str, float],
+    alpha: float,
+    rows: int | Sequence[int] | None,
 ) -> tuple[str, tuple[Sought, ...]]:
     """Describe what is wrong with ``out`` in the rows that are read, or ""; and return for each mistake whether and how
     it would be detected.
@@ -61,7 +65,9 @@ def sought(
             return words, ()
         look = _Look(of, got, at, share)
         seen = [aim for aim in left if look.shows(aim.variants())]
-        result |= {aim: Sought(aim.step, aim.share, aim.words, True, f"in {look.words}") for aim in seen}
+        result |= {
+            aim: Sought(aim.step, aim.share, aim.words, True, f"in {look.words}") for aim in seen
+        }
         left = [aim for aim in left if aim not in seen]
         if not left:
             break
@@ -109,16 +115,25 @@ class _Look:
         if self._filtered is not None:
             return self._filtered.shows(self._contract, variants)
         spec, inputs = self._given
-        return all(least_shown(of_variant(spec, "", "", v), [(inputs, [self._expected])]) < SURE for v in variants)
+        return all(
+            least_shown(of_variant(spec, "", "", v), [(inputs, [self._expected])]) < SURE
+            for v in variants
+        )
 
     def why(self, aim: Aim, rows: int | Sequence[int] | None) -> str:
         """Say in lines why a mistake would not be detected, and what to change."""
-        return "\n".join(filter(None, (self._least(aim), self._legal(aim), f"Hint: {self._hint(rows)}")))
+        return "\n".join(
+            filter(None, (self._least(aim), self._legal(aim), f"Hint: {self._hint(rows)}"))
+        )
 
     def _least(self, aim: Aim) -> str:
         least = next((x for x in larger(aim) if self.shows(aim.variants(x))), None)
         who = "The worst case" if self._filtered is None else "The limits of roundings to nearest"
-        shows = f"from {in_percent(least)} on it would be detected" if least else "nothing near it would be detected"
+        shows = (
+            f"from {in_percent(least)} on it would be detected"
+            if least
+            else "nothing near it would be detected"
+        )
         return f"{who} in {self.words} allow{'s' * (self._filtered is None)} as much; {shows}"
 
     def _legal(self, aim: Aim) -> str:
@@ -129,7 +144,11 @@ class _Look:
         off = [abs(x / c - 1) for x in stored_scales(self.of.precision.input, c).values()]
         near = [x for x in off if abs(x - aim.share) < aim.share / 2]
         name = self.of.precision.input.name
-        return f"A scale stored in {name}, which is allowed, has an error of {in_percent(near[0])}" if near else ""
+        return (
+            f"A scale stored in {name}, which is allowed, has an error of {in_percent(near[0])}"
+            if near
+            else ""
+        )
 
     def _hint(self, rows: int | Sequence[int] | None) -> str:
         least = "or a larger number in power"

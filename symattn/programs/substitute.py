@@ -92,7 +92,9 @@ class _Math(_Library):
         self.pow = lambda x, y: x**y
         for name in FUNCTIONS.keys() - {"sqrt"}:  # math's, which a kind may know exactly
             setattr(self, name, functools.partial(_element, kind, name))
-        self.cos, self.sin = (functools.partial(_turned, kind, getattr(np, name)) for name in ("cos", "sin"))
+        self.cos, self.sin = (
+            functools.partial(_turned, kind, getattr(np, name)) for name in ("cos", "sin")
+        )
 
 
 class _LogAddExp:
@@ -115,10 +117,14 @@ class _LinearAlgebra(_Library):
 
     module = "numpy.linalg"
 
-    def norm(self, x: object, ord: object = None, axis: object = None, keepdims: bool = False) -> Tensor:
+    def norm(
+        self, x: object, ord: object = None, axis: object = None, keepdims: bool = False
+    ) -> Tensor:
         if ord not in (None, 2):
             return self._kind.offer("norm")
-        return self._kind.xp.sqrt(self._kind.xp.sum(self._kind.of(x) ** 2, axis=axis, keepdims=keepdims))
+        return self._kind.xp.sqrt(
+            self._kind.xp.sum(self._kind.of(x) ** 2, axis=axis, keepdims=keepdims)
+        )
 
     def solve(self, a: object, b: object) -> Tensor:
         a, b = self._kind.of(a), self._kind.of(b)
@@ -151,7 +157,11 @@ class _Special(_Library):
         xp = self._kind.xp
         shifted, m = self._shifted(a, axis)
         total = m + xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
-        return total if keepdims else xp.squeeze(total, axis=axis if axis is not None else tuple(range(total.ndim)))
+        return (
+            total
+            if keepdims
+            else xp.squeeze(total, axis=axis if axis is not None else tuple(range(total.ndim)))
+        )
 
 
 class _Module:
@@ -169,7 +179,9 @@ class _Substitution:
 
     def __init__(self, function: Function, kind: type[Planes]) -> None:
         bare = without_partial(function)
-        self._package = (getattr(getattr(bare, "__func__", bare), "__module__", None) or "").partition(".")[0]
+        self._package = (
+            getattr(getattr(bare, "__func__", bare), "__module__", None) or ""
+        ).partition(".")[0]
         self._numpy, self._math, self._special = _Numpy(kind), _Math(kind), _Special(kind)
         self._functions: dict[types.FunctionType, types.FunctionType] = {}
         self._globals: dict[int, dict[str, object]] = {}
@@ -217,11 +229,17 @@ class _Substitution:
         space = id(f.__globals__)
         if space not in self._globals:
             names = self._globals[space] = dict(f.__globals__)
-            names.update({k: self.value(v) for k, v in f.__globals__.items() if not k.startswith("__")})
-        result = types.FunctionType(f.__code__, self._globals[space], f.__name__, None, cells or None)
+            names.update(
+                {k: self.value(v) for k, v in f.__globals__.items() if not k.startswith("__")}
+            )
+        result = types.FunctionType(
+            f.__code__, self._globals[space], f.__name__, None, cells or None
+        )
         self._functions[f] = result  # before its parts are followed, since it may reach itself
         result.__defaults__ = f.__defaults__ and tuple(map(self.value, f.__defaults__))
-        result.__kwdefaults__ = f.__kwdefaults__ and {k: self.value(v) for k, v in f.__kwdefaults__.items()}
+        result.__kwdefaults__ = f.__kwdefaults__ and {
+            k: self.value(v) for k, v in f.__kwdefaults__.items()
+        }
         for cell, given in zip(cells, f.__closure__ or (), strict=True):
             with suppress(ValueError):  # a cell that is still empty stays so
                 cell.cell_contents = self.value(given.cell_contents)
@@ -237,7 +255,11 @@ class _Substitution:
 
 def _created(of_kind: Function, plain: Function, *args: object, **kwargs: object) -> Tensor:
     """Return a new array of the kind, or NumPy's if its dtype, passed by position, is bool."""
-    return _with_plain_sizes(plain, *args, **kwargs) if args[1:2] == (bool,) else of_kind(*args, **kwargs)
+    return (
+        _with_plain_sizes(plain, *args, **kwargs)
+        if args[1:2] == (bool,)
+        else of_kind(*args, **kwargs)
+    )
 
 
 def _as_array(kind: type[Planes], x: Tensor, *args: Tensor, **kwargs: Tensor) -> Tensor:
@@ -275,5 +297,7 @@ def _element(kind: type[Planes], name: str, x: object) -> Tensor:
 
     For a kind with tables of angles, logarithms of a base are floats, as angles are.
     """
-    exact = isinstance(x, (ArrayBase, Size)) or (name in ("exp", "log") and not hasattr(kind, "tables"))
+    exact = isinstance(x, (ArrayBase, Size)) or (
+        name in ("exp", "log") and not hasattr(kind, "tables")
+    )
     return kind.offer(name)(kind.of(x)) if exact else getattr(math, name)(x)

@@ -32,7 +32,9 @@ _QKV = ("q", "k", "v")
 _NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
 
 
-def target(function: Function, request: Request, name: str = "", agreed: Convention | None = None) -> Target:
+def target(
+    function: Function, request: Request, name: str = "", agreed: Convention | None = None
+) -> Target:
     """Return the function ready to be called for a ``request``: matched by ``agree``, in the framework that it uses.
 
     Small calls determine what names leave open; with a convention ``agreed`` before, nothing is tried. Raises
@@ -40,11 +42,15 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     """
     triton_host.prepare()
     if not is_plain(request.spec):
-        from symattn.programs import definitions  # most programs are attention, which needs no definitions
+        from symattn.programs import (
+            definitions,
+        )  # most programs are attention, which needs no definitions
 
         return definitions.target(function, request, name, agreed)
     if isinstance(agreed, Wrapped):
-        ways: Iterator[packed.Wrapper] = chain(wrappers(function, request, name), packed.one_query(function, name))
+        ways: Iterator[packed.Wrapper] = chain(
+            wrappers(function, request, name), packed.one_query(function, name)
+        )
         return Target(next(way for way in ways if way.reading == agreed.reading), agreed, name)
     if agreed is not None:
         return Target(function, agreed, name)
@@ -81,11 +87,21 @@ def _best(
 
 
 def _wrapped(
-    chosen: packed.Wrapper, outcome: ConventionTrial, note: tuple[str, ...], request: Request, name: str
+    chosen: packed.Wrapper,
+    outcome: ConventionTrial,
+    note: tuple[str, ...],
+    request: Request,
+    name: str,
 ) -> Target:
     how = outcome.noted(*note)
-    result = {f.name: getattr(how, f.name) for f in fields(Convention)} | {"notes": (chosen.note, *how.notes)}
-    return Target(chosen, Wrapped(**result, reading=chosen.reading, domain=chosen.within(request.domain)), name)
+    result = {f.name: getattr(how, f.name) for f in fields(Convention)} | {
+        "notes": (chosen.note, *how.notes)
+    }
+    return Target(
+        chosen,
+        Wrapped(**result, reading=chosen.reading, domain=chosen.within(request.domain)),
+        name,
+    )
 
 
 def wrappers(function: Function, request: Request, name: str) -> Iterator[packed.Wrapper]:
@@ -129,14 +145,18 @@ def settled(function: Function, request: Request) -> Request:
     return request if request.framework else replace(request, likely=frameworks.wanted(function))
 
 
-def _agreed(function: Function, request: Request, name: str) -> tuple[ConventionTrial, tuple[str, ...]]:
+def _agreed(
+    function: Function, request: Request, name: str
+) -> tuple[ConventionTrial, tuple[str, ...]]:
     """Return the trial of the framework, layout and forms of arguments, run only if these are open; and a note."""
     if request.framework and not (trial := _trial(function, request, name)).is_open:
         return trial, ()
     return _tried(function, request, name)
 
 
-def _tried(function: Function, request: Request, name: str) -> tuple[ConventionTrial, tuple[str, ...]]:
+def _tried(
+    function: Function, request: Request, name: str
+) -> tuple[ConventionTrial, tuple[str, ...]]:
     return preferred(function, request, lambda result: _trial(function, result, name).make())
 
 
@@ -144,7 +164,9 @@ def _trial(function: Function, request: Request, name: str) -> ConventionTrial:
     def outside(how: Convention, inputs: Inputs) -> bool:
         return Target(function, how).reads_outside(inputs)
 
-    return ConventionTrial(function, request, name, lambda how, inputs: Target(function, how).run(inputs), outside)
+    return ConventionTrial(
+        function, request, name, lambda how, inputs: Target(function, how).run(inputs), outside
+    )
 
 
 class Attempt(Protocol):
@@ -155,10 +177,16 @@ class Attempt(Protocol):
 
 
 A = TypeVar("A", bound=Attempt)
-_GIVEN: Mapping[Framework, str] = {"numpy": "NumPy arrays", "torch": "tensors", "jax": "arrays of JAX"}
+_GIVEN: Mapping[Framework, str] = {
+    "numpy": "NumPy arrays",
+    "torch": "tensors",
+    "jax": "arrays of JAX",
+}
 
 
-def preferred(function: Function, request: Request, attempt: Callable[[Request], A]) -> tuple[A, tuple[str, ...]]:
+def preferred(
+    function: Function, request: Request, attempt: Callable[[Request], A]
+) -> tuple[A, tuple[str, ...]]:
     """Return the attempt in the best framework, unless the user sets one, and a note on it.
 
     The second framework is tried if nothing runs in the first, and if the output is wrong in NumPy, which no name in
@@ -174,7 +202,9 @@ def preferred(function: Function, request: Request, attempt: Callable[[Request],
     try:
         two = attempt(replace(request, framework=others[0]))
     except MissingExtra:
-        return one, (f"{given} are passed; {other} could not be tried, since {others[0]} is not installed",)
+        return one, (
+            f"{given} are passed; {other} could not be tried, since {others[0]} is not installed",
+        )
     if two.right or (one.right is None and two.right is not None):
         failed = one.error if one.right is None else "an output that is not right"
         return two, (f"{other} are passed, since {given} gave {failed}",)

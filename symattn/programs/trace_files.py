@@ -66,7 +66,9 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     if not any(e.end for e in entries.values()):
         return {name: np.zeros(e.shape, e.dtype) for name, e in entries.items()}
     whole = np.memmap(path, dtype=np.uint8, mode="r", offset=start)
-    return {name: whole[e.start : e.end].view(e.dtype).reshape(e.shape) for name, e in entries.items()}
+    return {
+        name: whole[e.start : e.end].view(e.dtype).reshape(e.shape) for name, e in entries.items()
+    }
 
 
 def _header(path: Path) -> tuple[dict[str, TensorRange], int]:
@@ -76,10 +78,14 @@ def _header(path: Path) -> tuple[dict[str, TensorRange], int]:
         first = opened.read(_LENGTH)
         length = int.from_bytes(first, "little")
         if len(first) < _LENGTH or length > size - _LENGTH:
-            what = f"a header of {length} bytes is declared, and {max(size - _LENGTH, 0)} bytes follow"
+            what = (
+                f"a header of {length} bytes is declared, and {max(size - _LENGTH, 0)} bytes follow"
+            )
             raise InputError(f"{path} is not a safetensors file, or is cut off: {what}")
         if length > MOST_HEADER:
-            raise InputError(f"{path}: its header has {length} bytes; at most {MOST_HEADER} are read")
+            raise InputError(
+                f"{path}: its header has {length} bytes; at most {MOST_HEADER} are read"
+            )
         result = _parsed(path, opened.read(length))
     result.pop("__metadata__", None)
     entries = {name: _entry(f"{path}: {name[:40]!r}", result[name]) for name in result}
@@ -110,17 +116,23 @@ def _entry(place: str, result: Any) -> TensorRange:
     if not isinstance(name, str) or name not in DTYPES:
         raise InputError(f"{place} has the type {str(name)[:20]!r}; known: {', '.join(DTYPES)}")
     if not _whole(shape) or len(shape) > _MOST_AXES or not _whole(ends) or len(ends) != 2:
-        raise InputError(f"{place}: shape and data_offsets must be lists of whole numbers from 0 on")
+        raise InputError(
+            f"{place}: shape and data_offsets must be lists of whole numbers from 0 on"
+        )
     if 0 in shape and math.prod(n for n in shape if n) >= _MOST_ENTRIES:
         raise InputError(f"{place} declares the shape {shape}, which no array has")
     needed = math.prod(shape) * DTYPES[name].itemsize
     if ends[1] - ends[0] != needed:
-        raise InputError(f"{place} has the shape {tuple(shape)}, {needed} bytes, and its range is {ends}")
+        raise InputError(
+            f"{place} has the shape {tuple(shape)}, {needed} bytes, and its range is {ends}"
+        )
     return TensorRange(DTYPES[name], tuple(shape), *ends)
 
 
 def _whole(x: object) -> bool:
-    return isinstance(x, list) and all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**60 for n in x)
+    return isinstance(x, list) and all(
+        isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**60 for n in x
+    )
 
 
 def _check_ranges(path: Path, entries: dict[str, TensorRange], there: int) -> None:
@@ -129,10 +141,14 @@ def _check_ranges(path: Path, entries: dict[str, TensorRange], there: int) -> No
     for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
         if entry.start != at:
             word = "overlaps the one before" if entry.start < at else "leaves a gap before it"
-            raise InputError(f"{path}: the range of {name[:40]!r} {word}, {entry.start}, expected {at}")
+            raise InputError(
+                f"{path}: the range of {name[:40]!r} {word}, {entry.start}, expected {at}"
+            )
         at = entry.end
     if at != there:
-        raise InputError(f"{path}: its arrays need {at} bytes, and it has {there}; the file is damaged")
+        raise InputError(
+            f"{path}: its arrays need {at} bytes, and it has {there}; the file is damaged"
+        )
 
 
 # -- npz ---------------------------------------------------------------------------------------------------------------
@@ -158,7 +174,9 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
                 return {m.filename.removesuffix(".npy"): _mapped(path, m) for m in members}
         if path.stat().st_size > MOST_BYTES:
             most = f"{MOST_BYTES >> 20} MiB"
-            raise InputError(f"{path} is compressed and larger than {most}; hint: numpy.savez, uncompressed")
+            raise InputError(
+                f"{path} is compressed and larger than {most}; hint: numpy.savez, uncompressed"
+            )
         return unpacked(str(path), path.read_bytes(), MOST_BYTES)
     except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, InputError):
@@ -184,7 +202,9 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
         raise InputError(f"{place} ends beyond the end of the file; the file is cut off")
     if not math.prod(shape):
         return np.zeros(shape, dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")
+    return np.memmap(
+        path, dtype=dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C"
+    )
 
 
 # -- a trace: the arrays of a file under the names of a specification, not yet read ------------------------------------
@@ -217,10 +237,14 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
     named = _named(path, result)
     for name in ("q", "k", "v", "o", *required(spec)):
         if name not in named:
-            raise InputError(f"{path} has no array {name}; it holds {', '.join(sorted(result))[:200] or 'nothing'}")
+            raise InputError(
+                f"{path} has no array {name}; it holds {', '.join(sorted(result))[:200] or 'nothing'}"
+            )
     for name in named:
         if name not in {*"qkv", *_MADE, *accepted(spec)}:
-            raise InputError(f"{path} holds {name}, which this attention does not take; hint: ask for it (--{name} …)")
+            raise InputError(
+                f"{path} holds {name}, which this attention does not take; hint: ask for it (--{name} …)"
+            )
     return {name: _in_order(f"{path}: {name}", a, name, layout) for name, a in named.items()}
 
 
@@ -233,7 +257,9 @@ def _named(path: str, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
                 f"{path}: nothing says what the array {name[:40]!r} is; hint: call it q, k, v, mask, {', '.join(_MADE)}"
             )
         if known in named:
-            raise InputError(f"{path} holds two arrays that may be {known}, one of them {name[:40]!r}")
+            raise InputError(
+                f"{path} holds two arrays that may be {known}, one of them {name[:40]!r}"
+            )
         named[known] = array
     return named
 
@@ -244,7 +270,9 @@ def _in_order(place: str, a: np.ndarray, name: str, layout: str | None) -> np.nd
     if layout not in (None, *LAYOUTS):
         raise InputError(f"the layout {layout} is not one of a trace; known: {', '.join(LAYOUTS)}")
     if a.ndim < 2 or (layout and a.ndim != len(layout)):
-        raise InputError(f"{place} has {a.ndim} axes; the layout {layout or '(…, n, d)'} is expected")
+        raise InputError(
+            f"{place} has {a.ndim} axes; the layout {layout or '(…, n, d)'} is expected"
+        )
     return a.swapaxes(-2, -3) if layout in ("nhd", "bnhd") else a
 
 
@@ -281,8 +309,13 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
     ``MOST`` entries.
     """
     inputs = {name: a for name, a in arrays.items() if name not in MADE}
-    zeros = {name: np.zeros((), a.dtype if a.dtype.kind in "biu" else np.float64) for name, a in inputs.items()}
-    check_inputs(spec, {name: np.broadcast_to(zeros[name], a.shape) for name, a in inputs.items()})  # needs no memory
+    zeros = {
+        name: np.zeros((), a.dtype if a.dtype.kind in "biu" else np.float64)
+        for name, a in inputs.items()
+    }
+    check_inputs(
+        spec, {name: np.broadcast_to(zeros[name], a.shape) for name, a in inputs.items()}
+    )  # needs no memory
     own = 2 + (spec.heads > 1)
     front = arrays["q"].shape[: arrays["q"].ndim - own]
     _check_made(spec, arrays, front)
@@ -323,4 +356,6 @@ def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[
     for name in MADE:
         wanted = (*front, *heads, *own[name])
         if name in arrays and arrays[name].shape != wanted:
-            raise InputError(f"{name} has the shape {arrays[name].shape}, expected {wanted}; hint: --heads, --layout")
+            raise InputError(
+                f"{name} has the shape {arrays[name].shape}, expected {wanted}; hint: --heads, --layout"
+            )

@@ -39,7 +39,9 @@ from symattn.verification.report import STEPS, Check, Fault, Report
 _FEW = 8  # rows whose logarithms are judged, by balls, which are slow
 
 
-def worst_share(out: Tensor, inputs: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]) -> float:
+def worst_share(
+    out: Tensor, inputs: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]
+) -> float:
     """Return the largest error relative to the worst-case bound; ∞ for a wrong shape."""
     result = measured(out, inputs, spec, precision, rows)
     return float("inf") if result is None else float(result.ratios.max(initial=0.0))
@@ -58,7 +60,9 @@ def of_weights(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> 
     """
     n_k = piece.inputs["k"].shape[-2]
     inputs = {**piece.inputs, "v": np.eye(n_k).astype(piece.inputs["q"].dtype)}
-    result = close_to_exact(Question(piece.made["weights"], inputs, piece.spec, precision, rows=rows), "weights")
+    result = close_to_exact(
+        Question(piece.made["weights"], inputs, piece.spec, precision, rows=rows), "weights"
+    )
     share = worst_share(piece.made["weights"], inputs, piece.spec, precision, rows)
     return result, share
 
@@ -73,7 +77,9 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
     try:
         result = measure_scores(*only(piece.spec, floats(piece.inputs), rows), got, precision, kept)
     except (Refused, Undecided) as error:
-        raise InputError(f"scores are not judged for this attention: {error}; hint: give a file without them") from None
+        raise InputError(
+            f"scores are not judged for this attention: {error}; hint: give a file without them"
+        ) from None
     if not result.beyond:
         return "", float(result.ratios.max(initial=0.0))
     at = result.worst
@@ -85,7 +91,9 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
     return words, float(result.ratios[at])
 
 
-def measure_scores(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision, stored: Format) -> Measured:
+def measure_scores(
+    spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision, stored: Format
+) -> Measured:
     """Compare scores (…, n_q, n_k) as the softmax receives them, in the format ``stored``, with the worst case.
 
     Each may be off by τ of ``scores``, and by storing it; forbidden scores are not judged. Raises ``Refused`` or
@@ -116,7 +124,9 @@ _CHOSEN = 2.0**-10  # the share of the probability alpha for the queries ``also`
 _STEP = {"o": "output", "lse": "lse", "weights": "weights", "scores": "score"}
 _NAMED = {"o": "output", "lse": "logarithms of sums", "weights": "weights", "scores": "scores"}
 _ROWS = 48  # queries from which a cause is sought
-_ENTRIES = 2**18  # most entries of the inputs for which a cause is sought, since hundreds of mistakes are tried
+_ENTRIES = (
+    2**18
+)  # most entries of the inputs for which a cause is sought, since hundreds of mistakes are tried
 _RAN = "Nothing was run: the numbers of the file are judged, and the program that made them is unknown."
 
 
@@ -149,8 +159,12 @@ def verify_trace(
     arrays = read(path, spec, layout)
     dtype = arrays["q"].dtype.name
     if precision is None and dtype not in FORMATS:
-        raise InputError(f"{path}: q is of {dtype}, which says nothing about the arithmetic; hint: --dtype float32")
-    judged = _JudgedTrace(precision or dtype, contract, rows, alpha, count(spec, arrays), also or {})
+        raise InputError(
+            f"{path}: q is of {dtype}, which says nothing about the arithmetic; hint: --dtype float32"
+        )
+    judged = _JudgedTrace(
+        precision or dtype, contract, rows, alpha, count(spec, arrays), also or {}
+    )
     for piece in pieces(spec, arrays):
         judged.look(piece)
     heads = judged.tallies.get("o", _Tally()).seen
@@ -218,20 +232,36 @@ class _JudgedTrace:
         """Describe what is wrong in ``rows``, else in ``more``, which may be chosen by the contents of the output."""
         n, alpha = int(piece.inputs["q"].shape[-2]), self.whole / max(self.pieces, 1)
         every = len(rows) == n
-        words = self._close(piece, None if every else rows, alpha * (1 - _CHOSEN) if more else alpha)
+        words = self._close(
+            piece, None if every else rows, alpha * (1 - _CHOSEN) if more else alpha
+        )
         if words or not more:
             return words
-        return self._close(piece, more, alpha * _CHOSEN / n ** (len(more) + 1))  # there are fewer ways to choose them
+        return self._close(
+            piece, more, alpha * _CHOSEN / n ** (len(more) + 1)
+        )  # there are fewer ways to choose them
 
     def _close(self, piece: TracePiece, rows: Sequence[int] | None, alpha: float) -> str:
         return close_to_exact(
-            Question(piece.made["o"], piece.inputs, piece.spec, self.arithmetic, self.contract, alpha, rows)
+            Question(
+                piece.made["o"],
+                piece.inputs,
+                piece.spec,
+                self.arithmetic,
+                self.contract,
+                alpha,
+                rows,
+            )
         )
 
     def _take(self, name: str, words: str, share: float, piece: TracePiece) -> None:
         """Record the result of a check of a piece."""
         tally = self.tallies[name]
-        tally.seen, tally.worst, tally.wrong = tally.seen + 1, max(tally.worst, share), tally.wrong + bool(words)
+        tally.seen, tally.worst, tally.wrong = (
+            tally.seen + 1,
+            max(tally.worst, share),
+            tally.wrong + bool(words),
+        )
         if words and (tally.first is None or (share > 1 and not tally.first.certified)):
             said = ". ".join(words.splitlines())
             said += f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
@@ -268,7 +298,9 @@ class _JudgedTrace:
 
 
 # -- the one mistake that explains a wrong array, by how far it reduces the distance from the definition ---------------
-_Explained = tuple[Mistake | DefinitionMistake, float]  # with the share of the squared distance that is left
+_Explained = tuple[
+    Mistake | DefinitionMistake, float
+]  # with the share of the squared distance that is left
 
 
 def _cause(piece: TracePiece, precision: Precision, name: str) -> _Explained | None:
@@ -278,7 +310,9 @@ def _cause(piece: TracePiece, precision: Precision, name: str) -> _Explained | N
     """
     for part in (piece, piece.whole):
         sample = None if part is None else _sample(part, precision, name)
-        if sample is not None and (result := _of_lse(sample) if name == "lse" else explained(sample, LITTLE)):
+        if sample is not None and (
+            result := _of_lse(sample) if name == "lse" else explained(sample, LITTLE)
+        ):
             return result
     return None
 
@@ -291,13 +325,24 @@ def _sample(piece: TracePiece, precision: Precision, name: str) -> BitSample | N
     n_q, n_k = piece.inputs["q"].shape[-2], piece.inputs["k"].shape[-2]
     top = piece.spec.alignment == "top-left"
     rows = range(min(n_q, _ROWS)) if top else range(max(0, n_q - _ROWS), n_q)
-    masks = {n for n, a in piece.inputs.items() if n in ("mask", "bias") and a.ndim > 1 and a.shape[-2] == n_q > 1}
-    inputs = {n: np.asarray(a[..., list(rows), :]) if n in {"q", *masks} else a for n, a in piece.inputs.items()}
+    masks = {
+        n
+        for n, a in piece.inputs.items()
+        if n in ("mask", "bias") and a.ndim > 1 and a.shape[-2] == n_q > 1
+    }
+    inputs = {
+        n: np.asarray(a[..., list(rows), :]) if n in {"q", *masks} else a
+        for n, a in piece.inputs.items()
+    }
     if name == "weights":
         inputs["v"] = np.broadcast_to(np.eye(n_k), (*inputs["k"].shape[:-1], n_k))
     if sum(a.size for a in inputs.values()) > _ENTRIES or piece.spec.position is not None:
         return None
-    spec = replace(piece.spec, fully_masked="zeros") if piece.spec.fully_masked == "error" else piece.spec
+    spec = (
+        replace(piece.spec, fully_masked="zeros")
+        if piece.spec.fully_masked == "error"
+        else piece.spec
+    )
     got = np.take(piece.made[name], rows, axis=-1 if name == "lse" else -2)
     return BitSample(spec, floats(inputs), numbers(got)[0], precision.input)
 
@@ -322,9 +367,17 @@ def _of_lse(sample: BitSample) -> _Explained | None:
     whole = rest(subject.ways[0])
     if whole is None or not whole.any():
         return None
-    every = [(m, r) for m in (*subject.mistakes, *changes(subject), *subject.others) if (r := rest(m.run)) is not None]
+    every = [
+        (m, r)
+        for m in (*subject.mistakes, *changes(subject), *subject.others)
+        if (r := rest(m.run)) is not None
+    ]
     mistake, least = min(every, key=lambda both: float((both[1] ** 2).sum()))
     own = np.where(np.isfinite(sample.got), sample.got - least, 0)
     left = share_left(*(float((x**2).sum()) for x in (least, whole, own)))
     alike = plainest(tuple(m for m, r in every if np.allclose(r, least, rtol=0, atol=1e-9)))
-    return (replace(mistake, cause="; or ".join(m.cause for m in alike)), left) if left <= LITTLE else None
+    return (
+        (replace(mistake, cause="; or ".join(m.cause for m in alike)), left)
+        if left <= LITTLE
+        else None
+    )

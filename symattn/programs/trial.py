@@ -18,7 +18,16 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.bounds.called_target import CAUSAL_MASK, PAST, Argument, Convention, Failure, Inputs, Layout, Outcome
+from symattn.bounds.called_target import (
+    CAUSAL_MASK,
+    PAST,
+    Argument,
+    Convention,
+    Failure,
+    Inputs,
+    Layout,
+    Outcome,
+)
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.keywords import plain
@@ -93,21 +102,31 @@ class ConventionTrial:
         self.error: Failure | None = None
         self.tried = False
         self.ran: set[Layout] = set()
-        self._reached: dict[Layout, tuple[Failure, Convention]] = {}  # the furthest, and how it was called
+        self._reached: dict[
+            Layout, tuple[Failure, Convention]
+        ] = {}  # the furthest, and how it was called
         self._function = function
         self._documented, self._lettered = documented(function), lettered(function)
         self._declared = declared(function)
         known = () if request.masks else parameters(function) or ()
-        optional = [p.name for p in known if p.default is not p.empty and p.name not in bound_keywords(function)]
+        optional = [
+            p.name
+            for p in known
+            if p.default is not p.empty and p.name not in bound_keywords(function)
+        ]
         self._optional_mask = [name for name in optional if meaning(name) == "mask"]
         self._effort = Effort(_CALLS, _SECONDS)
         self._made: dict[tuple[Any, ...], Inputs | None] = {}
-        self._outputs: dict[int, tuple[Inputs, Tensor]] = {}  # by the id of the inputs, which are kept alive
+        self._outputs: dict[
+            int, tuple[Inputs, Tensor]
+        ] = {}  # by the id of the inputs, which are kept alive
 
     @property
     def is_open(self) -> bool:
         """Return whether more than one convention is possible."""
-        conventions = (how for variant in self.variants(self.convention) for how in self.formed(variant))
+        conventions = (
+            how for variant in self.variants(self.convention) for how in self.formed(variant)
+        )
         return next(conventions, None) is not None and next(conventions, None) is not None
 
     def make(self) -> ConventionTrial:
@@ -119,11 +138,17 @@ class ConventionTrial:
             self.convention = result.convention
         elif not self.ran:  # the first convention in which the code reached the furthest line
             usual = self.convention.layout
-            layout = max(self._reached, key=lambda at: (line(self._reached[at][0]), at == usual), default=usual)
+            layout = max(
+                self._reached,
+                key=lambda at: (line(self._reached[at][0]), at == usual),
+                default=usual,
+            )
             self.error = self._reached[layout][0] if layout in self._reached else self.error
             if layout != usual:
                 axes = f"The axes are {in_words(layout)}, with which its code ran furthest; --layout sets others."
-                self.convention = replace(self._reached[layout][1], notes=(*self.convention.notes, axes))
+                self.convention = replace(
+                    self._reached[layout][1], notes=(*self.convention.notes, axes)
+                )
         return self
 
     def noted(self, *notes: str) -> Convention:
@@ -139,7 +164,9 @@ class ConventionTrial:
         self.error = self.error or outcome.error
         if outcome.error is None:
             self.ran.add(how.layout)
-        elif how.layout not in self._reached or line(outcome.error) > line(self._reached[how.layout][0]):
+        elif how.layout not in self._reached or line(outcome.error) > line(
+            self._reached[how.layout][0]
+        ):
             self._reached[how.layout] = outcome.error, how
         return outcome
 
@@ -150,16 +177,22 @@ class ConventionTrial:
             result = self._best(variant)
             if result and not result.near and any(a.numbers for a in variant.arguments):
                 continue  # a mask is passed as numbers only if that gives the right output
-            if result and (best is None or result.rank < best.rank or self._needs_mask(best, result)):
+            if result and (
+                best is None or result.rank < best.rank or self._needs_mask(best, result)
+            ):
                 best = result
             if best and best.near:
                 break
         if best is None and self._effort.over:
-            raise InputError(f"no way to call it was found within {self._limit}; hint: --layout, --mask-arg, --call")
+            raise InputError(
+                f"no way to call it was found within {self._limit}; hint: --layout, --mask-arg, --call"
+            )
         if best is None:
             return None
         best, reserved = self._with_judged_forms(self._as_specified(best))
-        chosen = replace(best.convention, front="taken" if self._takes_front(best.convention) else "none")
+        chosen = replace(
+            best.convention, front="taken" if self._takes_front(best.convention) else "none"
+        )
         reserved += tuple(self._other_readings(best))
         read = (*_notes(chosen, self._request), *self._bare_sigmoid(best), *self._cut())
         notes = (*chosen.notes, *read)
@@ -176,17 +209,28 @@ class ConventionTrial:
             forms = [a.form, *forms_beside(a, best.convention.layout, self._request)]
             if len(forms) == 1:
                 continue
-            tried = {f: self._is_right(_with(best.convention, i, replace(a, form=f)), best.level) for f in forms}
-            right, wrong = ([f for f, fits in tried.items() if fits is wanted] for wanted in (True, False))
+            tried = {
+                f: self._is_right(_with(best.convention, i, replace(a, form=f)), best.level)
+                for f in forms
+            }
+            right, wrong = (
+                [f for f, fits in tried.items() if fits is wanted] for wanted in (True, False)
+            )
             if not wrong or not right:
                 continue
             named = [f for f in wrong if names_form(self._function, a.parameter, f, right)]
             shown = tuple(" or ".join(map(in_axes, some)) for some in (right, named or wrong))
             option = in_axes(wrong[0]).strip("()").replace(" ", "")
             rest = ", which its text names" if named else f": --mask-axes {option} judges it so"
-            notes.append(f"With {a.parameter} as {shown[0]} it is right, and wrong as {shown[1]}{rest}.")
+            notes.append(
+                f"With {a.parameter} as {shown[0]} it is right, and wrong as {shown[1]}{rest}."
+            )
             if named and chosen is best:
-                chosen = replace(best, convention=_with(best.convention, i, replace(a, form=named[0])), near=False)
+                chosen = replace(
+                    best,
+                    convention=_with(best.convention, i, replace(a, form=named[0])),
+                    near=False,
+                )
         return chosen, tuple(notes)
 
     def _is_right(self, convention: Convention, level: int) -> bool | None:
@@ -217,7 +261,12 @@ class ConventionTrial:
         """Yield notes if the verdict depends on the reading: others are right though this is wrong, or vice versa."""
         chosen = best.convention.layout
         names = {chosen, chosen.replace("c", "d")}
-        if best.near and self._request.layout == "auto" and self._documented and not names & {*self._documented}:
+        if (
+            best.near
+            and self._request.layout == "auto"
+            and self._documented
+            and not names & {*self._documented}
+        ):
             yield undocumented(self._documented[0], chosen)
         if not best.near and self._request.layout == "auto" and chosen in self._declared:
             yield judged_as_stated(chosen)
@@ -258,9 +307,14 @@ class ConventionTrial:
     def _negated(self, best: Possible) -> Iterator[str]:
         """Yield notes on masks whose negation makes the output right."""
         for i, a in enumerate(best.convention.arguments):
-            if a.input not in ("keep", CAUSAL_MASK) and (a.input, self._request.spec.mask) != ("mask", "boolean"):
+            if a.input not in ("keep", CAUSAL_MASK) and (a.input, self._request.spec.mask) != (
+                "mask",
+                "boolean",
+            ):
                 continue
-            result = self._possible(_with(best.convention, i, replace(a, inverted=not a.inverted)), at=best.level)
+            result = self._possible(
+                _with(best.convention, i, replace(a, inverted=not a.inverted)), at=best.level
+            )
             if result and result.near:
                 yield (
                     f"With the negation of what is passed as {a.parameter} it gives what the specification says: "
@@ -275,10 +329,14 @@ class ConventionTrial:
         padded = any(a.input == "bias" and a.form == "1hqk" for a in best.convention.arguments)
         if not padded or best.convention.layout in self._documented or self._effort.over:
             return best
-        bare = tuple(replace(a, form="") if a.input == "bias" else a for a in best.convention.arguments)
+        bare = tuple(
+            replace(a, form="") if a.input == "bias" else a for a in best.convention.arguments
+        )
         result = self._possible(replace(best.convention, layout="nd", arguments=bare))
         unbiased = result and self._possible(result.convention, without=("bias",))
-        return result if result and unbiased and unbiased.near and result.level == best.level else best
+        return (
+            result if result and unbiased and unbiased.near and result.level == best.level else best
+        )
 
     def variants(self, convention: Convention) -> Iterator[Convention]:
         """Yield the convention as it is, with other possible masks, with the causal mask, without a cache's length."""
@@ -287,10 +345,20 @@ class ConventionTrial:
             for other in self._other_masks(a):
                 yield _with(convention, i, other)
             if a.input == PAST and not a.required:
-                yield replace(convention, arguments=(*convention.arguments[:i], *convention.arguments[i + 1 :]))
-        settled = any(a.input == CAUSAL_MASK or meaning(a.parameter) == "causal" for a in convention.arguments)
+                yield replace(
+                    convention,
+                    arguments=(*convention.arguments[:i], *convention.arguments[i + 1 :]),
+                )
+        settled = any(
+            a.input == CAUSAL_MASK or meaning(a.parameter) == "causal" for a in convention.arguments
+        )
         result = {self._request.mask_arg, *dict(self._request.call)}
-        if self._request.causal and not settled and self._optional_mask and self._optional_mask[0] not in result:
+        if (
+            self._request.causal
+            and not settled
+            and self._optional_mask
+            and self._optional_mask[0] not in result
+        ):
             mask = Argument(self._optional_mask[0], CAUSAL_MASK)
             notes = tuple(n for n in convention.notes if "--mask-arg" not in n)
             for one in (mask, *self._other_masks(mask)):
@@ -319,14 +387,20 @@ class ConventionTrial:
                 if (possible and possible.near) or self._effort.over:
                     break
             # Prefer masks with an axis of batches, which show more.
-            result += [p for p in here if not any(a.form in _ALIKE for a in p.convention.arguments)] or here
+            result += [
+                p for p in here if not any(a.form in _ALIKE for a in p.convention.arguments)
+            ] or here
             # Code that runs for all sizes on arrays with only the axes n and d was made for them.
             plain = layout == "nd" and self._request.heads == 1 and not {*self._documented} - {"nd"}
             plain_runs = plain and any(p.level <= self._request.domain.square for p in here)
-            if plain_runs or any(p.near and (p.level == 0 or layout in self._documented) for p in here):
+            if plain_runs or any(
+                p.near and (p.level == 0 or layout in self._documented) for p in here
+            ):
                 break
         stated = [p for p in result if p.convention.layout in self._declared]
-        outcome = [p for p in result if p.convention.layout in self._documented and (p.near or p.local)]
+        outcome = [
+            p for p in result if p.convention.layout in self._documented and (p.near or p.local)
+        ]
         return min(stated or outcome or result, key=lambda p: p.rank, default=None)
 
     def _layouts(self, convention: Convention) -> tuple[Layout, ...]:
@@ -334,7 +408,9 @@ class ConventionTrial:
         if self._request.layout != "auto":
             return (self._request.layout,)
         tokens, heads = "x" in convention.inputs, self._request.heads > 1
-        usual: tuple[Layout, ...] = ("nd", "bnd", "nbd") if tokens else ("nd", "bnd", "bhnd", "bnhd", "nhd", "nbhd")
+        usual: tuple[Layout, ...] = (
+            ("nd", "bnd", "nbd") if tokens else ("nd", "bnd", "bhnd", "bnhd", "nhd", "nbhd")
+        )
         if heads and not tokens:
             usual = ("nd", "bhnd", "bnhd", "nhd", "bnc", "nc", "nbhd", "nbc")
         return tuple(dict.fromkeys((*(d for d in self._documented if d in usual), *usual)))
@@ -351,19 +427,27 @@ class ConventionTrial:
             inputs = self._inputs(convention, sizes)
             if inputs is None or self._effort.over:
                 return None
-            inputs = {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}} if without else inputs
+            inputs = (
+                {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}} if without else inputs
+            )
             right, got = self._right(inputs), self._call(convention, inputs).output
             if right is not None and got is not None and got.shape == right.shape:
                 if self._is_misplaced(convention, inputs):
                     return None
                 named = convention.layout in self._lettered
                 near = self._near(got, right) and not self._hides(convention, level)
-                return Possible(convention, level, near, self._local(convention, inputs, got), named)
+                return Possible(
+                    convention, level, near, self._local(convention, inputs, got), named
+                )
         return None
 
     def _is_misplaced(self, convention: Convention, inputs: Inputs) -> bool:
         """Return whether the text names other axes, and with these the code reads beyond the memory of a tensor."""
-        if not self._documented or convention.layout in self._documented or not self._outside(convention, inputs):
+        if (
+            not self._documented
+            or convention.layout in self._documented
+            or not self._outside(convention, inputs)
+        ):
             return False
         self.ran.discard(convention.layout)
         return True
@@ -380,9 +464,14 @@ class ConventionTrial:
             for i, a in enumerate(convention.arguments)
             if a.numbers == "additive"
         )
-        return not all(possible and possible.near for possible in (self._possible(how, at=level) for how in shifted))
+        return not all(
+            possible and possible.near
+            for possible in (self._possible(how, at=level) for how in shifted)
+        )
 
-    def _inputs(self, convention: Convention, sizes: Sizes, batch: tuple[int, ...] | None = None) -> Inputs | None:
+    def _inputs(
+        self, convention: Convention, sizes: Sizes, batch: tuple[int, ...] | None = None
+    ) -> Inputs | None:
         """Return inputs of these sizes, the same ones whenever possible; None if the specification has none."""
         r = self._request
         axes = convention.batch_axes(r.heads)
@@ -468,7 +557,9 @@ def line(error: Failure) -> int:
 
 
 def _with(convention: Convention, place: int, a: Argument) -> Convention:
-    return replace(convention, arguments=(*convention.arguments[:place], a, *convention.arguments[place + 1 :]))
+    return replace(
+        convention, arguments=(*convention.arguments[:place], a, *convention.arguments[place + 1 :])
+    )
 
 
 def _notes(convention: Convention, request: Request) -> Iterator[str]:
@@ -478,11 +569,17 @@ def _notes(convention: Convention, request: Request) -> Iterator[str]:
     for a in convention.arguments:
         if a.input == "keep" and plain(a.parameter) in AMBIGUOUS:
             read, other = ("ignore", "") if a.inverted else ("keep", "~")
-            more = "" if request.mask_arg else f"; --mask-arg {other}{a.parameter} sets the other reading"
+            more = (
+                ""
+                if request.mask_arg
+                else f"; --mask-arg {other}{a.parameter} sets the other reading"
+            )
             yield f"True in {a.parameter} is taken to mean {read}, determined by trial{more}."
         if a.numbers:
             text = (
-                "1 where it is True and 0 elsewhere" if a.numbers == "ones" else "0 where it is True and −∞ elsewhere"
+                "1 where it is True and 0 elsewhere"
+                if a.numbers == "ones"
+                else "0 where it is True and −∞ elsewhere"
             )
             yield f"The mask {a.parameter} is passed as {text}, determined by trial: booleans give a wrong output."
         if a.form in ("lengths", "length"):

@@ -21,7 +21,10 @@ from typing import Any
 from symattn.arrays.notes import note
 
 _DRIVER, _TUNER = "triton.runtime.driver", "triton.runtime.autotuner"
-_ARCHITECTURE, _LANES = 80, 32  # compute capability 8.0: without the matrix units' descriptors of later devices
+_ARCHITECTURE, _LANES = (
+    80,
+    32,
+)  # compute capability 8.0: without the matrix units' descriptors of later devices
 #: What ``get_device_properties`` says: those of an NVIDIA A100.
 _PROPERTIES = {
     "max_shared_mem": 166_912, "max_num_regs": 65_536, "multiprocessor_count": 108, "warpSize": _LANES,
@@ -49,7 +52,9 @@ def prepare() -> None:
 class _Finder(importlib.abc.MetaPathFinder):
     """Changes two modules of Triton when they are imported."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> Any:
         if name not in _CHANGES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
@@ -115,7 +120,9 @@ def _with_driver(module: Any) -> None:
     """Set the stand-in if no device is there."""
     from triton.backends import backends
 
-    if module.driver._active is None and not any(backend.driver.is_active() for backend in backends.values()):
+    if module.driver._active is None and not any(
+        backend.driver.is_active() for backend in backends.values()
+    ):
         module.driver.set_active(_Driver())
 
 
@@ -130,11 +137,19 @@ def _tuned(tuner: Any, *places: Any, **keywords: Any) -> Any:
     tuner.nargs = dict(zip(tuner.arg_names, places, strict=False))
     given = {**tuner.nargs, **keywords}
     configurations = tuner.prune_configs(keywords) if len(tuner.configs) > 1 else tuner.configs
-    key = repr([given[name] for name in tuner.keys if name in given and not hasattr(given[name], "data_ptr")])
+    key = repr(
+        [
+            given[name]
+            for name in tuner.keys
+            if name in given and not hasattr(given[name], "data_ptr")
+        ]
+    )
     first = zlib.crc32(key.encode()) % len(configurations)
     if len(configurations) > 1:
         name = getattr(tuner.base_fn, "__name__", "a kernel")
-        note(f"of the {len(configurations)} configurations that {name} is tuned over, each tuning key has one")
+        note(
+            f"of the {len(configurations)} configurations that {name} is tuned over, each tuning key has one"
+        )
     for configuration in (*configurations[first:], *configurations[:first]):
         chosen = configuration.all_kwargs()
         try:

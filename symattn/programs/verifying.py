@@ -73,8 +73,14 @@ class Options(Answering):
 
     def request(self, spec: Specification) -> Request:
         """Return the request of these options for a specification."""
-        call = tuple(self.call.items() if isinstance(self.call, Mapping) else map(keyword, self.call))
-        how = {"dtype": self.precision.input.name, "framework": self.framework, "mask_arg": self.mask_arg}
+        call = tuple(
+            self.call.items() if isinstance(self.call, Mapping) else map(keyword, self.call)
+        )
+        how = {
+            "dtype": self.precision.input.name,
+            "framework": self.framework,
+            "mask_arg": self.mask_arg,
+        }
         if self.mask_axes is not None:
             how["mask_axes"] = self._mask_form(spec)
         return requested(spec, self.layout, self.domain, call=call, **how)
@@ -84,17 +90,23 @@ class Options(Answering):
         if not isinstance(spec, Attention) or not is_plain(spec):
             raise InputError("--mask-axes is for the output of Attention; hint: leave it out")
         if not (spec.mask or spec.padding or spec.causal):
-            raise InputError("--mask-axes: the specification has no mask; hint: --mask boolean or --padding")
+            raise InputError(
+                "--mask-axes: the specification has no mask; hint: --mask boolean or --padding"
+            )
         return form_of(str(self.mask_axes))
 
     def opened(self, function: Any, spec: Specification) -> AbstractContextManager[Runner]:
         """Open the function, ready to be called."""
         return closing(target(function, self.request(spec)))
 
-    def session(self, runner: Runner, spec: Specification, examples: int = 0, budget: float = engine.BUDGET) -> Session:
+    def session(
+        self, runner: Runner, spec: Specification, examples: int = 0, budget: float = engine.BUDGET
+    ) -> Session:
         """Return the state of a verification of the function."""
         domain = narrowed(runner, self.domain) or Domain()
-        return Session(runner, subject_of(runner, spec), self.precision, domain, self.seed, examples, budget)
+        return Session(
+            runner, subject_of(runner, spec), self.precision, domain, self.seed, examples, budget
+        )
 
 
 _TRIED = ("seed", "examples", "budget", "progress", "power")
@@ -107,11 +119,18 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     _check_power(spec, how.power)
     tried = {name: getattr(how, name) for name in _TRIED}
 
-    def one(spec: Specification, promised: Domain | None = how.domain, alone: bool = how.verdict_alone) -> Report:
+    def one(
+        spec: Specification, promised: Domain | None = how.domain, alone: bool = how.verdict_alone
+    ) -> Report:
         with replace(how, domain=promised).opened(function, spec) as runner:
             subject, domain = subject_of(runner, spec), narrowed(runner, promised)
             drawn = {} if how.fresh is None else {"seed": how.fresh(runner)}
-            settings = {**tried, **drawn, "verdict_alone": alone, "mend": _find_repairs if how.repair else None}
+            settings = {
+                **tried,
+                **drawn,
+                "verdict_alone": alone,
+                "mend": _find_repairs if how.repair else None,
+            }
             try:
                 return engine.verify(runner, subject, how.precision, domain, **settings)
             except Unusable as nothing:
@@ -124,7 +143,9 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
         return first
     if first.verdict is Verdict.FAULT:
         judge = partial(one, alone=True)  # a cause by another alignment would be asked of nobody
-        return replace(first, otherwise=_right_otherwise(first, spec, how.domain or Domain(), judge))
+        return replace(
+            first, otherwise=_right_otherwise(first, spec, how.domain or Domain(), judge)
+        )
     if is_plain(spec):
         return first
     from symattn.programs import definitions
@@ -132,27 +153,38 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     return definitions.joined(first, one(spec))
 
 
-def _right_otherwise(report: Report, spec: Attention, domain: Domain, judge: Callable[..., Report]) -> str:
+def _right_otherwise(
+    report: Report, spec: Attention, domain: Domain, judge: Callable[..., Report]
+) -> str:
     """Return with which alignment, and for which numbers of queries, a wrong function is right; "" for none.
 
     Both are judged like the specification, if no input with as many queries as keys is known to be wrong.
     """
     sizes = [fault.counterexample.sizes if fault.counterexample else {} for fault in report.faults]
-    if not (spec.causal or spec.window is not None) or any(s.get("n_q") == s.get("n_k") for s in sizes):
+    if not (spec.causal or spec.window is not None) or any(
+        s.get("n_q") == s.get("n_k") for s in sizes
+    ):
         return ""
-    aligned = replace(spec, lse=False, alignment="bottom-right" if spec.alignment == "top-left" else "top-left")
+    aligned = replace(
+        spec, lse=False, alignment="bottom-right" if spec.alignment == "top-left" else "top-left"
+    )
     words = []
     with suppress(InputError, CannotRun):
         if judge(aligned).verdict is Verdict.NO_FAULT:
             words.append(f"with --alignment {aligned.alignment}")
     with suppress(InputError, CannotRun):
-        if judge(replace(spec, lse=False), replace(domain, square=True)).verdict is Verdict.NO_FAULT:
+        if (
+            judge(replace(spec, lse=False), replace(domain, square=True)).verdict
+            is Verdict.NO_FAULT
+        ):
             words.append("for n_q = n_k (--square)")
     return f"right {', or '.join(words)}" if words else ""
 
 
 def _find_repairs(session: Session) -> Repairs:
-    from symattn.programs.repairing.choosing import find_repairs  # most functions are right, and never edited
+    from symattn.programs.repairing.choosing import (
+        find_repairs,
+    )  # most functions are right, and never edited
 
     return find_repairs(session)
 
@@ -160,7 +192,11 @@ def _find_repairs(session: Session) -> Repairs:
 def check_function(function: object) -> None:
     """Raise ``NotCallable`` unless ``function`` is a function or a callable instance."""
     if inspect.isclass(function) or not callable(function):
-        what = f"{function.__name__} is a class" if inspect.isclass(function) else f"{function!r} cannot be called"
+        what = (
+            f"{function.__name__} is a class"
+            if inspect.isclass(function)
+            else f"{function!r} cannot be called"
+        )
         raise NotCallable(f"{what}; give the function itself, or an instance")
 
 
@@ -169,8 +205,14 @@ def check_numbers(**numbers: float | None) -> None:
     for name, number in numbers.items():
         if name in ("seed", "examples") and number is not None and not whole(number, 0):
             raise InputError(f"{name} must be an integer of at least 0, got {number!r}")
-        if name in ("budget", "time_limit") and number is not None and not (finite(number) and number > 0):
-            raise InputError(f"{name.replace('_', '-')} must be a number of seconds above 0, got {number!r}")
+        if (
+            name in ("budget", "time_limit")
+            and number is not None
+            and not (finite(number) and number > 0)
+        ):
+            raise InputError(
+                f"{name.replace('_', '-')} must be a number of seconds above 0, got {number!r}"
+            )
         if name == "memory_limit" and number is not None and not (finite(number) and number > 0):
             raise InputError(f"memory-limit must be a number of GiB above 0, got {number!r}")
 
@@ -182,7 +224,9 @@ def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None
     from symattn.verification.arithmetic.aims import aims
 
     if not isinstance(power, Mapping):
-        raise InputError(f"power is {power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}")
+        raise InputError(
+            f"power is {power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}"
+        )
     if not is_plain(spec):
         raise InputError("power is for the output of Attention; hint: leave it out")
     aims(spec, power)
@@ -197,7 +241,9 @@ def checked(spec: object, domain: Domain | None) -> Specification:
         raise InputError(
             f"{spec!r} is not a specification; hint: give an Attention, LayerNorm, Gradient …; see definitions.md"
         )
-    from symattn.programs import definitions  # most specifications are attention, which needs no definitions
+    from symattn.programs import (
+        definitions,
+    )  # most specifications are attention, which needs no definitions
 
     definitions.check_domain(spec, domain or Domain())
     return spec
@@ -208,7 +254,11 @@ def requested(
 ) -> Request:
     """Return the request; a definition holds all of its settings itself."""
     keywords |= {"layout": layout or "auto", "domain": domain or Domain()}
-    return Request.of(spec, **keywords) if is_plain(spec) else Request(spec=cast(Attention, spec), **keywords)
+    return (
+        Request.of(spec, **keywords)
+        if is_plain(spec)
+        else Request(spec=cast(Attention, spec), **keywords)
+    )
 
 
 def subject_of(runner: Runner, spec: Specification) -> Subject:

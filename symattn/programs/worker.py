@@ -44,7 +44,9 @@ def main() -> None:
     faulthandler.enable(all_threads=False)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     # Exit when the parent is gone, whatever the target is doing.
-    threading.Thread(target=receive, args=(requests, inbox, partial(os._exit, 0)), daemon=True).start()
+    threading.Thread(
+        target=receive, args=(requests, inbox, partial(os._exit, 0)), daemon=True
+    ).start()
     server = _Server(partial(_send, replies, ("call",)))
     while True:
         question, *rest = inbox.get()
@@ -81,7 +83,9 @@ class _Server:
 
     def find(self, name: str, request: Request) -> tuple[str, Request]:
         """Import the target; return its name with its parameters, and the request with the framework, if clear."""
-        from symattn.programs.target import prepared  # a process that is given arrays alone knows no definitions
+        from symattn.programs.target import (
+            prepared,
+        )  # a process that is given arrays alone knows no definitions
 
         with captured():
             self._found = load(name)
@@ -89,7 +93,9 @@ class _Server:
 
     def benchmark(self, path: str, model: str) -> Benchmark:
         """Return what the file of a benchmark says of its model and of the model's inputs."""
-        from symattn.programs.judging.benchmark import read_benchmark  # most targets are no benchmarks
+        from symattn.programs.judging.benchmark import (
+            read_benchmark,
+        )  # most targets are no benchmarks
 
         with captured(), announced(self._begun):
             return read_benchmark(path, model)
@@ -102,12 +108,16 @@ class _Server:
             self._target = target(self._taken(request), request, self._found.name, agreed)
             return self._target.convention
 
-    def hold(self, name: str, form: KernelForm | None, how: Convention, returns_lists: bool) -> None:
+    def hold(
+        self, name: str, form: KernelForm | None, how: Convention, returns_lists: bool
+    ) -> None:
         """Import the target, to be called with arrays; neither a definition nor a request is known here."""
         with captured():
             found = load(name)
             function = found.function if form is None else form.around(found.function, found.name)
-            self._target = Target(_with_tuples(function) if returns_lists else function, how, found.name)
+            self._target = Target(
+                _with_tuples(function) if returns_lists else function, how, found.name
+            )
 
     def _taken(self, request: Request) -> Function:
         """Return the function that was found, with the inputs of the definition if it takes them in another form."""
@@ -161,7 +171,9 @@ def _with_tuples(function: Function) -> Function:
 
 def _lacks_memory(error: Failure | None) -> bool:
     """Return whether a call failed since no memory was left: by Python, NumPy, or the allocator of PyTorch."""
-    return error is not None and (error.type == "MemoryError" or "can't allocate memory" in error.message)
+    return error is not None and (
+        error.type == "MemoryError" or "can't allocate memory" in error.message
+    )
 
 
 def _out_of_memory() -> str:

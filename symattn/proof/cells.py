@@ -34,7 +34,10 @@ from symattn.proof.refuting import NamedNumbers
 from symattn.proof.statement import Declared, Numbers, Sides, pairs
 
 CELLS, _ENTRIES = 200, 100  # the most cells at all sizes together; the most entries of all arrays
-_OF_BOUNDS, _OPERATIONS = 6, 40  # the most cells of a bound between arrays, and operations of a bound in one cell
+_OF_BOUNDS, _OPERATIONS = (
+    6,
+    40,
+)  # the most cells of a bound between arrays, and operations of a bound in one cell
 _TERMS, _TERMS_OF_BOUNDS = 40, 10  # the most terms to factor: more take minutes
 _POINTS = 5  # numbers tried in a cell
 _DRAWS = 300  # draws among which numbers of a nonlinear cell are searched for,
@@ -65,14 +68,20 @@ class Path:
         odd = [f for f, power in factors if power % 2]
         if relation == "=" or (not odd and unit < 0):
             zeros = ([*self.constraints, ("=", f)] for f, _ in factors)
-            return relation != ">" and (not unit or any(_inside(zero) is not None for zero in zeros))
+            return relation != ">" and (
+                not unit or any(_inside(zero) is not None for zero in zeros)
+            )
         if len(odd) == 1 and (relation == ">" or len(factors) == 1):
             return _inside([*self.constraints, (relation, unit * odd[0])]) is not None
         return bool(odd) or unit > 0 or (unit == 0 and relation == "≥")
 
     def answer(self, *options: Constraint) -> int:
         """Take one of the possible options, and return its number."""
-        possible = [i for i, option in enumerate(options) if _inside([*self.constraints, option]) is not None]
+        possible = [
+            i
+            for i, option in enumerate(options)
+            if _inside([*self.constraints, option]) is not None
+        ]
         if len(possible) == 1:
             return possible[0]
         n = len(self.counts)
@@ -158,7 +167,9 @@ class Cells:
             return ""
         largest = {sort: max(sizes[sort] for sizes in self.sizes) for sort in self.sizes[0]}
         each = "each case of its comparisons" if self.compares else "the difference"
-        return f"{each} reduces to 0" + (f" at sizes up to {equal_sizes(largest)}" if largest else "")
+        return f"{each} reduces to 0" + (
+            f" at sizes up to {equal_sizes(largest)}" if largest else ""
+        )
 
 
 class _Letters(Numbers):
@@ -166,7 +177,10 @@ class _Letters(Numbers):
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         lengths = [self.axis(a) for a in shape.split()]
-        signs = {"positive": name in declared.positive or None, "nonnegative": name in declared.nonnegative or None}
+        signs = {
+            "positive": name in declared.positive or None,
+            "nonnegative": name in declared.nonnegative or None,
+        }
         seats = drawing.on_circles(declared.units, declared.arrays)
         label, cosine, several = seats.get(name, (name, True, False))
         entries = np.empty(lengths, dtype=object)
@@ -190,7 +204,9 @@ class _Chosen(Numbers):
         values = {x: sympy.Rational(v.numerator, v.denominator) for x, v in self._values.items()}
         numbers = np.empty(entries.shape, dtype=object)
         for place in np.ndindex(*entries.shape):
-            x = entries[place].subs({t: values.get(t, sympy.Rational(7, 5)) for t in entries[place].free_symbols})
+            x = entries[place].subs(
+                {t: values.get(t, sympy.Rational(7, 5)) for t in entries[place].free_symbols}
+            )
             numbers[place] = Fraction(int(x.p), int(x.q))
         return self.lift(numbers)
 
@@ -206,20 +222,36 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
     examined: list[Mapping[str, int]] = []
     terms = _TERMS if equal else _TERMS_OF_BOUNDS
     try:
-        paths = (path for sizes in _sizes(declared, brought) for path in _paths(sides, declared, sizes, begun, terms))
+        paths = (
+            path
+            for sizes in _sizes(declared, brought)
+            for path in _paths(sides, declared, sizes, begun, terms)
+        )
         for path, letters, differences in paths:
             look = _tried if equal else _broken
             more, doubt = look(path, letters, differences, brought.numbers)
             worlds += more
             decided = decided and all(_vanishes(x, path.constraints) for x in differences or ())
             examined += [letters.sizes] if differences is not None else []
-            defined = defined and differences is not None and not any(path.may_be(*d) for d in path.demands)
+            defined = (
+                defined
+                and differences is not None
+                and not any(path.may_be(*d) for d in path.demands)
+            )
             if doubt or len(begun) == (CELLS if equal or not declared.sorts() else _OF_BOUNDS):
-                doubt = doubt or (f"there are more than {len(begun)} cases of its comparisons" if equal else "")
+                doubt = doubt or (
+                    f"there are more than {len(begun)} cases of its comparisons" if equal else ""
+                )
                 break
     except (Refused, Undecided, InputError, TooMany, sympy.PolynomialError) as reason:
-        doubt, defined = f"the cases of its comparisons were not examined: {reason}" if equal else "", False
-    compares, decided = any(path.constraints for path in begun), decided and bool(examined) and not doubt
+        doubt, defined = (
+            f"the cases of its comparisons were not examined: {reason}" if equal else "",
+            False,
+        )
+    compares, decided = (
+        any(path.constraints for path in begun),
+        decided and bool(examined) and not doubt,
+    )
     return Cells(tuple(worlds), doubt, defined, compares, decided, tuple(examined))
 
 
@@ -249,7 +281,9 @@ def _paths(
             with assigned(_path, path):
                 try:
                     differences = _differences(pairs(sides, declared, letters))
-                except IndexError:  # these sizes lack an entry; draws tell whether they are excluded
+                except (
+                    IndexError
+                ):  # these sizes lack an entry; draws tell whether they are excluded
                     return
             yield path, letters, differences
             # the next path changes the last answer that has another one, and drops those after it
@@ -270,7 +304,10 @@ def _differences(stated: Sequence[tuple[object, object]]) -> list[Any] | None:
 
 
 def _tried(
-    path: Path, letters: _Letters, differences: Sequence[object] | None, literals: Sequence[Fraction]
+    path: Path,
+    letters: _Letters,
+    differences: Sequence[object] | None,
+    literals: Sequence[Fraction],
 ) -> tuple[list[Numbers], str]:
     """Return numbers to try in a cell, and the reason for a doubt, if any."""
     undecided = [d for d in differences or () if not _cancels(d)]
@@ -279,7 +316,9 @@ def _tried(
     symbols = {t for x in (*undecided, *(c for _, c in path.constraints)) for t in x.free_symbols}
     result = _numbers(path.constraints, sorted(symbols, key=str), literals)
     where = _written(path.constraints) or "nothing is compared"
-    inner = _inside([(">", x) if relation == "≥" else (relation, x) for relation, x in path.constraints])
+    inner = _inside(
+        [(">", x) if relation == "≥" else (relation, x) for relation, x in path.constraints]
+    )
     full = inner is not None and all(relation != "=" for relation, _ in path.constraints)
     doubt = "" if result else f"no numbers were tried where {where}"
     if full and any(map(_decided, undecided)):
@@ -306,7 +345,11 @@ def _vanishes(difference: Any, constraints: Sequence[Constraint]) -> bool:
         equation = equations.pop()
         for letter in sorted(equation.free_symbols, key=str):
             slope = sympy.expand(equation).coeff(letter)
-            if slope.is_number and slope != 0 and not sympy.expand(equation - slope * letter).has(letter):
+            if (
+                slope.is_number
+                and slope != 0
+                and not sympy.expand(equation - slope * letter).has(letter)
+            ):
                 solution = letter - equation / slope
                 difference = difference.subs(letter, solution)
                 equations = [x.subs(letter, solution) for x in equations]
@@ -315,12 +358,17 @@ def _vanishes(difference: Any, constraints: Sequence[Constraint]) -> bool:
 
 
 def _broken(
-    path: Path, letters: _Letters, differences: Sequence[object] | None, literals: Sequence[Fraction]
+    path: Path,
+    letters: _Letters,
+    differences: Sequence[object] | None,
+    literals: Sequence[Fraction],
 ) -> tuple[list[Numbers], str]:
     """Return numbers in a cell at which a difference may be 0 or more, and a doubt if an equation has no known ones."""
     result: list[Numbers] = []
     for x in dict.fromkeys(map(sympy.expand, differences or ()) if path.constraints else ()):
-        within: list[list[Constraint]] = [[*path.constraints, (relation, x)] for relation in (">", "≥")]
+        within: list[list[Constraint]] = [
+            [*path.constraints, (relation, x)] for relation in (">", "≥")
+        ]
         if x.is_number:
             within = [path.constraints] if x >= 0 else []
         elif sympy.count_ops(x) > _OPERATIONS:
@@ -328,9 +376,16 @@ def _broken(
         for constraints in within:
             symbols = _symbols(constraints)
             with suppress(Refused, sympy.PolynomialError):
-                result += [_Chosen(letters, one) for one in _numbers(constraints, symbols, literals, _FEW)[:1]]
+                result += [
+                    _Chosen(letters, one)
+                    for one in _numbers(constraints, symbols, literals, _FEW)[:1]
+                ]
     equations = [x for relation, x in path.constraints if relation == "="]
-    missed = equations and not result and not _numbers(path.constraints, _symbols(path.constraints), literals, _FEW)
+    missed = (
+        equations
+        and not result
+        and not _numbers(path.constraints, _symbols(path.constraints), literals, _FEW)
+    )
     return result, f"no numbers were tried where {_written(path.constraints)}" if missed else ""
 
 
@@ -343,24 +398,36 @@ def _written(constraints: Sequence[Constraint]) -> str:
 
 
 def _numbers(
-    constraints: Sequence[Constraint], symbols: Sequence[Any], literals: Sequence[Fraction], draws: int = _DRAWS
+    constraints: Sequence[Constraint],
+    symbols: Sequence[Any],
+    literals: Sequence[Fraction],
+    draws: int = _DRAWS,
 ) -> list[dict[Any, Fraction]]:
     """Return numbers at which the constraints hold: solutions of linear ones, otherwise found among draws."""
 
     def drawn(count: int) -> Iterator[dict[Any, Fraction]]:
-        signs = ["positive" if t.is_positive else "nonnegative" if t.is_nonnegative else "real" for t in symbols]
+        signs = [
+            "positive" if t.is_positive else "nonnegative" if t.is_nonnegative else "real"
+            for t in symbols
+        ]
         for random in map(Random, range(count if symbols else 0)):
             draw = (drawing.plain, drawing.wild)[random.randint(0, 1)]
             more = () if draw is drawing.plain else (literals,)
-            yield {t: draw(random, 1, sign, *more)[0] for t, sign in zip(symbols, signs, strict=True)}
+            yield {
+                t: draw(random, 1, sign, *more)[0] for t, sign in zip(symbols, signs, strict=True)
+            }
 
     if all(v.is_Symbol for _, x in constraints for v in _linear(x)[0]):
         solved = [_inside(constraints, Random(seed)) or {} for seed in range(_POINTS)]
-        return [{**one, **outcome} for one, outcome in zip(drawn(_POINTS), solved, strict=False)] or solved
+        return [
+            {**one, **outcome} for one, outcome in zip(drawn(_POINTS), solved, strict=False)
+        ] or solved
     functions = [(relation, _in_floats(tuple(symbols), x)) for relation, x in constraints]
 
     holds = partial(_holds, functions, [x for _, x in constraints])
-    result = list(islice(filter(holds, (_at_roots(constraints, one) for one in drawn(draws))), _POINTS))
+    result = list(
+        islice(filter(holds, (_at_roots(constraints, one) for one in drawn(draws))), _POINTS)
+    )
     lines = _on_lines([f for _, f in functions], [*drawn(_LINES)]) if not result else ()
     return result or list(islice(filter(holds, lines), 1))
 
@@ -369,10 +436,16 @@ def _at_roots(constraints: Sequence[Constraint], one: dict[Any, Fraction]) -> di
     """Return these numbers with one letter of each equation replaced by a rational root, if it has any."""
     fixed: set[object] = set()
     values = {t: sympy.Rational(v.numerator, v.denominator) for t, v in one.items()}
-    for x in sorted((x for relation, x in constraints if relation == "="), key=lambda x: len(x.free_symbols)):
+    for x in sorted(
+        (x for relation, x in constraints if relation == "="), key=lambda x: len(x.free_symbols)
+    ):
         for t in sorted(x.free_symbols - fixed, key=str):
             left = x.subs({other: value for other, value in values.items() if other != t})
-            roots = sorted(sympy.Poly(left, t).ground_roots()) if left.is_polynomial(t) and left.has(t) else ()
+            roots = (
+                sorted(sympy.Poly(left, t).ground_roots())
+                if left.is_polynomial(t) and left.has(t)
+                else ()
+            )
             if roots:
                 values[t] = roots[-1]
                 break
@@ -394,8 +467,14 @@ def _on_lines(
 
         edges = sorted({x for f in functions for x in _edges(lambda x, f=f, at=at: f(*at(x)))})  # type: ignore[misc]
         for x in (*edges, *((a + b) / 2 for a, b in pairwise(sorted({*_ALONG, *edges})))):
-            values = {t: Fraction(value).limit_denominator(10**9) for t, value in zip(one, at(x), strict=True)}
-            if all(v > 0 if t.is_positive else v >= 0 or not t.is_nonnegative for t, v in values.items()):
+            values = {
+                t: Fraction(value).limit_denominator(10**9)
+                for t, value in zip(one, at(x), strict=True)
+            }
+            if all(
+                v > 0 if t.is_positive else v >= 0 or not t.is_nonnegative
+                for t, v in values.items()
+            ):
                 yield values
 
 
@@ -412,23 +491,34 @@ def _edges(f: Callable[[float], float]) -> Iterator[float]:
             yield b
 
 
-def _holds(functions: Sequence[tuple[str, Any]], every: Sequence[Any], one: Mapping[Any, Fraction]) -> bool:
+def _holds(
+    functions: Sequence[tuple[str, Any]], every: Sequence[Any], one: Mapping[Any, Fraction]
+) -> bool:
     """Return whether the constraints hold at these numbers; zeros exactly, as floats are 0 near a root, too."""
     try:
         values = [(relation, f(*map(float, one.values()))) for relation, f in functions]
     except (ArithmeticError, ValueError):
         return False
-    if not all(x == 0 if relation == "=" else x > 1e-9 or (x == 0 and relation == "≥") for relation, x in values):
+    if not all(
+        x == 0 if relation == "=" else x > 1e-9 or (x == 0 and relation == "≥")
+        for relation, x in values
+    ):
         return False
     exactly = {t: sympy.Rational(v.numerator, v.denominator) for t, v in one.items()}
-    return all(sympy.expand(x.subs(exactly)) == 0 for x, (_, value) in zip(every, values, strict=True) if value == 0)
+    return all(
+        sympy.expand(x.subs(exactly)) == 0
+        for x, (_, value) in zip(every, values, strict=True)
+        if value == 0
+    )
 
 
 def _decided(x: Any) -> bool:
     """Return whether ``x`` is rational in letters and exponentials of polynomials: expanding then decides x = 0."""
     exponentials = x.atoms(sympy.exp)
     plain = x.subs({e: sympy.Dummy() for e in exponentials})
-    return bool(plain.is_rational_function() and all(e.args[0].is_polynomial() for e in exponentials))
+    return bool(
+        plain.is_rational_function() and all(e.args[0].is_polynomial() for e in exponentials)
+    )
 
 
 @cache
@@ -464,10 +554,14 @@ def _linear(x: object) -> tuple[dict[Any, Fraction], Fraction]:
     return result, constant
 
 
-def _inside(constraints: Sequence[Constraint], random: Random | None = None) -> dict[Any, Fraction] | None:
+def _inside(
+    constraints: Sequence[Constraint], random: Random | None = None
+) -> dict[Any, Fraction] | None:
     """Return values of the monomials at which the constraints hold; None if no numbers meet the constraints."""
     rows: list[Row] = [(relation, *_linear(x)) for relation, x in constraints]
     for monomial in {v: None for _, coefficients, _ in rows for v in coefficients}:
         if monomial.is_nonnegative:
-            rows.append((">" if monomial.is_positive else "≥", {monomial: Fraction(1)}, Fraction(0)))
+            rows.append(
+                (">" if monomial.is_positive else "≥", {monomial: Fraction(1)}, Fraction(0))
+            )
     return point(rows, random or Random(0))

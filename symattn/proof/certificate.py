@@ -116,7 +116,11 @@ Premise = Sign | Differing | Alike | Concluded
 
 SCHEMA = 1
 _SIDES = ("left", "right")
-PARTS = {"largest": ("smaller", "larger"), "limit": ("of", "form", "value"), "instance": ("left", "form", "right")}
+PARTS = {
+    "largest": ("smaller", "larger"),
+    "limit": ("of", "form", "value"),
+    "instance": ("left", "form", "right"),
+}
 """The parts of the conclusions of rules; a conclusion of any other rule has two sides."""
 
 
@@ -132,7 +136,9 @@ def certificate(proof: Proof) -> Record:
         "positive": sorted({name for pair in sides for side in pair for name in _positive(side)}),
         "assumed": list(proof.notes),
         "hypotheses": [_hypothesis(d.relation, d.expression) for d in proof.demands],
-        "equations": [_equation(case, *pair) for case, pair in zip(proof.cases, sides, strict=True)],
+        "equations": [
+            _equation(case, *pair) for case, pair in zip(proof.cases, sides, strict=True)
+        ],
     }
 
 
@@ -164,7 +170,10 @@ def _concluded(x: Concluded) -> Record:
     about = {key: _field(value) for key, value in x.about.items()}
     summed = [_summed(**about)] if x.rule == "induction" else []
     keys = PARTS.get(x.rule, _SIDES)
-    conclusions = [_parts_with_indices(bare(*parts), **dict(zip(keys, parts, strict=True))) for parts in x.conclusions]
+    conclusions = [
+        _parts_with_indices(bare(*parts), **dict(zip(keys, parts, strict=True)))
+        for parts in x.conclusions
+    ]
     premises = [certificate(y) if isinstance(y, Proof) else premise(y) for y in x.premises]
     return {"rule": x.rule, **about, "premises": premises, "conclusions": [*conclusions, *summed]}
 
@@ -178,7 +187,12 @@ def _summed(letter: str, sort: str, term: object, closed: object) -> Record:
 
 def _alike(x: Alike) -> Record:
     both = {key: [[*side] for side in getattr(x, key)] for key in ("same", "different")}
-    return {"terms": [*map(list, x.terms)], "format": x.of, "inputs": [str(y) for y in x.inputs], **both}
+    return {
+        "terms": [*map(list, x.terms)],
+        "format": x.of,
+        "inputs": [str(y) for y in x.inputs],
+        **both,
+    }
 
 
 def _sign(x: Sign) -> Record:
@@ -194,9 +208,14 @@ def _sign(x: Sign) -> Record:
         "only": list(x.only),
         "rules": [list(pair) for pair in x.rules],
         "laws": [list(pair) for pair in x.laws],
-        "meant": [{"letter": y.name, **_parts_with_indices(y.indices, expression=meant)} for y, meant in x.meant],
+        "meant": [
+            {"letter": y.name, **_parts_with_indices(y.indices, expression=meant)}
+            for y, meant in x.meant
+        ],
         "equal": written(x.equal, numbered(indices)),
-        "hypotheses": [_hypothesis(d.relation, d.expression) for d in needed(collected, simplified_parts)],
+        "hypotheses": [
+            _hypothesis(d.relation, d.expression) for d in needed(collected, simplified_parts)
+        ],
     }
 
 
@@ -245,7 +264,13 @@ _WRITERS: Mapping[type[Premise], tuple[str, Callable[[Any], Record]]] = {
 }
 
 
-_FLAT = {ex.Sum: "sum", ex.Product: "product", ex.Ratio: "ratio", ex.Exponential: "exp", ex.Masked: "masked"}
+_FLAT = {
+    ex.Sum: "sum",
+    ex.Product: "product",
+    ex.Ratio: "ratio",
+    ex.Exponential: "exp",
+    ex.Masked: "masked",
+}
 Names = Mapping[ex.Index, str]
 
 
@@ -293,7 +318,9 @@ def with_value(x: object, letter: str, value: object) -> Any:
     return [with_value(y, letter, value) for y in x] if isinstance(x, list) else x
 
 
-def certificates(proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> tuple[Mapping[str, Any], ...]:
+def certificates(
+    proofs: Iterable[Proof], premises: Iterable[Premise] = ()
+) -> tuple[Mapping[str, Any], ...]:
     """Return the certificates of the proofs that succeeded, and of the premises."""
     return (*(certificate(p) for p in proofs if p.proved), *map(premise, premises))
 
@@ -309,10 +336,14 @@ def _verdict(written: str) -> CertificateVerdict:
     return check(json.loads(written), Random(0))
 
 
-def accepted(evidence: Evidence, proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> Evidence:
+def accepted(
+    evidence: Evidence, proofs: Iterable[Proof], premises: Iterable[Premise] = ()
+) -> Evidence:
     """Return ``evidence``, but undecided for a proof that has no certificate, or one that the checker refuses."""
     if evidence.grade not in (Grade.PROVED, Grade.ARGUED):
         return evidence
     results = verdicts(certificates(proofs, premises))
-    refused = next((v.why for v in results if not v.accepted), "" if results else "there is no certificate")
+    refused = next(
+        (v.why for v in results if not v.accepted), "" if results else "there is no certificate"
+    )
     return Evidence(Grade.UNDECIDED, f"the checker refuses it: {refused}") if refused else evidence

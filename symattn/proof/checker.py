@@ -90,7 +90,14 @@ def check(certificate: object, random: Random | None = None) -> CertificateVerdi
         _check(certificate, dice)
     except Rejected as reason:
         return CertificateVerdict(False, str(reason))
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         return CertificateVerdict(False, f"not a certificate: {type(error).__name__} {error}")
     return CertificateVerdict(True, epsilon=dice.risk)
 
@@ -121,12 +128,20 @@ def _rules(e: Record) -> list[tuple[str, ...]]:
     """Return the pairs (cos, sin), which must have no name in common."""
     rules = [tuple(map(str, pair)) for pair in e["rules"]]
     expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
-    expect(len({name for pair in rules for name in pair}) == 2 * len(set(rules)), "a letter in two pairs")
+    expect(
+        len({name for pair in rules for name in pair}) == 2 * len(set(rules)),
+        "a letter in two pairs",
+    )
     return rules
 
 
 def _equation(
-    e: Record, written: Sequence[CheckedNode], rules: Rules, signs: Signs, simplify: Simplifying, dice: Dice
+    e: Record,
+    written: Sequence[CheckedNode],
+    rules: Rules,
+    signs: Signs,
+    simplify: Simplifying,
+    dice: Dice,
 ) -> None:
     scope = scope_of(e)
     taken = [without_means(x, scope) for x in written]
@@ -140,7 +155,9 @@ def _equation(
     divisors = dict(result)
     expect(set(result) == set(divisors.items()), "two powers of one divisor")
     needed = needed_sizes(e, numerator, scope, bool(rules))
-    expect(as_set(e["sizes"]) == as_set(needed), "the sizes are not those that the cut-off asks for")
+    expect(
+        as_set(e["sizes"]) == as_set(needed), "the sizes are not those that the cut-off asks for"
+    )
     own, own_divisors = difference(left, right)
     expect(divisors == own_divisors, "left − right has other divisors")
     expect_equal(left, right, scope, rules, dice)
@@ -161,7 +178,10 @@ def _sign(e: Record, dice: Dice) -> None:
     signs = hypotheses(e["hypotheses"], simplify, dice, frozenset(map(str, e["not negative"])))
     shown = {">": signs.shows_positive, "≥": signs.shows_not_negative}
     by_form = e["relation"] in shown and shown[e["relation"]](x)
-    expect(by_form or (e["relation"] == ">" and is_positive_number(x)), "the form does not show the sign")
+    expect(
+        by_form or (e["relation"] == ">" and is_positive_number(x)),
+        "the form does not show the sign",
+    )
     meanings, inside = _expect_meanings(e, x)
     equal = read(e["equal"], scope)
     signs.expect_defined((x, *inside, equal), simplify)
@@ -170,7 +190,10 @@ def _sign(e: Record, dice: Dice) -> None:
         alone = replace(signs, nonzero=str(name))
         expect(alone.shows_equal_only_at_zero(x), f"equality may hold where {name} is not 0")
     expect_few(sum(len(str(m["expression"])) for m in e["meant"]))
-    expect_few(str(e["expression"]).count("letter") * max((len(str(m["expression"])) for m in e["meant"]), default=1))
+    expect_few(
+        str(e["expression"]).count("letter")
+        * max((len(str(m["expression"])) for m in e["meant"]), default=1)
+    )
     meant = {name: (list(places), body) for name, (places, body) in meanings.items()}
     equal = simplify(equal)
     expect_same(simplify(read(in_place(e["expression"], meant), scope)), equal, scope, dice)
@@ -180,7 +203,9 @@ def _sign(e: Record, dice: Dice) -> None:
         expect_same(gap, equal, scope, dice, _rules(e))
 
 
-def _expect_meanings(e: Record, x: CheckedNode) -> tuple[dict[str, tuple[dict[str, str], Any]], list[CheckedNode]]:
+def _expect_meanings(
+    e: Record, x: CheckedNode
+) -> tuple[dict[str, tuple[dict[str, str], Any]], list[CheckedNode]]:
     """Check the meanings of letters: they contain no letter with a meaning, and cover all entries of an array or none.
 
     Return them as written, and as expressions, followed by both sides of each conclusion.
@@ -199,12 +224,19 @@ def _expect_meanings(e: Record, x: CheckedNode) -> tuple[dict[str, tuple[dict[st
     return meant, inside
 
 
-def _expect_laws(e: Record, meant: Mapping[str, tuple[dict[str, str], Any]], signs: Signs, dice: Dice) -> None:
+def _expect_laws(
+    e: Record, meant: Mapping[str, tuple[dict[str, str], Any]], signs: Signs, dice: Dice
+) -> None:
     """Reject unless each letter with a law stands for an expression that the law shows not to be negative."""
     laws = {str(name): str(law) for name, law in e["laws"]}
     expect(len(laws) == len(e["laws"]), "two laws of one letter")
-    expect(laws.keys() <= signs.known & {array_of(name) for name in meant}, "a law of an undefined array")
-    for law, scope, body in ((laws[array_of(name)], *m) for name, m in meant.items() if array_of(name) in laws):
+    expect(
+        laws.keys() <= signs.known & {array_of(name) for name in meant},
+        "a law of an undefined array",
+    )
+    for law, scope, body in (
+        (laws[array_of(name)], *m) for name, m in meant.items() if array_of(name) in laws
+    ):
 
         def same(a: CheckedNode, b: CheckedNode, scope: Mapping[str, str] = scope) -> bool:
             return are_same(a, b, scope, dice)
@@ -244,7 +276,11 @@ class Rounding(NamedTuple):
         return result
 
 
-FORMATS = {"float32": Rounding(24, -126, 127), "float16": Rounding(11, -14, 15), "bfloat16": Rounding(8, -126, 127)}
+FORMATS = {
+    "float32": Rounding(24, -126, 127),
+    "float16": Rounding(11, -14, 15),
+    "bfloat16": Rounding(8, -126, 127),
+}
 
 
 def bits(record: Record) -> None:
@@ -255,23 +291,38 @@ def bits(record: Record) -> None:
         if operation in ("input", "number"):
             expect(len(operands) == 1, "a term of another form")
             continue
-        expect(_OPERANDS.get(operation) == len(operands), f"{operation!r} is not an operation on so many numbers")
-        expect(all(type(k) is int and 0 <= k < n for k in operands), "an operand that does not come before")
+        expect(
+            _OPERANDS.get(operation) == len(operands),
+            f"{operation!r} is not an operation on so many numbers",
+        )
+        expect(
+            all(type(k) is int and 0 <= k < n for k in operands),
+            "an operand that does not come before",
+        )
     left, right = _both(record["same"], terms)
     classes = _classes(terms)
-    expect([classes[n] for n in left] == [classes[n] for n in right], "both do not do the same operations")
+    expect(
+        [classes[n] for n in left] == [classes[n] for n in right],
+        "both do not do the same operations",
+    )
     expect(record["format"] in FORMATS, "a format that the checker does not know")
     rounded = FORMATS[record["format"]]
     inputs: list[Fraction] = [read(["number", x], {}).label for x in record["inputs"]]
     expect(all(rounded(x) == x for x in inputs), "an input that is no number of the format")
     left, right = _both(record["different"], terms)
     values = _values(terms, sorted({*left, *right}), inputs, rounded)
-    expect(any(values[a] != values[b] for a, b in zip(left, right, strict=True)), "the others do not differ there")
+    expect(
+        any(values[a] != values[b] for a, b in zip(left, right, strict=True)),
+        "the others do not differ there",
+    )
 
 
 def _both(pair: Any, terms: Sequence[object]) -> tuple[list[int], list[int]]:
     left, right = ([int(n) for n in side] for side in pair)
-    expect(bool(left) and len(left) == len(right), "two computations of different length, or of nothing")
+    expect(
+        bool(left) and len(left) == len(right),
+        "two computations of different length, or of nothing",
+    )
     expect(all(0 <= n < len(terms) for n in (*left, *right)), "a result that is no term")
     return left, right
 
@@ -291,7 +342,10 @@ def _classes(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> list[int]:
 
 
 def _values(
-    terms: Sequence[tuple[str, tuple[Any, ...]]], wanted: Sequence[int], inputs: Sequence[Fraction], rounded: Rounding
+    terms: Sequence[tuple[str, tuple[Any, ...]]],
+    wanted: Sequence[int],
+    inputs: Sequence[Fraction],
+    rounded: Rounding,
 ) -> dict[int, Fraction | bool]:
     """Return the values of the terms that ``wanted`` need."""
     needed, pending = set[int](), list(wanted)
@@ -311,7 +365,10 @@ def _values(
         else:
             operands_ = [result[k] for k in operands]
             truths = [isinstance(x, bool) for x in operands_]
-            expect(truths == [operation == "where" and k == 0 for k in range(len(operands_))], "a number for a truth")
+            expect(
+                truths == [operation == "where" and k == 0 for k in range(len(operands_))],
+                "a number for a truth",
+            )
             value = _DONE[operation](*operands_)
             result[n] = value if isinstance(value, bool) else rounded(value)
     return result
@@ -374,12 +431,16 @@ def check_file(content: bytes) -> FileVerdicts:
     for n, one in enumerate(records, 1):
         verdict = check(one)
         if not verdict.accepted:
-            return FileVerdicts(name, why=f"certificate {n} of {len(records)}: {_line(verdict.why)}")
+            return FileVerdicts(
+                name, why=f"certificate {n} of {len(records)}: {_line(verdict.why)}"
+            )
         verdicts.append(verdict)
     hypotheses = tuple(map(_line, record["hypotheses"]))
     results = (_line(name), record["grade"], _line(record["statement"]), _line(record["rule"]))
     relations = tuple(dict.fromkeys(relation for one in records for relation in _printed(one)))
-    return FileVerdicts(*results, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts), relations=relations)
+    return FileVerdicts(
+        *results, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts), relations=relations
+    )
 
 
 def _printed(certificate: Record) -> list[str]:
@@ -400,12 +461,18 @@ def _record(content: bytes) -> Record:
         record = json.loads(content.decode("utf-8"), parse_int=_number)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON: {_line(error)}") from error
-    if not isinstance(record, dict) or record.get("schema") != 1 or record.get("kind") != "certificates":
+    if (
+        not isinstance(record, dict)
+        or record.get("schema") != 1
+        or record.get("kind") != "certificates"
+    ):
         raise ValueError("no file of certificates of schema 1")
     texts = [record.get(key) for key in ("theorem", "statement", "rule")]
     lists = [record.get(key) for key in ("hypotheses", "certificates")]
     if not all(isinstance(x, str) for x in texts) or not all(isinstance(x, list) for x in lists):
-        raise ValueError("the theorem, the statement, the rule, the hypotheses or the certificates are missing")
+        raise ValueError(
+            "the theorem, the statement, the rule, the hypotheses or the certificates are missing"
+        )
     if record.get("grade") not in GRADES or not record["certificates"]:
         raise ValueError("nothing in it is said to be proved")
     if (record["grade"] == "argued") is not bool(record["rule"]):

@@ -51,7 +51,9 @@ def enclosure(x: CheckedNode) -> Interval:
         return Interval(x.label, x.label)
     below = [enclosure(y) for y in x.below]
     if x.kind == "sum":
-        return _outward(sum((y.low for y in below), Fraction(0)), sum((y.high for y in below), Fraction(0)))
+        return _outward(
+            sum((y.low for y in below), Fraction(0)), sum((y.high for y in below), Fraction(0))
+        )
     if x.kind == "product":
         result = Interval(Fraction(1), Fraction(1))
         for y in below:
@@ -171,4 +173,9 @@ def _units(x: Fraction) -> int:
     return x.numerator * _FINE // x.denominator
 
 
-_RISING: Mapping[str, Callable[[Fraction], Interval]] = {"exp": _exp, "log": _log, "erf": _erf, "sqrt": _sqrt}
+_RISING: Mapping[str, Callable[[Fraction], Interval]] = {
+    "exp": _exp,
+    "log": _log,
+    "erf": _erf,
+    "sqrt": _sqrt,
+}

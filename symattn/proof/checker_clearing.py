@@ -38,7 +38,9 @@ def vanishing(x: CheckedNode) -> bool:
     for term in x.below if x.kind == "sum" else (x,):
         numbers = [f.label for f in factors(term) if f.kind == "number"]
         rest = sorted(f.own_form for f in factors(term) if f.kind != "number")
-        counted[tuple(rest)] = counted.get(tuple(rest), Fraction(0)) + prod(numbers, start=Fraction(1))
+        counted[tuple(rest)] = counted.get(tuple(rest), Fraction(0)) + prod(
+            numbers, start=Fraction(1)
+        )
     return not any(counted.values())
 
 
@@ -69,7 +71,9 @@ def _over_common(parts: list[tuple[CheckedNode, Divisors]]) -> tuple[CheckedNode
             common[key] = (base, max(times, common[key][1] if key in common else 0))
     numerators = []
     for numerator, divisors in parts:
-        missing = {k: (b, n - (divisors[k][1] if k in divisors else 0)) for k, (b, n) in common.items()}
+        missing = {
+            k: (b, n - (divisors[k][1] if k in divisors else 0)) for k, (b, n) in common.items()
+        }
         numerators.append(product([numerator, *_expanded(missing)]))
     return plus(numerators), common
 

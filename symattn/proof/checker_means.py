@@ -38,7 +38,9 @@ _PARTITIONS = (1, 1, 2, 5, 15, 52, 203, 877, 4140)  # of 0, 1, 2, … letters
 _HIGHEST = len(_PARTITIONS) - 1  # order of a moment
 _ANY = node("function", [number(0)], "any")
 Laws = Mapping[str, tuple[CheckedNode, ...]]
-Term = tuple[tuple[tuple[str, str], ...], tuple[CheckedNode, ...]]  # indices with their sorts, and factors
+Term = tuple[
+    tuple[tuple[str, str], ...], tuple[CheckedNode, ...]
+]  # indices with their sorts, and factors
 
 
 def read_means(data: object, scope: Mapping[str, str]) -> CheckedNode:
@@ -52,7 +54,10 @@ def without_means(x: CheckedNode, scope: Mapping[str, str]) -> CheckedNode:
     if not any(_is_mean(y) for y in every):
         return x
     names = {*scope, *(y.label for y in every if y.kind in BINDERS)}
-    expect(not any(name.startswith(_OWN) for name in names), "an index with a name that the checker keeps for itself")
+    expect(
+        not any(name.startswith(_OWN) for name in names),
+        "an index with a name that the checker keeps for itself",
+    )
     return _taken(x, count())
 
 
@@ -72,7 +77,13 @@ def expect_laws(sides: Iterable[CheckedNode], assumed: Iterable[str]) -> None:
 
 def assumed_letters(record: Record) -> list[str]:
     """Return the letters that are declared positive, or on a circle."""
-    return [str(x) for x in (*record.get("positive", ()), *(y for pair in record.get("rules", ()) for y in pair))]
+    return [
+        str(x)
+        for x in (
+            *record.get("positive", ()),
+            *(y for pair in record.get("rules", ()) for y in pair),
+        )
+    ]
 
 
 def bodies(x: CheckedNode) -> list[CheckedNode]:
@@ -114,7 +125,10 @@ def _expect_apart(x: CheckedNode, laws: Laws) -> None:
         if array_of(y.label) in laws:
             block, _, numbers = y.label.partition("[")
             pattern = _NUMBERS.sub("0", numbers)
-            expect(patterns.setdefault(block, pattern) == pattern, "entries of one array that may be one")
+            expect(
+                patterns.setdefault(block, pattern) == pattern,
+                "entries of one array that may be one",
+            )
 
 
 class _Mean:
@@ -125,11 +139,20 @@ class _Mean:
 
     def of(self, x: CheckedNode) -> CheckedNode:
         result, every = [], self._expanded(x)
-        expect_few(sum(_PARTITIONS[min(len(same), _HIGHEST)] for _, fs in every for same in self._of_each(fs)))
+        expect_few(
+            sum(
+                _PARTITIONS[min(len(same), _HIGHEST)]
+                for _, fs in every
+                for same in self._of_each(fs)
+            )
+        )
         for indices, factors in every:
             of_each = self._of_each(factors)
             random = [f for same in of_each for f in same]
-            expect(all(len(i) == 1 for f in random for i in f.indices), "random letters under a permutation")
+            expect(
+                all(len(i) == 1 for f in random for i in f.indices),
+                "random letters under a permutation",
+            )
             fixed = [f for f in factors if f not in random]
             body = multiplied([number(1), *fixed, *map(self._moment, of_each)])
             for name, sort in reversed(indices):
@@ -153,7 +176,9 @@ class _Mean:
             for part in parts:
                 many *= len(part)
                 expect_few(many)
-            return [(sum((i for i, _ in c), ()), sum((f for _, f in c), ())) for c in product(*parts)]
+            return [
+                (sum((i for i, _ in c), ()), sum((f for _, f in c), ())) for c in product(*parts)
+            ]
         if x.kind == "total":
             name = f"{_OWN}{next(self.fresh)}"
             inner = self._expanded(renamed(x.below[0], x.label, name))
@@ -166,7 +191,10 @@ class _Mean:
     def _of_each(self, factors: Sequence[CheckedNode]) -> list[list[CheckedNode]]:
         """Return the random letters among the factors, grouped by array."""
         random = [f for f in factors if f.kind == "letter" and array_of(f.label) in self.laws]
-        return [[f for f in random if f.label == name] for name in dict.fromkeys(f.label for f in random)]
+        return [
+            [f for f in random if f.label == name]
+            for name in dict.fromkeys(f.label for f in random)
+        ]
 
     def _moment(self, letters: Sequence[CheckedNode]) -> CheckedNode:
         """Return E of a product of entries of one array."""
@@ -177,8 +205,13 @@ class _Mean:
             known = [law[len(part) - 1] if len(part) <= len(law) else _ANY for part in parts]
             if any(k.kind == "number" and k.label == 0 for k in known):
                 continue
-            expect(not any(k.kind == "function" and k.label == "any" for k in known), "a cumulant that is not assumed")
-            terms.append(multiplied([number(1), *known, *(y for part in parts for y in _all_one(part))]))
+            expect(
+                not any(k.kind == "function" and k.label == "any" for k in known),
+                "a cumulant that is not assumed",
+            )
+            terms.append(
+                multiplied([number(1), *known, *(y for part in parts for y in _all_one(part))])
+            )
         return plus(terms or [number(0)])
 
 

@@ -12,7 +12,13 @@ from typing import Any
 Record = Mapping[str, Any]
 LONGEST = 1000  # characters of a relation that is printed
 _ATOMS = ("number", "size", "letter", "function", "exp", "is")
-_SIDES = (("smaller", "larger"), ("left", "right"), ("of", "value"), ("form", "value"), ("left", "form"))
+_SIDES = (
+    ("smaller", "larger"),
+    ("left", "right"),
+    ("of", "value"),
+    ("form", "value"),
+    ("left", "form"),
+)
 
 
 def one_line(x: object, longest: int = 500) -> str:
@@ -79,7 +85,11 @@ def _parts(x: Any) -> Iterator[str]:
 def _for_all(e: Record, relation: str) -> str:
     indices = ", ".join(f"{_name(index)} ≤ {_name(sort)}" for index, sort in e["free"])
     words = f"{relation}, for all {indices}" if indices else relation
-    return words if len(words) <= LONGEST else f"a relation of {len(words)} characters, which is not printed"
+    return (
+        words
+        if len(words) <= LONGEST
+        else f"a relation of {len(words)} characters, which is not printed"
+    )
 
 
 def _hypotheses(e: Record) -> Iterator[str]:
@@ -142,5 +152,7 @@ def _index(i: Sequence[Any]) -> str:
 def _name(x: object) -> str:
     """Return a name; in quotation marks unless it consists of words of letters and digits, as words might mislead."""
     words = one_line(x, 60)
-    plain = words.replace("_", "").replace(" ", "").replace("@", "").replace("[", "").replace("]", "")
+    plain = (
+        words.replace("_", "").replace(" ", "").replace("@", "").replace("[", "").replace("]", "")
+    )
     return words if plain.isalnum() and len(words) <= 30 else repr(words)

@@ -214,7 +214,10 @@ def _with_names(x: CheckedNode, names: Mapping[str, object]) -> str:
     if x.kind == "number":
         return str(x.label)
     if x.kind in ("letter", "is"):
-        seats = [repr((names.get(i[0], i[0]), s, *i[1:])) for i, s in zip(x.indices, x.sorts, strict=True)]
+        seats = [
+            repr((names.get(i[0], i[0]), s, *i[1:]))
+            for i, s in zip(x.indices, x.sorts, strict=True)
+        ]
         return _text(x.kind, x.label, sorted(seats) if x.label == "=" and x.kind == "is" else seats)
     if x.kind in BINDERS:
         inside = {**names, x.label: ("bound", x.height)}

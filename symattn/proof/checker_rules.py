@@ -71,7 +71,10 @@ def substitute(record: Record, same: Same) -> None:
         raise Rejected("the sides are not about the same places")
     for key, side in (("equal", "left"), ("to", "right")):
         meant = {str(p["letter"]): (list(scope_of(p)), p["expression"]) for p in record[key]}
-        expect(meant.keys() == {str(p["letter"]) for p in record["equal"]}, "what is put in has other letters")
+        expect(
+            meant.keys() == {str(p["letter"]) for p in record["equal"]},
+            "what is put in has other letters",
+        )
         whole = read(in_place(record["through"]["expression"], meant), scope)
         if not same(whole, read(record[side]["expression"], scope), scope):
             raise Rejected(f"the {side} side is not what the substitution gives")
@@ -90,11 +93,18 @@ def assumes(record: Record, array: str) -> bool:
 def claims(record: Record, simplify: Simplifying) -> Iterator[Said]:
     """Yield the claims of a certificate of a sign or of the rule *largest*, simplified."""
     largest = record["kind"] == "step" and record["rule"] == "largest"
-    expect(largest or record["kind"] == "sign", f"a premise of the kind {record['kind']!r} says nothing of two sides")
-    sign = "<" if record["kind"] == "sign" and record["relation"] == ">" else "≤"  # no rule is held to its relation
+    expect(
+        largest or record["kind"] == "sign",
+        f"a premise of the kind {record['kind']!r} says nothing of two sides",
+    )
+    sign = (
+        "<" if record["kind"] == "sign" and record["relation"] == ">" else "≤"
+    )  # no rule is held to its relation
     for c in record["conclusions"]:
         scope = scope_of(c)
-        yield Said(scope, simplify(read(c["smaller"], scope)), sign, simplify(read(c["larger"], scope)))
+        yield Said(
+            scope, simplify(read(c["smaller"], scope)), sign, simplify(read(c["larger"], scope))
+        )
 
 
 def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
@@ -103,15 +113,27 @@ def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
     What holds for every entry holds for the largest, which is one of them.
     """
     fresh = (f"place {n}" for n in count())
-    within = (x for side in (conclusion.left, conclusion.right) for x in side.all(into_functions=True))
-    for top in (x for x in within if x.kind == "function" and x.label == "max" and x.free <= conclusion.scope.keys()):
+    within = (
+        x for side in (conclusion.left, conclusion.right) for x in side.all(into_functions=True)
+    )
+    for top in (
+        x
+        for x in within
+        if x.kind == "function" and x.label == "max" and x.free <= conclusion.scope.keys()
+    ):
         cases = [
-            (scope, _put(conclusion.left, top.own_form, one), _put(conclusion.right, top.own_form, one))
+            (
+                scope,
+                _put(conclusion.left, top.own_form, one),
+                _put(conclusion.right, top.own_form, one),
+            )
             for scope, one in _entries(top, conclusion.scope, fresh)
         ]
         if all(any(p.says(*case) for p in premises) for case in cases):
             return
-    raise Rejected("the premises are not the conclusion for every entry in the place of the largest")
+    raise Rejected(
+        "the premises are not the conclusion for every entry in the place of the largest"
+    )
 
 
 def _entries(
@@ -152,7 +174,10 @@ def fold(record: Record, same: Same) -> None:
     """Reject unless the merged state of two blocks is the state of both; ``same`` decides equality in a scope."""
     state, merge = record["state"], record["merge"]
     arrays, numbers, sort = set(record["arrays"]), set(record["numbers"]), record["sort"]
-    expect(bool(state) and len(state) == len(merge), "merging gives another number of parts than a state has")
+    expect(
+        bool(state) and len(state) == len(merge),
+        "merging gives another number of parts than a state has",
+    )
     named_parts = [(part, True) for part in (*state, *record["result"])] + [
         (part, False) for part in (*merge, *record["made"])
     ]
@@ -175,20 +200,29 @@ def fold(record: Record, same: Same) -> None:
         _finished(outcome, result, meaning(state, FIRST, set(), sort), numbers, same)
 
 
-def _finished(record: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Same) -> None:
+def _finished(
+    record: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Same
+) -> None:
     """Reject unless the end of a state is the result, which may not contain numbers that a state can choose."""
     scope = scope_of(result)
     right = read(result["expression"], scope)
     chosen = any(x.label in numbers for x in right.letters())
     expect(not chosen, "the result depends on a number that the states may choose")
-    finished = scope_of(record) == scope and same(read(in_place(record["expression"], state), scope), right, scope)
+    finished = scope_of(record) == scope and same(
+        read(in_place(record["expression"], state), scope), right, scope
+    )
     expect(finished, "what is made of a state is not the result")
 
 
-def meaning(state: Sequence[Record], prefix: str, own: set[str], sort: str) -> dict[str, tuple[list[str], Any]]:
+def meaning(
+    state: Sequence[Record], prefix: str, own: set[str], sort: str
+) -> dict[str, tuple[list[str], Any]]:
     """Return the meanings of the letters for the parts of a state, in the letters of its own block."""
     return {
-        prefix + part["letter"]: (list(scope_of(part)), _of_block(part["expression"], prefix, own, sort))
+        prefix + part["letter"]: (
+            list(scope_of(part)),
+            _of_block(part["expression"], prefix, own, sort),
+        )
         for part in state
     }
 
@@ -213,7 +247,12 @@ def joined(data: object, arrays: set[str], sort: str, block: Mapping[str, str]) 
 
     def over(prefix: str, name: str, body: object) -> Any:
         own = prefix + name
-        return ["total", own, prefix + sort, joined(reindexed(body, {name: own}), arrays, sort, {**block, own: prefix})]
+        return [
+            "total",
+            own,
+            prefix + sort,
+            joined(reindexed(body, {name: own}), arrays, sort, {**block, own: prefix}),
+        ]
 
     def change(x: list[Any]) -> Any:
         kind, *rest = x
@@ -223,9 +262,14 @@ def joined(data: object, arrays: set[str], sort: str, block: Mapping[str, str]) 
             return ["sum", *[over(p, rest[0], rest[2]) for p in (FIRST, SECOND)]]
         if kind == "letter":
             inside = [block[i[0]] for i in rest[1] if i[0] in block]
-            expect((rest[0] in arrays) == (len(inside) == 1), f"{rest[0]} does not run along the blocks once")
+            expect(
+                (rest[0] in arrays) == (len(inside) == 1),
+                f"{rest[0]} does not run along the blocks once",
+            )
             return [kind, (inside[0] if inside else "") + rest[0], rest[1]]
-        ordered = (kind == "is" and any(i[0] in block for i in rest[1:])) or (kind == "bound" and rest[1] == sort)
+        ordered = (kind == "is" and any(i[0] in block for i in rest[1:])) or (
+            kind == "bound" and rest[1] == sort
+        )
         expect(not ordered, "a state in which the order, or the largest, of what is split matters")
         return None
 

@@ -13,7 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from symattn.proof.checker_clearing import factors, minus, plus, product, times, vanishing
-from symattn.proof.checker_reading import CheckedNode, array_of, expect, form, number, read, renamed, scope_of
+from symattn.proof.checker_reading import (
+    CheckedNode,
+    array_of,
+    expect,
+    form,
+    number,
+    read,
+    renamed,
+    scope_of,
+)
 from symattn.proof.checker_simplifying import Simplifying
 from symattn.proof.checker_testing import expect_possible
 from symattn.proof.checker_values import Dice
@@ -52,7 +61,9 @@ class Signs:
             return True
         if x.kind == "sum":
             signs = [(self.shows_positive(y), self.shows_not_negative(y)) for y in x.below]
-            return any(above for above, _ in signs) and all(above or least for above, least in signs)
+            return any(above for above, _ in signs) and all(
+                above or least for above, least in signs
+            )
         if x.kind == "total" and self._meets_itself(x):
             return True
         if x.kind in ("product", "ratio", "total"):
@@ -84,13 +95,20 @@ class Signs:
         """
         if x.kind != "sum":
             return self._has_every_entry(x)
-        return any(self._has_every_entry(y) and self.shows_not_negative(plus(others(x.below, y))) for y in x.below)
+        return any(
+            self._has_every_entry(y) and self.shows_not_negative(plus(others(x.below, y)))
+            for y in x.below
+        )
 
     def _has_every_entry(self, x: CheckedNode, bound: tuple[str, ...] = ()) -> bool:
         if x.kind == "ratio":
             return self.shows_positive(x.below[1]) and self._has_every_entry(x.below[0], bound)
         if x.kind == "product":
-            inner = [y for y in x.below if y.kind in ("total", "ratio") and not self.shows_positive_apart(y)]
+            inner = [
+                y
+                for y in x.below
+                if y.kind in ("total", "ratio") and not self.shows_positive_apart(y)
+            ]
             rest = [y for y in x.below if y not in inner]
             if len(inner) == 1 and all(map(self.shows_positive_apart, rest)):
                 return self._has_every_entry(inner[0], bound)
@@ -102,7 +120,11 @@ class Signs:
             return False
         (indices,) = places
         names = [i[0] for i in indices]
-        every = set(bound) <= set(names) and len(set(names)) == len(names) and all(len(i) == 1 for i in indices)
+        every = (
+            set(bound) <= set(names)
+            and len(set(names)) == len(names)
+            and all(len(i) == 1 for i in indices)
+        )
         return every and self.shows_positive(x)
 
     def shows_positive_apart(self, x: CheckedNode) -> bool:
@@ -132,9 +154,17 @@ class Signs:
     def _complement(self, x: CheckedNode) -> bool:
         """Return whether ``x`` is 1 − a product of relations."""
         terms = [factors(y) for y in x.below]
-        one = [t for t in terms if [f.label for f in t if f.kind == "number"] == [1] == [f.label for f in t]]
+        one = [
+            t
+            for t in terms
+            if [f.label for f in t if f.kind == "number"] == [1] == [f.label for f in t]
+        ]
         less = [t for t in terms if [f.label for f in t if f.kind == "number"] == [-1]]
-        return len(terms) == 2 and len(one) == len(less) == 1 and all(f.kind in ("number", "is") for f in less[0])
+        return (
+            len(terms) == 2
+            and len(one) == len(less) == 1
+            and all(f.kind in ("number", "is") for f in less[0])
+        )
 
     def _is_known(self, x: CheckedNode) -> bool:
         return x.label in self.positive or array_of(x.label) in self.known
@@ -162,7 +192,9 @@ def others(parts: Iterable[CheckedNode], excluded: CheckedNode) -> list[CheckedN
     return result
 
 
-def without(terms: Iterable[CheckedNode], minus_these: Iterable[CheckedNode]) -> list[CheckedNode] | None:
+def without(
+    terms: Iterable[CheckedNode], minus_these: Iterable[CheckedNode]
+) -> list[CheckedNode] | None:
     """Return the terms that do not cancel with ``minus_these``; None if one of these cancels with no term."""
     left = list(terms)
     for t in minus_these:
@@ -173,7 +205,9 @@ def without(terms: Iterable[CheckedNode], minus_these: Iterable[CheckedNode]) ->
     return left
 
 
-def hypotheses(data: Any, simplify: Simplifying, dice: Dice, known: frozenset[str] = frozenset()) -> Signs:
+def hypotheses(
+    data: Any, simplify: Simplifying, dice: Dice, known: frozenset[str] = frozenset()
+) -> Signs:
     """Return the relations that a certificate assumes, simplified; reject one that can never hold."""
     result: dict[Any, str] = {}
     for h in data:

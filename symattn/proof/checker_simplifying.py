@@ -96,7 +96,13 @@ class Simplifying:
         for term in _terms(power):
             logs = [f for f in factors(term) if f.kind == "function" and f.label == "log"]
             others = [f for f in factors(term) if f not in logs]
-            sign = others[0].label if len(others) == 1 and others[0].kind == "number" else 0 if others else 1
+            sign = (
+                others[0].label
+                if len(others) == 1 and others[0].kind == "number"
+                else 0
+                if others
+                else 1
+            )
             if len(logs) == 1 and abs(sign) == 1:
                 (up if sign > 0 else down).append(logs[0].below[0])
             else:
@@ -108,7 +114,9 @@ class Simplifying:
 
     def _masked(self, x: CheckedNode) -> CheckedNode:
         allowed, value = map(self, x.below)
-        expect(allowed.kind != "number" or allowed.label in (0, 1), "a mask that is neither 0 nor 1")
+        expect(
+            allowed.kind != "number" or allowed.label in (0, 1), "a mask that is neither 0 nor 1"
+        )
         return x.of([allowed, value])
 
     def _is(self, x: CheckedNode) -> CheckedNode:
@@ -137,7 +145,10 @@ class Simplifying:
 
     def _function(self, x: CheckedNode) -> CheckedNode:
         below = [self._step(y) for y in x.below]
-        expect(not any(y.kind == "masked" and x.label not in ("max", "argmax") for y in below), f"{x.label} of −∞")
+        expect(
+            not any(y.kind == "masked" and x.label not in ("max", "argmax") for y in below),
+            f"{x.label} of −∞",
+        )
         if x.label == "max":
             below = [_in_any_order(y) for y in below]
             below = [y for y in below if not _forbidden(y)] or below
@@ -151,7 +162,11 @@ class Simplifying:
             return result
         # sign(x) or −sign(−x), whichever argument sorts first
         other = _added([_multiplied([number(-1), t]) for t in _terms(below[0])])
-        return result if below[0].own_form <= other.own_form else _multiplied([number(-1), x.of([other])])
+        return (
+            result
+            if below[0].own_form <= other.own_form
+            else _multiplied([number(-1), x.of([other])])
+        )
 
     def _root(self, x: CheckedNode) -> CheckedNode:
         if x.kind == "number" and x.label >= 0:
@@ -193,7 +208,9 @@ def _simplified(positive: frozenset[str]) -> dict[CheckedNode, CheckedNode]:
     return {}
 
 
-def sides(left: CheckedNode, right: CheckedNode, scope: Iterable[str]) -> tuple[CheckedNode, CheckedNode]:
+def sides(
+    left: CheckedNode, right: CheckedNode, scope: Iterable[str]
+) -> tuple[CheckedNode, CheckedNode]:
     """Return both sides; an index that occurs only as π(i) is renamed to i: π(i) runs over all places as i does."""
     for i in scope:
         if len(images := _images(left, i) | _images(right, i)) == 1:
@@ -253,7 +270,10 @@ def _added(xs: Iterable[CheckedNode]) -> CheckedNode:
     common = set(relations[0]).intersection(*relations[1:])
     if not common:
         return flat_sum(rest)
-    others = [_multiplied([f for f in factors(x) if f.kind != "is" or f.own_form not in common]) for x in rest]
+    others = [
+        _multiplied([f for f in factors(x) if f.kind != "is" or f.own_form not in common])
+        for x in rest
+    ]
     return _multiplied([*[relations[0][key] for key in common], _added(others)])
 
 
@@ -281,6 +301,8 @@ def _paired(xs: list[CheckedNode]) -> list[CheckedNode] | None:
         if first != n:
             inside = x.below[0]
             inverse = node("ratio", [number(1), inside])
-            square = [] if x.label != xs[first].label else [inside if x.label == "sqrt" else inverse]
+            square = (
+                [] if x.label != xs[first].label else [inside if x.label == "sqrt" else inverse]
+            )
             return [*xs[:first], *xs[first + 1 : n], *xs[n + 1 :], *square]
     return None

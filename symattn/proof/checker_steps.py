@@ -27,7 +27,13 @@ from itertools import count
 from typing import Any
 
 from symattn.proof.checker_clearing import factors, plus, times, vanishing
-from symattn.proof.checker_means import assumed_letters, bodies, expect_laws, read_means, without_means
+from symattn.proof.checker_means import (
+    assumed_letters,
+    bodies,
+    expect_laws,
+    read_means,
+    without_means,
+)
 from symattn.proof.checker_reading import (
     BINDERS,
     CheckedNode,
@@ -43,7 +49,15 @@ from symattn.proof.checker_reading import (
     rewritten,
     scope_of,
 )
-from symattn.proof.checker_rules import Said, Same, assumes, claims, fold, of_the_largest, substitute
+from symattn.proof.checker_rules import (
+    Said,
+    Same,
+    assumes,
+    claims,
+    fold,
+    of_the_largest,
+    substitute,
+)
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying
 from symattn.proof.checker_testing import are_same
@@ -64,7 +78,9 @@ class Given:
             if s.sign == "=":
                 yield from (s, Said(s.scope, s.right, "=", s.left))
 
-    def shows(self, scope: Mapping[str, str], left: CheckedNode, sign: str, right: CheckedNode) -> bool:
+    def shows(
+        self, scope: Mapping[str, str], left: CheckedNode, sign: str, right: CheckedNode
+    ) -> bool:
         """Return whether a premise claims ``left sign right``, up to the names of indices."""
         every = self.equations() if sign == "=" else (s for s in self.said if s.sign == sign)
         return any(s.says(scope, left, right) for s in every)
@@ -75,7 +91,10 @@ def step(record: Record, dice: Dice) -> None:
     rule = str(record["rule"])
     expect(rule in _RULES or rule in _EQUATIONS or rule in _OF_PARTS, f"{rule!r} is not a rule")
     of_parts = rule == "repeated" or rule in _OF_PARTS
-    expect(bool(record["conclusions"]) is not of_parts, "a rule that concludes nothing, or something else")
+    expect(
+        bool(record["conclusions"]) is not of_parts,
+        "a rule that concludes nothing, or something else",
+    )
     if rule in _OF_PARTS:
         _OF_PARTS[rule](record, lambda left, right, scope: are_same(left, right, scope, dice))
         return
@@ -99,7 +118,10 @@ def _largest(record: Record, given: Given) -> None:
 def _induction(record: Record, given: Given) -> None:
     """Reject unless the stated sum over all places of a sort follows by induction."""
     letter, term, closed = str(record["letter"]), record["term"], record["closed"]
-    free = all(p["kind"] == "certificate" and not p["positive"] and not p["rules"] for p in record["premises"])
+    free = all(
+        p["kind"] == "certificate" and not p["positive"] and not p["rules"]
+        for p in record["premises"]
+    )
     expect(free and not given.signs.relations, "induction under a condition")
 
     def at(x: object, value: object) -> CheckedNode:
@@ -112,7 +134,10 @@ def _induction(record: Record, given: Given) -> None:
         (at(closed, ["number", "0"]), number(0)),
     ]
     for left, right in required:
-        expect(given.shows({}, given.simplify(left), "=", given.simplify(right)), "the premises are not the two of it")
+        expect(
+            given.shows({}, given.simplify(left), "=", given.simplify(right)),
+            "the premises are not the two of it",
+        )
     sort = str(record["sort"])
     place = ["total", "s", sort, ["is", "≤", ["s"], ["t"]]]
     (c,) = record["conclusions"]
@@ -137,12 +162,17 @@ def _repeated(record: Record, given: Given) -> None:
     begun = now[1][:2] == ["letter", array] and [i[0] for i in now[1][2]] == now[0]
     expect(begun, "what is repeated does not start from a letter")
     after, before = (read(in_place(of["expression"], {letter: x}), scope) for x in (step, now))
-    bounds = [(given.simplify(after), given.simplify(times(factor, before)), "≤<"), (number(0), factor, "≤<")]
+    bounds = [
+        (given.simplify(after), given.simplify(times(factor, before)), "≤<"),
+        (number(0), factor, "≤<"),
+    ]
     bounds += [(factor, number(1), "<")] if record["tends"] is not False else []
     for smaller, larger, signs in bounds:
         shown = any(given.shows(scope, smaller, sign, larger) for sign in signs)
         expect(shown, "the premises do not say that the measure shrinks by the factor")
-    fixed = not any(holds_letter(record[part]["expression"], {array}) for part in ("factor", "measure"))
+    fixed = not any(
+        holds_letter(record[part]["expression"], {array}) for part in ("factor", "measure")
+    )
     expect(fixed, "the factor, or the measure, changes from step to step")
     assumed = any(assumes(p, array) for p in record["premises"])
     expect(not assumed, "something is assumed of what changes from step to step")
@@ -163,7 +193,9 @@ def given_by(record: Record, dice: Dice) -> Given:
     for p in premises:
         relations |= hypotheses(p.get("hypotheses", ()), simplify, dice).relations
         if p["kind"] == "sign":  # arrays that are not negative, except letters with a meaning
-            known |= set(map(str, p["not negative"])) - {array_of(str(m["letter"])) for m in p["meant"]}
+            known |= set(map(str, p["not negative"])) - {
+                array_of(str(m["letter"])) for m in p["meant"]
+            }
     said = tuple(s for p in record["premises"] for s in _statements(p, simplify))
     return Given(said, Signs(relations, positive, frozenset(known)), simplify)
 
@@ -192,7 +224,12 @@ def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: st
 
     Means may occur only in equations, where they are computed.
     """
-    means = [y for x in written for y in x.all(into_functions=True) if y.kind == "function" and y.label == "mean"]
+    means = [
+        y
+        for x in written
+        for y in x.all(into_functions=True)
+        if y.kind == "function" and y.label == "mean"
+    ]
     expect(not means, "a step about means")
     if rule == "logarithm" and written[1].kind == "function":
         written = (written[0], *written[1].below)
@@ -212,7 +249,10 @@ def _squares(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, gi
     bases = [[z, *map(given.simplify, _bases(side))] for z, side in ((x, left), (y, right))]
     pairs = [(a, b) for a in bases[0] for b in bases[1]]
     squares = ((given.simplify(times(a, a)), given.simplify(times(b, b))) for a, b in pairs)
-    expect(any(given.shows(scope, a, "=", b) for a, b in squares), "the premises are not that the squares are equal")
+    expect(
+        any(given.shows(scope, a, "=", b) for a, b in squares),
+        "the premises are not that the squares are equal",
+    )
     for side, known in zip((x, y), bases, strict=True):
         shown = given.signs.shows_not_negative(side) or len(known) > 1
         shown = shown or any(given.shows(scope, number(0), sign, side) for sign in "≤<")
@@ -223,24 +263,40 @@ def _bases(x: CheckedNode) -> Sequence[CheckedNode]:
     """Return other terms with the same square: z if ``x`` is |z|, written as max(z, −z) or z sign(z)."""
     if len(x.below) == 2 and x.kind == "function" and x.label == "max" and vanishing(plus(x.below)):
         return x.below
-    match sorted(x.below, key=lambda y: y.label == "sign" and y.kind == "function") if x.kind == "product" else []:
+    match (
+        sorted(x.below, key=lambda y: y.label == "sign" and y.kind == "function")
+        if x.kind == "product"
+        else []
+    ):
         case [z, CheckedNode("function", "sign", below=(of,))] if z.own_form == of.own_form:
             return [z]
     return []
 
 
-def _logarithm(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
-    expect(right.kind == "function" and right.label == "log" and len(right.below) == 1, "no logarithm")
+def _logarithm(
+    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
+) -> None:
+    expect(
+        right.kind == "function" and right.label == "log" and len(right.below) == 1, "no logarithm"
+    )
     given.simplify(left)  # which refuses −∞
     power = given.simplify(node("exp", [left]))
-    expect(given.shows(scope, power, "=", given.simplify(right.below[0])), "the premises are not that e^x = y")
+    expect(
+        given.shows(scope, power, "=", given.simplify(right.below[0])),
+        "the premises are not that e^x = y",
+    )
 
 
 def _equals(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
-    expect(_alike(left, right, scope, given, count()), "the sides differ in what no premise says is equal")
+    expect(
+        _alike(left, right, scope, given, count()),
+        "the sides differ in what no premise says is equal",
+    )
 
 
-def _alike(x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Given, fresh: Iterator[int]) -> bool:
+def _alike(
+    x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Given, fresh: Iterator[int]
+) -> bool:
     """Return whether ``x`` and ``y`` are written alike except for parts that are equal by a premise."""
     if x.own_form == y.own_form:
         return True
@@ -253,8 +309,16 @@ def _alike(x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Give
         name = f"place {next(fresh)}"
         expect(name not in scope, "an index with a name that the checker keeps for itself")
         inside = {**scope, name: x.sorts[0]}
-        return _alike(renamed(x.below[0], x.label, name), renamed(y.below[0], y.label, name), inside, given, fresh)
-    return x.label == y.label and all(_alike(a, b, scope, given, fresh) for a, b in zip(x.below, y.below, strict=True))
+        return _alike(
+            renamed(x.below[0], x.label, name),
+            renamed(y.below[0], y.label, name),
+            inside,
+            given,
+            fresh,
+        )
+    return x.label == y.label and all(
+        _alike(a, b, scope, given, fresh) for a, b in zip(x.below, y.below, strict=True)
+    )
 
 
 def _chain(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
@@ -286,19 +350,27 @@ def _tends(record: Record, given: Given) -> None:
     if record["size"] is not False:
         _of_size(record, given)
         return
-    expect(letter in given.signs.positive or letter not in given.signs.known, "something else is assumed of it")
+    expect(
+        letter in given.signs.positive or letter not in given.signs.known,
+        "something else is assumed of it",
+    )
     signs = Signs({}, given.signs.positive - {letter}, given.signs.known)
     for _, scope, shown, value in _conclusions(record, given, ("of", "form", "value")):
         expect(not _has(value, letter), "a limit that has the letter in it")
         there = given.simplify(_limit(shown, letter, record["to"] == "∞", signs))
-        expect(given.shows(scope, there, "=", value), "the premises do not say that this is the limit")
+        expect(
+            given.shows(scope, there, "=", value), "the premises do not say that this is the limit"
+        )
 
 
 def _expect_unbounded(record: Record, letter: str) -> None:
     """Reject assumptions that could keep the letter from its limit: a sign of an expression in it, or a circle."""
     for p in every_premise(record):
         expect(p["kind"] != "sign", "a limit under an inequality")
-        expect(all(letter not in map(str, pair) for pair in p.get("rules", ())), "a limit of what is on a circle")
+        expect(
+            all(letter not in map(str, pair) for pair in p.get("rules", ())),
+            "a limit of what is on a circle",
+        )
         assumed = (read(h["expression"], scope_of(h)) for h in p.get("hypotheses", ()))
         expect(not any(_has(x, letter) for x in assumed), "what is assumed may end on the way")
 
@@ -315,21 +387,30 @@ def _conclusions(
     for c in record["conclusions"]:
         scope = scope_of(c)
         of, shown, value = (read_defined(c[key], scope, given) for key in keys)
-        expect(of.own_form == shown.own_form or given.shows(scope, of, "=", shown), "no premise says what it is")
+        expect(
+            of.own_form == shown.own_form or given.shows(scope, of, "=", shown),
+            "no premise says what it is",
+        )
         yield c, scope, shown, value
 
 
 def _instance(record: Record, given: Given) -> None:
     """Reject unless x = c at a size, because x equals a form in which the size is only a number."""
     sort, length = str(record["sort"]), read(["number", record["length"]], {})
-    expect(length.label >= 1 and length.label.denominator == 1, "a size is a whole number from 1 on")
+    expect(
+        length.label >= 1 and length.label.denominator == 1, "a size is a whole number from 1 on"
+    )
     _expect_unbounded(record, "")
     expect(not given.signs.relations, "an instance under a condition")
     for c, scope, shown, value in _conclusions(record, given, ("left", "form", "right")):
         expect(not scope, "an instance at places")
-        expect(not any(sort in y.sorts for y in shown.all(into_functions=True)), "a sum over the size")
+        expect(
+            not any(sort in y.sorts for y in shown.all(into_functions=True)), "a sum over the size"
+        )
         expect(not _counts(value, sort), "a value that has the size in it")
-        there = given.simplify(read(put(c["form"], ["size", sort], ["number", record["length"]]), {}))
+        there = given.simplify(
+            read(put(c["form"], ["size", sort], ["number", record["length"]]), {})
+        )
         expect(given.shows({}, there, "=", value), "the premises do not say that this is the value")
 
 
@@ -341,7 +422,10 @@ def _of_size(record: Record, given: Given) -> None:
     for _, _, shown, value in _conclusions(record, given, ("of", "form", "value")):
         expect(value.kind == "number" and value.label == 0, "the limit is 0")
         terms = shown.below if shown.kind == "sum" else (shown,)
-        expect(all(_shrinks(t, sort, given.signs) for t in terms), "a term that is not seen to tend to 0")
+        expect(
+            all(_shrinks(t, sort, given.signs) for t in terms),
+            "a term that is not seen to tend to 0",
+        )
 
 
 def _shrinks(x: CheckedNode, sort: str, signs: Signs) -> bool:
@@ -358,7 +442,10 @@ def _shrinks(x: CheckedNode, sort: str, signs: Signs) -> bool:
 
 def _counts(x: CheckedNode, sort: str) -> bool:
     """Return whether ``x`` depends on the size of ``sort``."""
-    return any((y.kind == "size" and y.label == sort) or sort in y.sorts for y in x.all(into_functions=True))
+    return any(
+        (y.kind == "size" and y.label == sort) or sort in y.sorts
+        for y in x.all(into_functions=True)
+    )
 
 
 def _has(x: CheckedNode, letter: str) -> bool:
@@ -376,15 +463,24 @@ def _limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNod
         tending = [f for f in factors if f.kind == "letter" and f.label == letter and not f.indices]
         rest = [f for f in factors if f.kind != "number" and f not in tending]
         expect(
-            len(tending) == 1 and len(numbers) == 1 and numbers[0] < 0, "an exponential that is not seen to tend to 0"
+            len(tending) == 1 and len(numbers) == 1 and numbers[0] < 0,
+            "an exponential that is not seen to tend to 0",
         )
-        expect(not any(_has(f, letter) for f in rest) and all(map(signs.shows_positive, rest)), "its rate may be 0")
+        expect(
+            not any(_has(f, letter) for f in rest) and all(map(signs.shows_positive, rest)),
+            "its rate may be 0",
+        )
         return number(0)
     if x.kind == "letter" and not grows and not x.indices:
         return number(0)
-    expect(x.kind in ("sum", "product", "total", "ratio") or (x.kind == "exp" and not grows), "no limit is known of it")
+    expect(
+        x.kind in ("sum", "product", "total", "ratio") or (x.kind == "exp" and not grows),
+        "no limit is known of it",
+    )
     below = [_limit(y, letter, grows, signs) for y in x.below]
-    expect(x.kind != "ratio" or signs.shows_positive(below[1]), "what it is divided by may tend to 0")
+    expect(
+        x.kind != "ratio" or signs.shows_positive(below[1]), "what it is divided by may tend to 0"
+    )
     return x.of(below)
 
 

@@ -12,18 +12,33 @@ from itertools import product
 from math import prod
 
 from symattn.proof.checker_clearing import difference
-from symattn.proof.checker_reading import CheckedNode, Record, Rejected, expect, expect_few, form, read, scope_of
+from symattn.proof.checker_reading import (
+    CheckedNode,
+    Record,
+    Rejected,
+    expect,
+    expect_few,
+    form,
+    read,
+    scope_of,
+)
 from symattn.proof.checker_values import CheckedValue, Dice, Point, Retry
 
 TRIES = 8  # points drawn until no divisor is zero
 Scope = Mapping[str, str]
 Rules = Sequence[tuple[str, ...]]
-_NUMERATOR = frozenset({"number", "size", "letter", "is", "sum", "product", "exp", "total", "function"})
+_NUMERATOR = frozenset(
+    {"number", "size", "letter", "is", "sum", "product", "exp", "total", "function"}
+)
 _EXPONENT = frozenset({"number", "letter", "is", "sum", "product", "total", "function"})
-Monomial = tuple[tuple[str, ...], bool, frozenset[str]]  # letters, whether the sign is −, indices in letters
+Monomial = tuple[
+    tuple[str, ...], bool, frozenset[str]
+]  # letters, whether the sign is −, indices in letters
 
 
-def expect_same(left: CheckedNode, right: CheckedNode, scope: Scope, dice: Dice, rules: Rules = ()) -> None:
+def expect_same(
+    left: CheckedNode, right: CheckedNode, scope: Scope, dice: Dice, rules: Rules = ()
+) -> None:
     """Reject unless left = right for all sizes, by the checker's own test."""
     if left.own_form == right.own_form:
         return
@@ -60,7 +75,10 @@ def expect_differing(e: Record, dice: Dice, rules: Rules) -> None:
             except Retry:
                 continue
             if gap.value:
-                expect(gap.value == again.value, "what differs depends on a function of which nothing is known")
+                expect(
+                    gap.value == again.value,
+                    "what differs depends on a function of which nothing is known",
+                )
                 dice.tested(gap)
                 return
     raise Rejected("the sides are equal there")
@@ -70,13 +88,17 @@ def _expect_free(sides: Iterable[CheckedNode], circle: Collection[str]) -> None:
     """Reject sides whose letters are not independent numbers: entries under a permutation, or cosines and sines in
     exponents."""
     every = [y for x in sides for y in x.all(into_functions=True)]
-    expect(all(len(i) == 1 for y in every for i in y.indices), "sides that differ under a permutation")
+    expect(
+        all(len(i) == 1 for y in every for i in y.indices), "sides that differ under a permutation"
+    )
     exponents = (z for y in every if y.kind == "exp" for z in y.all(into_functions=True))
     tied = (z for z in exponents if z.kind == "letter" and z.label in circle)
     expect(not any(True for _ in tied), "sides that differ by an exponential on a circle")
 
 
-def _gap(point: Point, left: CheckedNode, right: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
+def _gap(
+    point: Point, left: CheckedNode, right: CheckedNode, at: Mapping[str, int]
+) -> CheckedValue:
     minus = point.times(CheckedValue(point.modulus - 1), point.value(right, at))
     return point.add([point.value(left, at), minus])
 
@@ -91,7 +113,9 @@ def own_sizes(own: CheckedNode, scope: Scope, rows: bool, rules: bool) -> list[d
         return _deciding("box", own, scope, rules)[1]
 
 
-def _deciding(how: str, x: CheckedNode, scope: Scope, rules: bool) -> tuple[CountingLimits, list[dict[str, int]]]:
+def _deciding(
+    how: str, x: CheckedNode, scope: Scope, rules: bool
+) -> tuple[CountingLimits, list[dict[str, int]]]:
     """Return the limits, and the sizes at which they decide x = 0. Rejects what theorem ``how`` does not decide."""
     if how == "rows":
         return row_grid(x, scope)
@@ -100,7 +124,9 @@ def _deciding(how: str, x: CheckedNode, scope: Scope, rules: bool) -> tuple[Coun
     return limits, box(limits) if how == "box" else [one_size(x, limits)]
 
 
-def needed_sizes(e: Record, numerator: CheckedNode, scope: Scope, rules: bool) -> list[dict[str, int]]:
+def needed_sizes(
+    e: Record, numerator: CheckedNode, scope: Scope, rules: bool
+) -> list[dict[str, int]]:
     """Return the sizes that the theorem requires; reject if its conditions fail or the certificate's counts differ."""
     limits, sizes = _deciding(e["how"], numerator, scope, rules)
     expect(e["counted"] == limits.counted, "D is counted otherwise")
@@ -113,12 +139,17 @@ def as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ...
     return {tuple(sorted((str(s), int(n)) for s, n in there.items())) for there in sizes}
 
 
-def expect_equal(left: CheckedNode, right: CheckedNode, scope: Scope, rules: Rules, dice: Dice) -> None:
+def expect_equal(
+    left: CheckedNode, right: CheckedNode, scope: Scope, rules: Rules, dice: Dice
+) -> None:
     """Reject unless left = right, as quotients, at random points where sizes are 1, or 2, or 3 and 2 in turn."""
     result = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
     sorts = sorted(result | set(scope.values()))
     tested = 0
-    for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2)), {s: 3 - k % 2 for k, s in enumerate(sorts)}):
+    for sizes in (
+        *(dict.fromkeys(sorts, n) for n in (1, 2)),
+        {s: 3 - k % 2 for k, s in enumerate(sorts)},
+    ):
         at = {name: dice.random.randrange(sizes[sort]) for name, sort in scope.items()}
 
         def gap(point: Point, at: dict[str, int] = at) -> CheckedValue:
@@ -134,7 +165,9 @@ def expect_equal(left: CheckedNode, right: CheckedNode, scope: Scope, rules: Rul
 
 def expect_possible(x: CheckedNode, scope: Scope, dice: Dice) -> None:
     """Reject an expression that is zero at some place when all sizes are 3, whatever its letters are."""
-    sizes = dict.fromkeys({s for y in x.all(into_functions=True) for s in _sorts(y)} | set(scope.values()), 3)
+    sizes = dict.fromkeys(
+        {s for y in x.all(into_functions=True) for s in _sorts(y)} | set(scope.values()), 3
+    )
     for values in product(*[range(3)] * len(scope)):
         try:
             results = dice.point(sizes, ()).value(x, dict(zip(scope, values, strict=True)))
@@ -176,7 +209,9 @@ def expect_zero(
             point = _zero(value, point, rules, dice, f"the numerator is not zero at {sizes}")
 
 
-def _zero(value: Callable[[Point], CheckedValue], point: Point, rules: Rules, dice: Dice, message: str) -> Point:
+def _zero(
+    value: Callable[[Point], CheckedValue], point: Point, rules: Rules, dice: Dice, message: str
+) -> Point:
     """Reject if the value at a random point is not zero; return the point at which there was a value."""
     for _ in range(TRIES):
         try:
@@ -207,7 +242,9 @@ def cut_off(
 ) -> CountingLimits:
     """Return D and T; reject if an exponent or the numerator lacks the form that the theorem requires."""
     counted = bound_in_a_term(numerator) + Counter(scope.values()) + Counter(more or {})
-    exponents = [y.below[0] for x in (numerator, *more_exponents) for y in x.all() if y.kind == "exp"]
+    exponents = [
+        y.below[0] for x in (numerator, *more_exponents) for y in x.all() if y.kind == "exp"
+    ]
     for exponent in exponents:
         monomials(exponent)
     bound: Counter[str] = Counter()
@@ -216,7 +253,9 @@ def cut_off(
         bound |= bound_in_a_term(exponent)
         outside |= _sorts_of_free(exponent)
     sorts = counted.keys() | bound.keys()
-    stable = {s: bound[s] + (2 * counted[s] if s in outside else 0) if bound[s] else 0 for s in sorts}
+    stable = {
+        s: bound[s] + (2 * counted[s] if s in outside else 0) if bound[s] else 0 for s in sorts
+    }
     return CountingLimits({s: counted[s] for s in sorts}, stable)
 
 
@@ -249,7 +288,9 @@ def _shows(name: str, x: CheckedNode) -> bool:
     return _shows(name, x.below[0]) if x.kind == "total" else name in x.free
 
 
-def row_grid(numerator: CheckedNode, scope: Mapping[str, str]) -> tuple[CountingLimits, list[dict[str, int]]]:
+def row_grid(
+    numerator: CheckedNode, scope: Mapping[str, str]
+) -> tuple[CountingLimits, list[dict[str, int]]]:
     """Return the limits for the most rows, and all sizes needed for all numbers of rows; see ``counting``."""
     forms = _forms(numerator)
     rows = sorted({s for z, _ in forms for s in _sorts_of_free(z)})
@@ -276,7 +317,11 @@ def row_grid(numerator: CheckedNode, scope: Mapping[str, str]) -> tuple[Counting
 
 def _forms(numerator: CheckedNode) -> list[tuple[CheckedNode, int]]:
     """Return the arguments of reciprocals up to the names of rows, each with its highest number in a term."""
-    result = {_row_form(x): x.below[0] for x in numerator.all() if x.kind == "function" and x.label == "1/"}
+    result = {
+        _row_form(x): x.below[0]
+        for x in numerator.all()
+        if x.kind == "function" and x.label == "1/"
+    }
     return [(z, _most(numerator, key)) for key, z in result.items()]
 
 
@@ -294,8 +339,13 @@ def _most(x: CheckedNode, key: object) -> int:
 
 def _expect_rows(numerator: CheckedNode, arguments: list[CheckedNode], rows: list[str]) -> None:
     for z in arguments:
-        expect(len(_sorts_of_free(z)) >= len(z.free), "a divisor under a sum has two indices of one sort")
-        if any(bound_in_a_term(z)[r] for r in rows) or any(y.kind == "function" and y.label == "1/" for y in z.all()):
+        expect(
+            len(_sorts_of_free(z)) >= len(z.free),
+            "a divisor under a sum has two indices of one sort",
+        )
+        if any(bound_in_a_term(z)[r] for r in rows) or any(
+            y.kind == "function" and y.label == "1/" for y in z.all()
+        ):
             raise Rejected("the rows are not independent")
     for x in (numerator, *arguments):
         for y in x.all():
@@ -338,10 +388,19 @@ def monomials(x: CheckedNode) -> list[Monomial]:
     out: list[Monomial] = [((), False, frozenset())]
     for y in x.below:
         expect_few(len(out))
-        out = [(tuple(sorted(a + b)), minus != other, i | j) for a, minus, i in out for b, other, j in monomials(y)]
+        out = [
+            (tuple(sorted(a + b)), minus != other, i | j)
+            for a, minus, i in out
+            for b, other, j in monomials(y)
+        ]
     return out
 
 
 def _sorts_of_free(x: CheckedNode) -> set[str]:
     """Return the sorts of the free indices of ``x``."""
-    return {s for y in x.all(into_functions=True) for i, s in zip(y.indices, y.sorts, strict=False) if i[0] in x.free}
+    return {
+        s
+        for y in x.all(into_functions=True)
+        for i, s in zip(y.indices, y.sorts, strict=False)
+        if i[0] in x.free
+    }

@@ -28,7 +28,10 @@ T = TypeVar("T")
 
 
 def _cached(
-    known: dict[Any, T], x: CheckedNode, at: Mapping[str, int], work: Callable[[CheckedNode, Mapping[str, int]], T]
+    known: dict[Any, T],
+    x: CheckedNode,
+    at: Mapping[str, int],
+    work: Callable[[CheckedNode, Mapping[str, int]], T],
 ) -> T:
     """Return ``work(x, at)``, where ``at`` holds the values of the free indices; compute it once for each place."""
     key = (x, *[at[i] for i in x.order])
@@ -58,7 +61,9 @@ class Dice:
             second = random_prime(self.random)
         return first, second
 
-    def point(self, sizes: Mapping[str, int], rules: Sequence[object], inverses: bool = True) -> Point:
+    def point(
+        self, sizes: Mapping[str, int], rules: Sequence[object], inverses: bool = True
+    ) -> Point:
         """Return a random point modulo both primes."""
         return Point(sizes, prod(self.primes), self.random, rules, inverses, self.functions)
 
@@ -110,9 +115,13 @@ class Point:
 
     def with_other_functions(self) -> Point:
         """Return the same point with other values for opaque functions."""
-        other = Point(self.sizes, self.modulus, self.random, inverses=self.inverses, functions=self.functions)
+        other = Point(
+            self.sizes, self.modulus, self.random, inverses=self.inverses, functions=self.functions
+        )
         other.circle = self.circle
-        other._drawn = {key: value for key, value in self._drawn.items() if "'function'" not in repr(key)}
+        other._drawn = {
+            key: value for key, value in self._drawn.items() if "'function'" not in repr(key)
+        }
         return other
 
     @property
@@ -143,7 +152,9 @@ class Point:
         if x.kind == "sum":
             return self.add(self.value(y, at) for y in x.below)
         if x.kind == "total":
-            return self.add(self.value(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]]))
+            return self.add(
+                self.value(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]])
+            )
         if x.kind == "product":
             return self._product(x, at)
         if x.kind == "ratio":
@@ -184,7 +195,9 @@ class Point:
         value = c.numerator % self.modulus
         if c.denominator != 1:
             value = value * self._inverted(c.denominator) % self.modulus
-        return CheckedValue(value, 0, 0, max(abs(c.numerator).bit_length(), 1), c.denominator.bit_length())
+        return CheckedValue(
+            value, 0, 0, max(abs(c.numerator).bit_length(), 1), c.denominator.bit_length()
+        )
 
     def _letter(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         if x.label not in self.circle:
@@ -203,7 +216,9 @@ class Point:
             key = ("e", monomial, times)
             if key not in self._drawn:
                 base = self.draw(("e", monomial))
-                self._drawn[key] = pow(base if times > 0 else self._inverted(base), abs(times), self.modulus)
+                self._drawn[key] = pow(
+                    base if times > 0 else self._inverted(base), abs(times), self.modulus
+                )
             value = value * self._drawn[key] % self.modulus
             up, down = up + max(times, 0), down + max(-times, 0)
         return CheckedValue(value, up, down)
@@ -225,14 +240,20 @@ class Point:
             return {(): _ONE} if holds(x, at) else {}
         if x.kind == "letter":
             return {(seat(x, at),): _ONE}
-        if x.kind == "function" and x.label in ("sqrt", "rsqrt") and (root := self._root(x.below[0], at)):
+        if (
+            x.kind == "function"
+            and x.label in ("sqrt", "rsqrt")
+            and (root := self._root(x.below[0], at))
+        ):
             return {(): root if x.label == "sqrt" else 1 / root}
         if x.kind == "function":
             return {(self.functions(x, at),): _ONE}
         if x.kind == "sum":
             return _sum(self.power(y, at) for y in x.below)
         if x.kind == "total":
-            return _sum(self.power(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]]))
+            return _sum(
+                self.power(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]])
+            )
         if x.kind == "product":
             result: Exponent = {(): _ONE}
             for y in x.below:
@@ -258,7 +279,11 @@ class Point:
     def times(self, a: CheckedValue, b: CheckedValue) -> CheckedValue:
         """Return the product."""
         return CheckedValue(
-            a.value * b.value % self.modulus, a.up + b.up, a.down + b.down, a.bits + b.bits, a.under + b.under
+            a.value * b.value % self.modulus,
+            a.up + b.up,
+            a.down + b.down,
+            a.bits + b.bits,
+            a.under + b.under,
         )
 
     def inverse(self, a: CheckedValue) -> CheckedValue:
@@ -277,7 +302,11 @@ def escape(v: CheckedValue, primes: Iterable[int]) -> float:
 
 def seat(x: CheckedNode, at: Mapping[str, int]) -> tuple[Any, ...]:
     """Return a letter with the values of its indices."""
-    return ("letter", x.label, *[(s, at[i[0]], *i[1:]) for i, s in zip(x.indices, x.sorts, strict=True)])
+    return (
+        "letter",
+        x.label,
+        *[(s, at[i[0]], *i[1:]) for i, s in zip(x.indices, x.sorts, strict=True)],
+    )
 
 
 def holds(x: CheckedNode, at: Mapping[str, int]) -> bool:

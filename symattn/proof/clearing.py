@@ -64,7 +64,8 @@ def _over_common(x: ex.Sum) -> Cleared:
     for part in parts:
         own = part.denominators
         missing = {
-            k: RepeatedDenominator(d.base, d.times - (own[k].times if k in own else 0)) for k, d in common.items()
+            k: RepeatedDenominator(d.base, d.times - (own[k].times if k in own else 0))
+            for k, d in common.items()
         }
         numerators.append(multiply(part.numerator, *_expanded(missing)))
     return Cleared(add(*numerators), common)
@@ -74,7 +75,10 @@ def _total(x: ex.Total) -> Cleared:
     inner = cleared(x.body)
     outside = {k: p for k, p in inner.denominators.items() if x.index not in p.base.free}
     stuck = [
-        ex.Opaque(RECIPROCAL, p.base) for k, p in inner.denominators.items() if k not in outside for _ in range(p.times)
+        ex.Opaque(RECIPROCAL, p.base)
+        for k, p in inner.denominators.items()
+        if k not in outside
+        for _ in range(p.times)
     ]
     return _cancelled(total(x.index, multiply(inner.numerator, *stuck)), outside)
 
@@ -92,7 +96,9 @@ def _cancelled(numerator: ex.Expression, denominators: Denominators) -> Cleared:
             if power.times > 1:
                 below[key] = RepeatedDenominator(power.base, power.times - 1)
             continue
-        letter = next((g for g in rest if is_reciprocal(g) and ex.canonical(g.children[0]) == key), None)
+        letter = next(
+            (g for g in rest if is_reciprocal(g) and ex.canonical(g.children[0]) == key), None
+        )
         if letter is not None:
             rest.remove(f)
             rest.remove(letter)

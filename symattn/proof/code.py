@@ -59,7 +59,9 @@ def _of(x: object, visited: set[int], depth: int) -> Iterator[int | CodeType]:
 def _inside(x: object) -> Iterator[Any]:
     """Yield the parts of a value in which integers of the statement may occur."""
     if isinstance(x, FunctionType):
-        if not (x.__module__ or "").startswith("symattn.") or x.__module__.startswith("symattn.theorems"):
+        if not (x.__module__ or "").startswith("symattn.") or x.__module__.startswith(
+            "symattn.theorems"
+        ):
             yield x.__code__
             yield from (x.__globals__[n] for n in names(x.__code__) if n in x.__globals__)
             yield from (cell.cell_contents for cell in x.__closure__ or () if _filled(cell))

@@ -25,7 +25,9 @@ Monomial = tuple[tuple[int, int], ...]  # letters, which are numbers, with their
 Polynomial = dict[Monomial, flint.fmpq]  # in an exponent
 Key = tuple[Any, ...]
 Place = Mapping[ex.Index, int]
-Rules = tuple[tuple[str, str], ...]  # (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
+Rules = tuple[
+    tuple[str, str], ...
+]  # (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
 PARTS = 12
 T = TypeVar("T")
 
@@ -37,10 +39,16 @@ class World:
     """
 
     def __init__(
-        self, x: ex.Expression, places: Iterable[Place], sizes: Mapping[str, int], inverses: bool = False
+        self,
+        x: ex.Expression,
+        places: Iterable[Place],
+        sizes: Mapping[str, int],
+        inverses: bool = False,
     ) -> None:
         self.x, self.places, self.sizes = x, list(places), sizes
-        self.inverses = inverses  # whether R Z = 1 is to be used, so that the letters of every Z are needed
+        self.inverses = (
+            inverses  # whether R Z = 1 is to be used, so that the letters of every Z are needed
+        )
         self.letters: dict[Key, int] = {}
         self.reciprocals: list[tuple[Key, ex.Expression, Place]] = []
         self._memo: dict[Any, Any] = {}
@@ -70,7 +78,10 @@ class World:
                 for powers, c in f.to_dict().items():
                     rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
                 top, z = max(rows, default=0), self.polynomial(below, there)
-                f = sum((self.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), self.constant(0))
+                f = sum(
+                    (self.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()),
+                    self.constant(0),
+                )
                 f = _inverse_free(self, f)
             f = _with_rules(self, f, rules)
         return bool(f == 0)
@@ -98,7 +109,9 @@ class World:
         if isinstance(x, ex.Product):
             return reduce(_times, (self.power(y, at) for y in x.children))
         if isinstance(x, ex.Total):
-            return _plus(self.power(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort]))
+            return _plus(
+                self.power(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort])
+            )
         value = self.value(x, at)
         return {(): value} if value else {}
 
@@ -151,17 +164,23 @@ def letter_of(x: ex.Expression, at: Place) -> Key:
 def holds(x: ex.Predicate, at: Place) -> bool:
     """Return whether a predicate is true at a place. The values of permuted indices are unknown."""
     if any(side not in at for side in x.sides):
-        raise Refused("the order of permuted places (is there a causal mask, or are there positions?)")
+        raise Refused(
+            "the order of permuted places (is there a causal mask, or are there positions?)"
+        )
     i, j = (at[side] for side in x.sides)
     return {"=": i == j, "≤": i <= j, "<": i < j}[x.relation]
 
 
 def _seat(i: ex.Index, at: Place) -> Any:
     """Return the sort and value of an index; under a permutation, a value of its own."""
-    return (i.sort, *i.image, at[i._replace(image=())]) if i.image and i not in at else (i.sort, at[i])
+    return (
+        (i.sort, *i.image, at[i._replace(image=())]) if i.image and i not in at else (i.sort, at[i])
+    )
 
 
-def _cached(known: dict[Any, T], x: ex.Expression, at: Place, work: Callable[[ex.Expression, Place], T]) -> T:
+def _cached(
+    known: dict[Any, T], x: ex.Expression, at: Place, work: Callable[[ex.Expression, Place], T]
+) -> T:
     """Return ``work(x, at)``, computed once for each place."""
     key = x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
     if key not in known:
@@ -183,7 +202,11 @@ def _answer(question: _Question) -> bool:
 
 
 def vanishes_at(
-    x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int], rules: Rules = (), inverses: bool = False
+    x: ex.Expression,
+    free: Iterable[ex.Index],
+    sizes: Mapping[str, int],
+    rules: Rules = (),
+    inverses: bool = False,
 ) -> bool:
     """Return whether x = 0 at all places of these sizes, decided exactly.
 
@@ -209,7 +232,9 @@ def zero_somewhere(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[st
 
 def _places(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]) -> list[Place]:
     """Return one place of each kind: to rename the members of a sort that no order compares only renames letters."""
-    orders = (y for y in nodes(x, arguments=True) if isinstance(y, ex.Predicate) and y.relation != "=")
+    orders = (
+        y for y in nodes(x, arguments=True) if isinstance(y, ex.Predicate) and y.relation != "="
+    )
     compared = {i.sort for y in orders for i in y.sides}
     places: list[dict[ex.Index, int]] = [{}]
     for i in free:
@@ -217,7 +242,9 @@ def _places(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]
         for at in places:
             # the members of a sort that a place names are 0, 1, …
             fresh = 1 + max((n for j, n in at.items() if j.sort == i.sort), default=-1)
-            longer += [{**at, i: n} for n in range(every if i.sort in compared else min(every, fresh + 1))]
+            longer += [
+                {**at, i: n} for n in range(every if i.sort in compared else min(every, fresh + 1))
+            ]
         places = longer
     return list(places)
 
@@ -246,7 +273,11 @@ def _with_rules(world: World, f: Any, rules: Rules) -> Any:
     """Return f with cos² replaced by 1 − sin², so that each cosine has the power 0 or 1."""
     sine = dict(rules)
     for key, n in list(world.letters.items()):
-        if key[0] == "letter" and key[1] in sine and ("letter", sine[key[1]], *key[2:]) in world.letters:
+        if (
+            key[0] == "letter"
+            and key[1] in sine
+            and ("letter", sine[key[1]], *key[2:]) in world.letters
+        ):
             s = world.generator(("letter", sine[key[1]], *key[2:]))
             rest = world.constant(0)
             for powers, c in f.to_dict().items():

@@ -72,7 +72,16 @@ from itertools import product
 from math import prod
 
 from symattn.arrays.index import expressions as ex
-from symattn.arrays.index.expressions import Canonical, Exponential, Expression, Index, Product, Sum, Total, canonical
+from symattn.arrays.index.expressions import (
+    Canonical,
+    Exponential,
+    Expression,
+    Index,
+    Product,
+    Sum,
+    Total,
+    canonical,
+)
 from symattn.document.errors import Refused
 from symattn.proof.clearing import is_reciprocal
 
@@ -109,14 +118,21 @@ def cut_off(
     counted = Counter(most_bound(numerator))
     counted.update(i.sort for i in free)
     counted.update(more or {})
-    exponents = {y.children[0] for x in (numerator, *multipliers) for y in nodes(x) if isinstance(y, ex.Exponential)}
+    exponents = {
+        y.children[0]
+        for x in (numerator, *multipliers)
+        for y in nodes(x)
+        if isinstance(y, ex.Exponential)
+    }
     bound: Counter[str] = Counter()
     for exponent in exponents:
         bound |= most_bound(exponent)
     monomials = [m for exponent in exponents for m in _monomials(exponent)]
     outside = {i.sort for exponent in exponents for i in exponent.free}
     sorts = sorted(counted.keys() | bound.keys())
-    stable = {s: (2 * counted[s] if s in outside else 0) + bound[s] if bound[s] else 0 for s in sorts}
+    stable = {
+        s: (2 * counted[s] if s in outside else 0) + bound[s] if bound[s] else 0 for s in sorts
+    }
     single = _every_index_shows(numerator) and _nothing_cancels(monomials)
     return CutOff(
         {s: counted[s] for s in sorts},
@@ -160,7 +176,9 @@ def most_bound(x: ex.Expression) -> Counter[str]:
 def _every_index_shows(numerator: ex.Expression) -> bool:
     """Return whether there is no predicate and no size, and each bound index occurs in every term of its sum."""
     for x in nodes(numerator):
-        if isinstance(x, (ex.Predicate, ex.Count)) or (isinstance(x, ex.Total) and not _shows(x.index, x.body)):
+        if isinstance(x, (ex.Predicate, ex.Count)) or (
+            isinstance(x, ex.Total) and not _shows(x.index, x.body)
+        ):
             return False
     return True
 
@@ -177,7 +195,9 @@ def _shows(i: ex.Index, x: ex.Expression) -> bool:
 def _nothing_cancels(monomials: Iterable[_Monomial]) -> bool:
     """Return whether monomials of the same letters have one sign; those without an index may have any."""
     signs: dict[tuple[str, ...], bool] = {}
-    return all(signs.setdefault(m.signature, m.negative) == m.negative for m in monomials if m.indices)
+    return all(
+        signs.setdefault(m.signature, m.negative) == m.negative for m in monomials if m.indices
+    )
 
 
 def _monomials(x: ex.Expression) -> list[_Monomial]:
@@ -185,7 +205,11 @@ def _monomials(x: ex.Expression) -> list[_Monomial]:
     if isinstance(x, ex.Letter):
         return [_Monomial((x.name,), False, x.free)]
     if isinstance(x, ex.Opaque):
-        return [_Monomial((repr(ex.canonical(x, {i: ("free", i.sort) for i in x.free})),), False, x.free)]
+        return [
+            _Monomial(
+                (repr(ex.canonical(x, {i: ("free", i.sort) for i in x.free})),), False, x.free
+            )
+        ]
     if isinstance(x, ex.Constant):
         return [_Monomial((), x.value < 0, frozenset())]
     if isinstance(x, ex.Sum):
@@ -195,7 +219,9 @@ def _monomials(x: ex.Expression) -> list[_Monomial]:
         for parts in product(*map(_monomials, x.children)):
             signature = tuple(sorted(name for m in parts for name in m.signature))
             negative = sum(m.negative for m in parts) % 2 == 1
-            out.append(_Monomial(signature, negative, frozenset().union(*[m.indices for m in parts])))
+            out.append(
+                _Monomial(signature, negative, frozenset().union(*[m.indices for m in parts]))
+            )
         return out
     if isinstance(x, ex.Total):
         inside = _monomials(x.body)
@@ -215,7 +241,9 @@ class RowForm:
     times: int
 
 
-def grids(numerator: Expression, free: Iterable[Index]) -> Iterator[tuple[CutOff, tuple[Sizes, ...]]]:
+def grids(
+    numerator: Expression, free: Iterable[Index]
+) -> Iterator[tuple[CutOff, tuple[Sizes, ...]]]:
     """Yield for each number of rows the cut-off and the sizes that decide ``numerator`` = 0 with R Z = 1."""
     indices = tuple(free)
     result = {_key(x): x.children[0] for x in nodes(numerator) if is_reciprocal(x)}
@@ -233,7 +261,10 @@ def grids(numerator: Expression, free: Iterable[Index]) -> Iterator[tuple[CutOff
         limits = cut_off(numerator, indices, more, [f.divisor for f in forms])
         others = sorted(limits.top.keys() - rows)
         corners = [range(1, max(limits.stable[s], 1) + limits.counted[s] + 1) for s in others]
-        yield limits, tuple({**row_sizes, **dict(zip(others, ns, strict=True))} for ns in product(*corners))
+        yield (
+            limits,
+            tuple({**row_sizes, **dict(zip(others, ns, strict=True))} for ns in product(*corners)),
+        )
 
 
 def _key(x: Expression) -> Canonical:

@@ -24,7 +24,9 @@ def plain(random: Random, count: int, sign: Sign) -> list[Fraction]:
     return [Fraction(random.randint(low, 4), 2) for _ in range(count)]
 
 
-def wild(random: Random, count: int, sign: Sign, literals: Collection[Fraction] = ()) -> list[Fraction]:
+def wild(
+    random: Random, count: int, sign: Sign, literals: Collection[Fraction] = ()
+) -> list[Fraction]:
     """Draw rational numbers, of a magnitude and of signs that are drawn first, sometimes with ties and zeros."""
     draw = random.choice((_THIRDS, _THIRDS, _THIRDS, _SMALL, _LARGE, _whole, _beyond(literals)))
     signs = random.choice(((1, -1), (1, -1), (1,), (-1,)))
@@ -55,7 +57,9 @@ def _beyond(literals: Collection[Fraction]) -> Callable[[Random], Fraction]:
 
     def draw(random: Random) -> Fraction:
         near = abs(random.choice(sorted(literals))) if literals else Fraction(_MODERATE)
-        return near * Fraction(random.randint(1, 8), random.choice((2, 3, 5))) + random.choice((0, 1, Fraction(1, 3)))
+        return near * Fraction(random.randint(1, 8), random.choice((2, 3, 5))) + random.choice(
+            (0, 1, Fraction(1, 3))
+        )
 
     return draw
 
@@ -77,7 +81,9 @@ def order(random: Random, count: int, wide: bool = False) -> list[int]:
     return places
 
 
-def on_circles(units: Iterable[tuple[str, str]], shapes: Mapping[str, str]) -> dict[str, tuple[str, bool, bool]]:
+def on_circles(
+    units: Iterable[tuple[str, str]], shapes: Mapping[str, str]
+) -> dict[str, tuple[str, bool, bool]]:
     """Return for each name in ``units`` the name of its circle, whether it is a cosine, and whether several names are
     on its side, so that only its square is determined.
 
@@ -103,6 +109,8 @@ def on_circles(units: Iterable[tuple[str, str]], shapes: Mapping[str, str]) -> d
                     sides[other] = (circle_of, not cosine)
                     waiting.append(other)
                 elif sides[other] == (circle_of, cosine):
-                    raise InputError(f"units: the pairs of {here} and {other} make a ring; hint: leave one out")
+                    raise InputError(
+                        f"units: the pairs of {here} and {other} make a ring; hint: leave one out"
+                    )
     together = [*sides.values()]
     return {name: (*seat, together.count(seat) > 1) for name, seat in sides.items()}

@@ -24,7 +24,16 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.index import expressions as ex
-from symattn.arrays.index.building import add, as_written, divide, kept, multiply, predicate, substitute, total
+from symattn.arrays.index.building import (
+    add,
+    as_written,
+    divide,
+    kept,
+    multiply,
+    predicate,
+    substitute,
+    total,
+)
 from symattn.arrays.index.positions import as_number, in_sizes
 from symattn.arrays.indexed import Indexed
 from symattn.document.errors import Refused, Undecided
@@ -85,8 +94,12 @@ class Expectation:
         concrete = {name: self.laws[name].outcomes for name in names}
         mean = self._mean(f, concrete)
         finer = {name: law for name in names if (law := self.laws[name].finer)}
-        if finer and not all(bool((a == b).all()) for a, b in zip(mean, self._mean(f, concrete | finer), strict=True)):
-            raise Undecided("moments: the numbers that stand for the law lack moments that this mean needs")
+        if finer and not all(
+            bool((a == b).all()) for a, b in zip(mean, self._mean(f, concrete | finer), strict=True)
+        ):
+            raise Undecided(
+                "moments: the numbers that stand for the law lack moments that this mean needs"
+            )
         return mean
 
     def _by_moments(self, f: Drawn, names: Sequence[str]) -> list[Any]:
@@ -97,7 +110,10 @@ class Expectation:
         moments: list[Moments] = []
         arrays: dict[str, Any] = {}
         for name in names:
-            shape, parameters = self.given[name].plain_shape, (self.given[p] for p in self.laws[name].parameters)
+            shape, parameters = (
+                self.given[name].plain_shape,
+                (self.given[p] for p in self.laws[name].parameters),
+            )
             cumulants = self.laws[name].cumulants(*parameters)
             own = Moments(name, (None if k is None else Exact.lift(k).item() for k in cumulants))
             entries = np.empty(prod(shape), object)
@@ -134,10 +150,19 @@ class Expectation:
 
     def of(self, x: ex.Expression) -> ex.Expression:
         """Return E of an index expression that is a polynomial in random letters."""
-        return add(*[_summed(bound, self._of_product(parts)) for bound, parts in _expanded(x, self._random)])
+        return add(
+            *[
+                _summed(bound, self._of_product(parts))
+                for bound, parts in _expanded(x, self._random)
+            ]
+        )
 
     def _random(self, x: ex.Expression) -> bool:
-        return array_of(x) in self.laws if isinstance(x, ex.Letter) else any(map(self._random, x.children))
+        return (
+            array_of(x) in self.laws
+            if isinstance(x, ex.Letter)
+            else any(map(self._random, x.children))
+        )
 
     def _of_product(self, parts: tuple[ex.Expression, ...]) -> ex.Expression:
         letters: dict[str, list[ex.Letter]] = defaultdict(list)
@@ -161,8 +186,15 @@ class Expectation:
             if ex.ZERO not in weights:
                 known = [w for w in weights if w is not None]
                 if len(known) < len(weights):
-                    raise Refused(f"moments: the moment of order {orders[-1]} of {name} is not assumed")
-                same = ((i, j) for b in blocks for x in b[1:] for i, j in zip(b[0].indices, x.indices, strict=True))
+                    raise Refused(
+                        f"moments: the moment of order {orders[-1]} of {name} is not assumed"
+                    )
+                same = (
+                    (i, j)
+                    for b in blocks
+                    for x in b[1:]
+                    for i, j in zip(b[0].indices, x.indices, strict=True)
+                )
                 terms.append(multiply(*known, *[predicate("=", i, j) for i, j in same]))
         return add(*terms)
 
@@ -170,7 +202,9 @@ class Expectation:
         if name not in self.cumulants:
             law = self.laws[name]
             values = law.cumulants(*[self.given[p] for p in law.parameters])
-            self.cumulants[name] = tuple(None if k is None else Indexed.lift(k).at(()) for k in values)
+            self.cumulants[name] = tuple(
+                None if k is None else Indexed.lift(k).at(()) for k in values
+            )
         return self.cumulants[name]
 
     def _mean(self, f: Drawn, laws: Mapping[str, Outcomes]) -> list[Any]:
@@ -186,15 +220,30 @@ class Expectation:
         shapes, results = {name: self.given[name].plain_shape for name in laws}, []
         for outcome in product(*entries):
             values = (value for value, _ in outcome)
-            arrays = {name: np.fromiter(islice(values, prod(shape)), object) for name, shape in shapes.items()}
-            results.append(f({name: Exact(array.reshape(shapes[name])) for name, array in arrays.items()}))
-        weights = Exact.lift([prod(probability for _, probability in outcome) for outcome in product(*entries)])
-        return [Exact.xp.moveaxis(Exact.xp.stack(every), 0, -1) @ weights for every in zip(*results, strict=True)]
+            arrays = {
+                name: np.fromiter(islice(values, prod(shape)), object)
+                for name, shape in shapes.items()
+            }
+            results.append(
+                f({name: Exact(array.reshape(shapes[name])) for name, array in arrays.items()})
+            )
+        weights = Exact.lift(
+            [prod(probability for _, probability in outcome) for outcome in product(*entries)]
+        )
+        return [
+            Exact.xp.moveaxis(Exact.xp.stack(every), 0, -1) @ weights
+            for every in zip(*results, strict=True)
+        ]
 
 
 def multiplied_out(x: ex.Expression) -> ex.Expression:
     """Return a polynomial as a sum of products, with like terms collected."""
-    return add(*[_summed(bound, multiply(*parts)) for bound, parts in _expanded(x, lambda y: in_sizes(y) is None)])
+    return add(
+        *[
+            _summed(bound, multiply(*parts))
+            for bound, parts in _expanded(x, lambda y: in_sizes(y) is None)
+        ]
+    )
 
 
 def _expanded(
@@ -252,14 +301,20 @@ def _even(m: Array, s: Array) -> list[tuple[Any, Fraction]]:
 NORMAL = EntryLaw(
     (),
     lambda: (0, 1, *[0] * 10),
-    lambda: [(-_root_of_three(), Fraction(1, 6)), (0, Fraction(2, 3)), (_root_of_three(), Fraction(1, 6))],
+    lambda: [
+        (-_root_of_three(), Fraction(1, 6)),
+        (0, Fraction(2, 3)),
+        (_root_of_three(), Fraction(1, 6)),
+    ],
     finer=lambda: _SEVEN,
     said=("are N(0, 1)",),
 )
 """N(0, 1); the concrete law has three values and the moments up to the fifth, the finer one up to the seventh."""
 
 _WEIGHTS = (1, 9, 45, 70, 45, 9, 1)
-_SEVEN: list[tuple[Any, Fraction]] = [(n, Fraction(w, 180)) for n, w in zip(range(-3, 4), _WEIGHTS, strict=True)]
+_SEVEN: list[tuple[Any, Fraction]] = [
+    (n, Fraction(w, 180)) for n, w in zip(range(-3, 4), _WEIGHTS, strict=True)
+]
 
 
 def _root_of_three() -> Any:

@@ -21,7 +21,9 @@ class TooMany(Exception):
 
 def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | None:
     """Draw a point at which all rows hold; None if there is none."""
-    if any(not c and not {"=": k == 0, "≥": k >= 0, ">": k > 0}[relation] for relation, c, k in rows):
+    if any(
+        not c and not {"=": k == 0, "≥": k >= 0, ">": k > 0}[relation] for relation, c, k in rows
+    ):
         return None
     rows = list({(r, frozenset(c.items()), k): (r, c, k) for r, c, k in rows if c}.values())
     if len(rows) > _ROWS:
@@ -58,12 +60,16 @@ def _pairs(rows: Sequence[Row], x: Variable) -> int:
 
 def _sum(a: Row, b: Row, times: Fraction) -> Row:
     """Return the row a + times · b."""
-    both = {v: a[1].get(v, Fraction(0)) + times * b[1].get(v, Fraction(0)) for v in {**a[1], **b[1]}}
+    both = {
+        v: a[1].get(v, Fraction(0)) + times * b[1].get(v, Fraction(0)) for v in {**a[1], **b[1]}
+    }
     relation = ">" if ">" in (a[0], b[0]) else a[0]
     return relation, {v: c for v, c in both.items() if c}, a[2] + times * b[2]
 
 
-def _between(x: Variable, mine: Sequence[Row], results: Mapping[Variable, Fraction], random: Random) -> Fraction:
+def _between(
+    x: Variable, mine: Sequence[Row], results: Mapping[Variable, Fraction], random: Random
+) -> Fraction:
     """Return a value of ``x`` at which the rows hold, given the values ``results`` of the other variables."""
     low: list[Fraction] = []
     high: list[Fraction] = []

@@ -13,7 +13,16 @@ from symattn.arrays.entries import Entries
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.index import building
 from symattn.arrays.index import expressions as ex
-from symattn.arrays.index.building import add, constant, divide, multiply, negate, predicate, substitute, total
+from symattn.arrays.index.building import (
+    add,
+    constant,
+    divide,
+    multiply,
+    negate,
+    predicate,
+    substitute,
+    total,
+)
 from symattn.arrays.indexed import Indexed
 from symattn.document.errors import Refused
 
@@ -51,7 +60,11 @@ def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any
     moved = {name: kind.lift(y) for name, y in arrays.items()}
     moved[by] = kind(x.entries, directions.reshape(x.plain_shape))
     slopes = function(**moved).derivative.entries
-    every = np.fromiter((slope(y, k, zero) for y in slopes.flat for k in range(x.size)), object, slopes.size * x.size)
+    every = np.fromiter(
+        (slope(y, k, zero) for y in slopes.flat for k in range(x.size)),
+        object,
+        slopes.size * x.size,
+    )
     return base(every.reshape((*slopes.shape, *x.plain_shape)))
 
 
@@ -66,13 +79,17 @@ def derivative(x: ex.Expression, letter: ex.Letter) -> ex.Expression:
     if not _holds(x, letter.name):
         return ex.ZERO
     if isinstance(x, ex.Letter):
-        return multiply(*[predicate("=", i, a) for i, a in zip(x.indices, letter.indices, strict=True)])
+        return multiply(
+            *[predicate("=", i, a) for i, a in zip(x.indices, letter.indices, strict=True)]
+        )
     if isinstance(x, ex.Sum):
         return add(*[derivative(y, letter) for y in x.children if _holds(y, letter.name)])
     if isinstance(x, ex.Product):
         parts = x.children
         moving = [k for k, y in enumerate(parts) if _holds(y, letter.name)]
-        return add(*[multiply(*parts[:k], derivative(parts[k], letter), *parts[k + 1 :]) for k in moving])
+        return add(
+            *[multiply(*parts[:k], derivative(parts[k], letter), *parts[k + 1 :]) for k in moving]
+        )
     if isinstance(x, ex.Total):
         return total(x.index, derivative(x.body, letter))
     if isinstance(x, ex.Exponential):
@@ -81,7 +98,11 @@ def derivative(x: ex.Expression, letter: ex.Letter) -> ex.Expression:
         a, b = x.children
         below = derivative(b, letter)
         slope = divide(derivative(a, letter), b)
-        return slope if below is ex.ZERO else add(slope, negate(divide(multiply(a, below), multiply(b, b))))
+        return (
+            slope
+            if below is ex.ZERO
+            else add(slope, negate(divide(multiply(a, below), multiply(b, b))))
+        )
     if isinstance(x, ex.Opaque):
         return _of_opaque(x, letter)
     raise Refused(f"indexed: no derivative of {type(x).__name__.lower()}")
@@ -97,7 +118,9 @@ def _of_opaque(x: ex.Opaque, letter: ex.Letter) -> ex.Expression:
         return multiply(constant(Fraction(-1, 2)), x, x, x, derivative(inside, letter))
     if x.name == "sqrt":
         ex.demand(">", inside)
-        return multiply(constant(Fraction(1, 2)), ex.Opaque("rsqrt", inside), derivative(inside, letter))
+        return multiply(
+            constant(Fraction(1, 2)), ex.Opaque("rsqrt", inside), derivative(inside, letter)
+        )
     if x.name == "max":
         return add(*[_of_candidate(x, candidate, letter) for candidate in x.children])
     if x.name in FUNCTIONS:
@@ -110,7 +133,9 @@ def _of_candidate(largest: ex.Opaque, candidate: ex.Expression, letter: ex.Lette
     """Return the terms of ∂ max f = Σ_j ω_j ∂f_j for ``candidate``, summed over the indices that it binds."""
     if isinstance(candidate, ex.BoundIndex):
         new = ex.fresh(candidate.index.sort)
-        return total(new, _of_candidate(largest, substitute(candidate.body, {candidate.index: new}), letter))
+        return total(
+            new, _of_candidate(largest, substitute(candidate.body, {candidate.index: new}), letter)
+        )
     value = candidate.value if isinstance(candidate, ex.Masked) else candidate
     weight = ex.Opaque("argmax", largest, candidate)
     slope = multiply(weight, derivative(value, letter))

@@ -17,7 +17,14 @@ from symattn.proof.expectation import EntryLaw
 from symattn.proof.prover import Proof
 from symattn.proof.statement import Declared, Letters, Sides, run
 
-_CUMULANTS = ("mean", "variance", "third cumulant", "fourth cumulant", "fifth cumulant", "sixth cumulant")
+_CUMULANTS = (
+    "mean",
+    "variance",
+    "third cumulant",
+    "fourth cumulant",
+    "fifth cumulant",
+    "sixth cumulant",
+)
 _WIDEST = 28.0  # em of a formula among words
 _DEMANDS = {
     "≠": "no divisor is zero",
@@ -33,8 +40,14 @@ def declared_hypotheses(
     """Return signs, pairs on a circle, permutations, restricted shapes, ``assumed`` signs and laws, each in words."""
     result = [
         *signs(declared.arrays, declared.positive, declared.nonnegative),
-        *((equals(letter(c) ** 2 + letter(s) ** 2, 1), ", place by place") for c, s in declared.units),
-        *((letter(p), " is a permutation of the ", size(sort), " places") for p, sort in declared.permutations.items()),
+        *(
+            (equals(letter(c) ** 2 + letter(s) ** 2, 1), ", place by place")
+            for c, s in declared.units
+        ),
+        *(
+            (letter(p), " is a permutation of the ", size(sort), " places")
+            for p, sort in declared.permutations.items()
+        ),
         *_shapes(declared),
         *(_assumed(declared, sides, which) for which, (_, sides) in (assumed or {}).items()),
         *_independent(laws or {}),
@@ -72,18 +85,26 @@ def _cumulants(law: EntryLaw) -> Text:
     return (*(w for w in words if w != ""), ", and any further moments")
 
 
-def signs(shapes: Mapping[str, str], positive: Iterable[str], nonnegative: Iterable[str]) -> Iterator[Text]:
+def signs(
+    shapes: Mapping[str, str], positive: Iterable[str], nonnegative: Iterable[str]
+) -> Iterator[Text]:
     """Yield the declared signs of arrays of these shapes."""
     for names, sign, word in ((positive, ">", "positive"), (nonnegative, "≥", "not negative")):
         for array in (name for name in names if name in shapes):
             one = not shapes[array].split()
-            yield (relation(letter(array), sign, 0),) if one else ("all entries of ", letter(array), f" are {word}")
+            yield (
+                (relation(letter(array), sign, 0),)
+                if one
+                else ("all entries of ", letter(array), f" are {word}")
+            )
 
 
 def _shapes(declared: Declared) -> Iterator[Text]:
     """Yield the shapes of arrays with an axis of restricted length: a number above 1, or a sum."""
     for array, shape in declared.arrays.items():
-        if any("+" in a or any(f.isdigit() and int(f) > 1 for f in a.split("*")) for a in shape.split()):
+        if any(
+            "+" in a or any(f.isdigit() and int(f) > 1 for f in a.split("*")) for a in shape.split()
+        ):
             axes = tuple(_axis(axis) for axis in shape.split())
             if len(axes) > 1:
                 yield (letter(array), " has the shape ", notation.Product(axes, "×"))
@@ -97,7 +118,9 @@ def _axis(axis: str) -> Node:
     for term in axis.split("+"):
         parts = sorted(term.split("*"), key=lambda part: not part.isdigit())
         terms.append([node(int(part)) if part.isdigit() else size(part) for part in parts])
-    shown = tuple(parts[0] if len(parts) == 1 else notation.Product(tuple(parts)) for parts in terms)
+    shown = tuple(
+        parts[0] if len(parts) == 1 else notation.Product(tuple(parts)) for parts in terms
+    )
     return shown[0] if len(shown) == 1 else notation.Sum(shown)
 
 

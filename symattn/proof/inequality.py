@@ -26,7 +26,17 @@ from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.signs import never_negative
-from symattn.proof.statement import Declared, Letters, Numbers, Pair, Sides, all_true, growing_sizes, pairs, run
+from symattn.proof.statement import (
+    Declared,
+    Letters,
+    Numbers,
+    Pair,
+    Sides,
+    all_true,
+    growing_sizes,
+    pairs,
+    run,
+)
 from symattn.proof.theorem import Decision, Refutation, all_proved
 
 SEEDS = 8
@@ -77,7 +87,10 @@ class Certificate:
             return Decision(evidence, ((words,),), (), proofs, said, signs)
         unsaid = "the form of the gap does not show its sign"
         return Decision(
-            Evidence(Grade.UNDECIDED, unsaid if signs is None else next(p.why for p in proofs if not p.proved))
+            Evidence(
+                Grade.UNDECIDED,
+                unsaid if signs is None else next(p.why for p in proofs if not p.proved),
+            )
         )
 
     def wrong(self) -> str:
@@ -91,7 +104,9 @@ class Certificate:
         for false in variants:
             cases = self._cases(false, growing_sizes(self.declared.sorts(), self.top), SEEDS)
             result.append(next((case for case, holds in islice(cases, MANY) if not holds), ""))
-        return Refutation(all(result), "; ".join(filter(None, result)), any(map(self._shown, variants)))
+        return Refutation(
+            all(result), "; ".join(filter(None, result)), any(map(self._shown, variants))
+        )
 
     def witness(self) -> str:
         """Return the first numbers that meet the hypotheses and at which the statement holds, or ""."""
@@ -124,7 +139,10 @@ class Certificate:
     @cached_property
     def _meant(self) -> dict[str, Any]:
         """The meanings of the names, as arrays of letters."""
-        return {name: run(meaning, self.declared, Letters()) for name, (_, meaning) in self._names.items()}
+        return {
+            name: run(meaning, self.declared, Letters())
+            for name, (_, meaning) in self._names.items()
+        }
 
     @cached_property
     def _stated(self) -> tuple[list[Pair], list[Any]]:
@@ -136,10 +154,17 @@ class Certificate:
 
         Each sign holds the meanings of the names, and the gap with these in their place.
         """
-        letters = {name: Letters().array(name, shape, self.declared) for name, (shape, _) in self._names.items()}
-        meanings = tuple(pair for name in letters for pair in _meanings(letters[name], self._meant[name]))
+        letters = {
+            name: Letters().array(name, shape, self.declared)
+            for name, (shape, _) in self._names.items()
+        }
+        meanings = tuple(
+            pair for name in letters for pair in _meanings(letters[name], self._meant[name])
+        )
         laws = tuple((name, law) for name, (_, _, law) in self.laws.items())
-        known = frozenset((*self.assumed, *self.laws, *self.declared.positive, *self.declared.nonnegative))
+        known = frozenset(
+            (*self.assumed, *self.laws, *self.declared.positive, *self.declared.nonnegative)
+        )
         result = []
         claimed, gaps = self._stated
         for gap, whole, pair in zip(self._gaps(letters), gaps, claimed, strict=True):
@@ -151,19 +176,35 @@ class Certificate:
                     return None
                 sides = unsimplified(partial(sides_at, smaller, larger, places))
                 relation = ">" if self.strict else "≥"
-                result.append(Sign(relation, x, equal, sides, known, meanings, laws, self.only, self.declared.units))
+                result.append(
+                    Sign(
+                        relation,
+                        x,
+                        equal,
+                        sides,
+                        known,
+                        meanings,
+                        laws,
+                        self.only,
+                        self.declared.units,
+                    )
+                )
         return tuple(result)
 
     def _spread(self) -> Iterator[tuple[str, bool]]:
         """Return cases of the statement at sizes that differ from each other."""
         return self._cases(self.sides, spread_sizes(self.declared.sorts(), self.top), SEEDS // 4)
 
-    def _cases(self, sides: Sides, every: Iterable[dict[str, int]], seeds: int) -> Iterator[tuple[str, bool]]:
+    def _cases(
+        self, sides: Sides, every: Iterable[dict[str, int]], seeds: int
+    ) -> Iterator[tuple[str, bool]]:
         """Yield sizes and seeds that meet the hypotheses, and whether all pairs hold there; skip undecided cases."""
         for sizes in every:
             for seed in range(seeds):
                 exact = self._case(sides, Numbers(sizes, seed))
-                holds = self._case(sides, Numbers(sizes, seed, balls=True)) if exact is None else exact
+                holds = (
+                    self._case(sides, Numbers(sizes, seed, balls=True)) if exact is None else exact
+                )
                 if holds is not None:
                     yield (equal_sizes(sizes) or _IN_NUMBERS[0]) + f" (seed {seed})", holds
 
@@ -171,7 +212,10 @@ class Certificate:
         """Return whether all pairs hold; None if the numbers do not meet the hypotheses or cannot be compared."""
         try:
             chosen = {name: run(f, self.declared, world) for name, f in self.chosen.items()}
-            if not all(all_true(run(f, self.declared, world, chosen) >= 0) for _, f in self.assumed.values()):
+            if not all(
+                all_true(run(f, self.declared, world, chosen) >= 0)
+                for _, f in self.assumed.values()
+            ):
                 return None
             related = lt if self.strict else le
             return all_true([related(a, b) for a, b in pairs(sides, self.declared, world, chosen)])

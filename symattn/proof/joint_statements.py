@@ -38,7 +38,11 @@ class Together:
         where = dict.fromkeys(d.evidence.where for d in result if d.evidence.grade is weakest_part)
         return Decision(
             Evidence(grade, "; ".join(where) + (", by the printed rule" if self.rule else "")),
-            tuple(dict.fromkeys([*[a for d in result for a in d.argument], *([self.rule] if self.rule else [])])),
+            tuple(
+                dict.fromkeys(
+                    [*[a for d in result for a in d.argument], *([self.rule] if self.rule else [])]
+                )
+            ),
             tuple(dict.fromkeys(h for d in result for h in d.hypotheses)),
             tuple(p for d in result for p in d.proofs),
             tuple(dict.fromkeys(h for d in result for h in d.declared)),
@@ -47,7 +51,9 @@ class Together:
         )
 
     def refute(self) -> Refutation:
-        result = [p.refute() for p in self.parts if getattr(p, "false", _equal_sides) is not _equal_sides]
+        result = [
+            p.refute() for p in self.parts if getattr(p, "false", _equal_sides) is not _equal_sides
+        ]
         words = "; ".join(dict.fromkeys(r.counterexample for r in result))
         refuted = bool(result) and all(r.refuted for r in result)
         return Refutation(refuted, words, any(r.accepted for r in result))
@@ -94,7 +100,9 @@ def _equal_sides() -> list[tuple[int, int]]:
     return []
 
 
-def above_zero(arrays: ARRAYS, of: Sides, false: Sides | None = None, *, positive: tuple[str, ...] = ()) -> Certificate:
+def above_zero(
+    arrays: ARRAYS, of: Sides, false: Sides | None = None, *, positive: tuple[str, ...] = ()
+) -> Certificate:
     """Return a part that says that ``of`` is positive, by its form or, if it is a number, by balls."""
 
     def sides(of: Sides) -> Sides:
@@ -115,22 +123,37 @@ class Fails:
         counterexample = search(self.sides, self.declared, self.top).counterexample
         if not counterexample:
             return Decision(Evidence(Grade.UNDECIDED, "no counterexample found"))
-        evidence, premises = Evidence(Grade.PROVED, "by a counterexample"), self._differing(counterexample.sizes)
+        evidence, premises = (
+            Evidence(Grade.PROVED, "by a counterexample"),
+            self._differing(counterexample.sizes),
+        )
         if any(accepted(evidence, (), (p,)) is evidence for p in premises):
             certified = tuple(p for p in premises if accepted(evidence, (), (p,)) is evidence)[:1]
             return Decision(evidence, ((f"{DIFFER}{counterexample}",),), premises=certified)
         return Decision(
-            Evidence(Grade.CHECKED, f"by a counterexample at {counterexample}"), ((f"{DIFFER}{counterexample}",),)
+            Evidence(Grade.CHECKED, f"by a counterexample at {counterexample}"),
+            ((f"{DIFFER}{counterexample}",),),
         )
 
     def _differing(self, sizes: Mapping[str, int]) -> tuple[Differing, ...]:
         """Return the equations in letters, one of which may fail at these sizes; () if they cannot be written so."""
         try:
-            every = [e for left, right in pairs(self.sides, self.declared, Letters()) for e in equations(left, right)]
+            every = [
+                e
+                for left, right in pairs(self.sides, self.declared, Letters())
+                for e in equations(left, right)
+            ]
         except (Refused, Undecided, InputError):
             return ()
-        tried = [dict(sizes), *({**sizes, s: 2} for s in sizes)]  # a size may need to be 2, so that √4 is rational
-        return tuple(Differing(*e, tuple(there.items()), self.declared.units) for there in tried for e in every)
+        tried = [
+            dict(sizes),
+            *({**sizes, s: 2} for s in sizes),
+        ]  # a size may need to be 2, so that √4 is rational
+        return tuple(
+            Differing(*e, tuple(there.items()), self.declared.units)
+            for there in tried
+            for e in every
+        )
 
     def refute(self) -> Refutation:
         return Refutation(False)

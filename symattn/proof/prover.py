@@ -21,7 +21,17 @@ from symattn.arrays.array import Array
 from symattn.arrays.index.array import once
 from symattn.arrays.index.axes import same_order
 from symattn.arrays.index.building import add, as_written, negate, substitute
-from symattn.arrays.index.expressions import PI, TESTED, Demand, Expression, Index, Letter, Opaque, canonical, recorded
+from symattn.arrays.index.expressions import (
+    PI,
+    TESTED,
+    Demand,
+    Expression,
+    Index,
+    Letter,
+    Opaque,
+    canonical,
+    recorded,
+)
 from symattn.arrays.index.positions import PLACE, as_number
 from symattn.arrays.indexed import Indexed, Places, index_variables
 from symattn.arrays.notes import listening, note
@@ -106,7 +116,10 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
         result: dict[str, Any] = {"proved": True}
         try:
             with recorded() as noted, once():
-                every = [(indices, *_settled(*at(), indices), at) for indices, at in _elements(left, right)]
+                every = [
+                    (indices, *_settled(*at(), indices), at)
+                    for indices, at in _elements(left, right)
+                ]
             if not every:
                 raise Refused("nothing is stated: the sides have no elements")
             demands = needed(noted, [side for _, a, b, _ in every for side in (a, b)])
@@ -114,7 +127,12 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
             for indices, a, b, at in every:
                 cases.append(replace(_case(indices, a, b, rules), at=at))
         except _NotShown as gap:
-            result = {"proved": False, "open_at": gap.sizes, "why": gap.why, "decisive": gap.decisive and not notes}
+            result = {
+                "proved": False,
+                "open_at": gap.sizes,
+                "why": gap.why,
+                "decisive": gap.decisive and not notes,
+            }
         except Refused as refusal:
             meaningless = isinstance(refusal, Meaningless)
             result = {"proved": False, "why": str(refusal), "meaningless": meaningless}
@@ -123,7 +141,9 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
     return Proof(cases=tuple(cases), demands=demands, notes=tuple(notes), rules=rules, **result)
 
 
-def equations(left: Indexed, right: Indexed) -> Iterator[tuple[tuple[Index, ...], Expression, Expression]]:
+def equations(
+    left: Indexed, right: Indexed
+) -> Iterator[tuple[tuple[Index, ...], Expression, Expression]]:
     """Yield the elements of both sides, one equation for each combination of blocks, with their free indices.
 
     A number, or an array without axes, is equal to every element of the other side.
@@ -153,7 +173,9 @@ def _spread(x: Array, other: object) -> Indexed:
     return x if x.ndim else Indexed(Indexed.lift(other).shape, lambda _: x.at(()))
 
 
-def _case(indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules) -> ElementEquation:
+def _case(
+    indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules
+) -> ElementEquation:
     names = {i: ("free", n) for n, i in enumerate(indices)}
     if canonical(a, names) == canonical(b, names):
         return ElementEquation(indices, a, b, "normal form")
@@ -162,35 +184,64 @@ def _case(indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules
     limits = cut_off(numerator, indices)
     one_size = None if rules else limits.one_size
     sorts = sorted(limits.top)
-    box = (dict(zip(sorts, ns, strict=True)) for ns in product(*[range(limits.top[s] + 1) for s in sorts]))
+    box = (
+        dict(zip(sorts, ns, strict=True))
+        for ns in product(*[range(limits.top[s] + 1) for s in sorts])
+    )
     sizes = (one_size,) if one_size is not None else tuple(box)
-    open_at = next((there for there in sizes if not vanishes_at(numerator, indices, there, rules)), None)
+    open_at = next(
+        (there for there in sizes if not vanishes_at(numerator, indices, there, rules)), None
+    )
     if open_at is None:
-        return ElementEquation(indices, a, b, "one size" if one_size else "box", numerator, divisors, limits, sizes)
+        return ElementEquation(
+            indices, a, b, "one size" if one_size else "box", numerator, divisors, limits, sizes
+        )
     if not any(map(is_reciprocal, nodes(numerator))):
         apart = len({name for pair in rules for name in pair}) == 2 * len(rules)
-        raise _NotShown(open_at, _failing(numerator, open_at), apart and all(map(_is_free, nodes(numerator))))
+        raise _NotShown(
+            open_at, _failing(numerator, open_at), apart and all(map(_is_free, nodes(numerator)))
+        )
     limits, sizes = _by_rows(numerator, indices, rules)
     return ElementEquation(indices, a, b, "rows", numerator, divisors, limits, sizes)
 
 
-_FUNCTIONS = {"max": "maxima", "sqrt": "roots", "rsqrt": "roots", "log": "logarithms", "1/": "reciprocals"}
+_FUNCTIONS = {
+    "max": "maxima",
+    "sqrt": "roots",
+    "rsqrt": "roots",
+    "log": "logarithms",
+    "1/": "reciprocals",
+}
 
 
 def _failing(numerator: Expression, at: Sizes) -> str:
     """Say where an identity fails, and which functions were treated as letters."""
     where = equal_sizes(at)
-    names = sorted({_FUNCTIONS.get(x.name, f"values of {x.name}") for x in nodes(numerator) if isinstance(x, Opaque)})
+    names = sorted(
+        {
+            _FUNCTIONS.get(x.name, f"values of {x.name}")
+            for x in nodes(numerator)
+            if isinstance(x, Opaque)
+        }
+    )
     letters = f", in which {' and '.join(names)} are letters" if names else ""
-    return "cleared of denominators, it fails as an identity of polynomials" + letters + (where and f", at {where}")
+    return (
+        "cleared of denominators, it fails as an identity of polynomials"
+        + letters
+        + (where and f", at {where}")
+    )
 
 
 def _is_free(x: Expression) -> bool:
     """Return whether ``x`` is neither a function nor a letter for a fixed number."""
-    return not isinstance(x, Opaque) and not (isinstance(x, Letter) and (x.name == PI or x.name.startswith(PLACE)))
+    return not isinstance(x, Opaque) and not (
+        isinstance(x, Letter) and (x.name == PI or x.name.startswith(PLACE))
+    )
 
 
-def _by_rows(numerator: Expression, indices: tuple[Index, ...], rules: Rules) -> tuple[CutOff, tuple[Sizes, ...]]:
+def _by_rows(
+    numerator: Expression, indices: tuple[Index, ...], rules: Rules
+) -> tuple[CutOff, tuple[Sizes, ...]]:
     """Return the limits for the largest number of rows, and all sizes, at which the identity holds with R Z = 1."""
     every = list(grids(numerator, indices))
     for there in (there for _, sizes in every for there in sizes):
@@ -200,7 +251,9 @@ def _by_rows(numerator: Expression, indices: tuple[Index, ...], rules: Rules) ->
     return every[-1][0], tuple(there for _, sizes in every for there in sizes)
 
 
-def _settled(left: Expression, right: Expression, free: Iterable[Index]) -> tuple[Expression, Expression]:
+def _settled(
+    left: Expression, right: Expression, free: Iterable[Index]
+) -> tuple[Expression, Expression]:
     """Return both sides of an equation; a free index that occurs only as π(i) is renamed to i.
 
     An equation for all i is one for all π(i), so both sides are renamed alike. An index that occurs both bare and
@@ -212,7 +265,9 @@ def _settled(left: Expression, right: Expression, free: Iterable[Index]) -> tupl
         if not images:
             continue
         if len(images) > 1 or i in occurring:
-            raise Refused("an index occurs both bare and permuted (are there positions or a causal mask?)")
+            raise Refused(
+                "an index occurs both bare and permuted (are there positions or a causal mask?)"
+            )
         to = {images.pop(): i}
         left, right = substitute(left, to), substitute(right, to)
     return left, right

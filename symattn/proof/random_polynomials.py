@@ -60,7 +60,9 @@ class RandomPolynomial:
     __radd__, __rmul__ = __add__, __mul__
 
     def __neg__(self) -> RandomPolynomial:
-        return RandomPolynomial({monomial: -coefficient for monomial, coefficient in self.terms.items()})
+        return RandomPolynomial(
+            {monomial: -coefficient for monomial, coefficient in self.terms.items()}
+        )
 
     def __pos__(self) -> RandomPolynomial:
         return self
@@ -76,7 +78,9 @@ class RandomPolynomial:
         if set(divisor) - {()}:
             raise Undecided(_NO_POLYNOMIAL)
         number = divisor.get((), Quotient.of(0))
-        return RandomPolynomial({monomial: coefficient / number for monomial, coefficient in self.terms.items()})
+        return RandomPolynomial(
+            {monomial: coefficient / number for monomial, coefficient in self.terms.items()}
+        )
 
     def __pow__(self, power: object) -> RandomPolynomial:
         if not isinstance(power, int) or power < 0:
@@ -89,7 +93,9 @@ class RandomPolynomial:
     def _refuse(self, *_: object) -> Any:
         raise Undecided(_NO_POLYNOMIAL)
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __rtruediv__ = __rpow__ = __abs__ = __bool__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __rtruediv__ = __rpow__ = __abs__ = (
+        __bool__
+    ) = _refuse
     __float__ = __int__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
@@ -119,7 +125,11 @@ class Moments:
             if n > len(self.cumulants) or None in self.cumulants[:n]:
                 raise Undecided(f"moments: the moment of order {n} of {self.name} is not assumed")
             parts = zip(self.cumulants, reversed(self._known), strict=False)
-            terms = (cumulant * moment * comb(n - 1, k) for k, (cumulant, moment) in enumerate(parts) if cumulant)
+            terms = (
+                cumulant * moment * comb(n - 1, k)
+                for k, (cumulant, moment) in enumerate(parts)
+                if cumulant
+            )
             self._known.append(sum(terms, Quotient.of(0)))
         return self._known[order]
 

@@ -29,13 +29,25 @@ from symattn.proof.code import reached
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, growing_sizes, pairs
 
 TRIES = 400  # sizes tried, the small ones first
-WILD, FLOATS, LARGE = 60, 400, 12  # wild points in exact numbers; in floats at small sizes; at the largest ones
+WILD, FLOATS, LARGE = (
+    60,
+    400,
+    12,
+)  # wild points in exact numbers; in floats at small sizes; at the largest ones
 ENTRIES = 20_000  # the most entries of an array in floats
 _APART = 1e-6  # a larger difference of floats, relative to the largest there, is examined again
-EACH, SEVERAL = 64, 6  # every size up to EACH is tried in floats; products of at most SEVERAL named numbers
+EACH, SEVERAL = (
+    64,
+    6,
+)  # every size up to EACH is tried in floats; products of at most SEVERAL named numbers
 EXACT = 9  # the largest size in exact numbers
-EXACTLY_AT, CONFIRMED = 64, 256  # the largest sizes at which differences are confirmed in exact numbers and in balls
-_LADDER = tuple(round(EACH * 2 ** (k / 3)) for k in range(1, 16))  # larger ones, as far as arrays may have them
+EXACTLY_AT, CONFIRMED = (
+    64,
+    256,
+)  # the largest sizes at which differences are confirmed in exact numbers and in balls
+_LADDER = tuple(
+    round(EACH * 2 ** (k / 3)) for k in range(1, 16)
+)  # larger ones, as far as arrays may have them
 _LOOKED_AT = 12  # the most differences that are examined again
 _ENOUGH = 3  # exact points of a spot check at which both sides are equal
 _SILENT = 12  # points in a row that floats cannot run
@@ -84,22 +96,30 @@ class CounterexampleSearch:
         sizes = f" at sizes up to {equal_sizes(self.largest)}" if self.largest else ""
         exactly = f"{self.agreed} draws of exact numbers{sizes}"
         reached = f" up to size {self.furthest}" if self.furthest else ""
-        return f"{exactly}, {self.in_floats} in floating point{reached}" if self.in_floats else exactly
+        return (
+            f"{exactly}, {self.in_floats} in floating point{reached}" if self.in_floats else exactly
+        )
 
 
 def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2) -> CounterexampleSearch:
     """Run both sides on exact numbers at sizes 1, …, ``top`` until they differ."""
     every = islice(growing_sizes(declared.sorts(), top), TRIES)
-    return _looked(sides, declared, (Numbers(sizes, seed) for sizes in every for seed in range(seeds)))
+    return _looked(
+        sides, declared, (Numbers(sizes, seed) for sizes in every for seed in range(seeds))
+    )
 
 
-def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = _ENOUGH) -> CounterexampleSearch:
+def spot_check(
+    sides: Sides, declared: Declared, top: int = 3, enough: int = _ENOUGH
+) -> CounterexampleSearch:
     """Search at a few sizes that differ from each other, until both sides were equal ``enough`` times."""
     every = enumerate(spread_sizes(declared.sorts(), top))
     return _looked(sides, declared, (Numbers(sizes, seed) for seed, sizes in every), enough)
 
 
-def _looked(sides: Sides, declared: Declared, worlds: Iterable[Numbers], enough: int = 0) -> CounterexampleSearch:
+def _looked(
+    sides: Sides, declared: Declared, worlds: Iterable[Numbers], enough: int = 0
+) -> CounterexampleSearch:
     """Try numbers until the sides differ, or were equal ``enough`` times."""
     result, agreed, undefined = None, 0, 0
     first: dict[str, int] = {}
@@ -142,24 +162,35 @@ def thorough(
     found = _by_floats(sides, declared, brought, top, highest)
     doubt = found.doubt
     if sorts and max(brought.sizes, default=0) > LARGEST:
-        doubt = doubt or f"{max(brought.sizes)}, which the statement names, and more were not tried as sizes"
+        doubt = (
+            doubt
+            or f"{max(brought.sizes)}, which the statement names, and more were not tried as sizes"
+        )
     doubt = doubt or brought.doubt
     large = next((sizes for sizes in brought.branches if not _fits(declared, sizes)), None)
     if large and not doubt:
         doubt = f"sizes {equal_sizes(large)}, at which the code branches, were not tried"
-    return replace(found, agreed=before.agreed, undefined=before.undefined, largest=before.largest, doubt=doubt)
+    return replace(
+        found, agreed=before.agreed, undefined=before.undefined, largest=before.largest, doubt=doubt
+    )
 
 
 def suspected(sides: Sides, declared: Declared, top: int = 3) -> Iterator[Numbers]:
     """Yield numbers, as balls, at which the sides differ in floats, at sizes beyond ``top`` + 2: each up to EACH."""
     brought = named(sides, declared)
     for sizes, seed in _points(declared, brought, top, top):
-        balls, floats = (Numbers(sizes, seed, x, True, not x, brought.numbers) for x in (True, False))
-        if top + 2 < max(sizes.values(), default=0) <= CONFIRMED and _floats_differ(sides, declared, floats):
+        balls, floats = (
+            Numbers(sizes, seed, x, True, not x, brought.numbers) for x in (True, False)
+        )
+        if top + 2 < max(sizes.values(), default=0) <= CONFIRMED and _floats_differ(
+            sides, declared, floats
+        ):
             yield balls
 
 
-def by_cells(sides: Sides, declared: Declared, before: CounterexampleSearch) -> CounterexampleSearch:
+def by_cells(
+    sides: Sides, declared: Declared, before: CounterexampleSearch
+) -> CounterexampleSearch:
     """Search where comparisons of entries are walked cell by cell, after the search ``before``."""
     from symattn.proof.cells import cells
 
@@ -187,22 +218,35 @@ def _worlds(
         yield Numbers(sizes, seed, wild=seed > 1, literals=brought.numbers)
     random = Random(0)
     for seed in range(WILD):
-        yield Numbers({s: random.randint(1, top) for s in sorts}, seed, wild=True, literals=brought.numbers)
+        yield Numbers(
+            {s: random.randint(1, top) for s in sorts}, seed, wild=True, literals=brought.numbers
+        )
     for seed, sort in enumerate(sorts):
         for n in range(top + 1, min(highest, EXACT) + 1):
-            yield Numbers({s: n if s == sort else 2 for s in sorts}, seed, wild=bool(n % 2), literals=brought.numbers)
+            yield Numbers(
+                {s: n if s == sort else 2 for s in sorts},
+                seed,
+                wild=bool(n % 2),
+                literals=brought.numbers,
+            )
 
 
-def _by_floats(sides: Sides, declared: Declared, brought: NamedNumbers, top: int, highest: int) -> CounterexampleSearch:
+def _by_floats(
+    sides: Sides, declared: Declared, brought: NamedNumbers, top: int, highest: int
+) -> CounterexampleSearch:
     """Return a point where floats differ and balls or exact numbers confirm it, or a doubt that could not be tested,
     with the number of points at which floats agree."""
     confirmed = silent = agreed = furthest = 0
 
-    def search_result(example: RefutingExample | None = None, doubt: str = "") -> CounterexampleSearch:
+    def search_result(
+        example: RefutingExample | None = None, doubt: str = ""
+    ) -> CounterexampleSearch:
         return CounterexampleSearch(example, 0, 0, {}, doubt, in_floats=agreed, furthest=furthest)
 
     for sizes, seed in _points(declared, brought, top, highest):
-        apart = _floats_differ(sides, declared, Numbers(sizes, seed, wild=True, floats=True, literals=brought.numbers))
+        apart = _floats_differ(
+            sides, declared, Numbers(sizes, seed, wild=True, floats=True, literals=brought.numbers)
+        )
         silent = silent + 1 if apart is None else 0
         if silent > _SILENT:
             unrun = "floating point cannot run it at the sizes at which it branches"
@@ -212,7 +256,9 @@ def _by_floats(sides: Sides, declared: Declared, brought: NamedNumbers, top: int
             agreed, furthest = agreed + 1, max(furthest, largest)
         again = ((True, CONFIRMED), (False, EXACTLY_AT)) if apart else ()
         for balls in (balls for balls, most in again if largest <= most):
-            result, _ = _differs(sides, declared, Numbers(sizes, seed, balls, wild=True, literals=brought.numbers))
+            result, _ = _differs(
+                sides, declared, Numbers(sizes, seed, balls, wild=True, literals=brought.numbers)
+            )
             if result:
                 return search_result(result)
         if apart and largest > EXACTLY_AT:
@@ -227,7 +273,9 @@ def _fits(declared: Declared, sizes: Mapping[str, int]) -> bool:
     return max(Numbers(sizes).entry_counts(declared), default=0) <= ENTRIES
 
 
-def _points(declared: Declared, brought: NamedNumbers, top: int, highest: int) -> Iterator[tuple[dict[str, int], int]]:
+def _points(
+    declared: Declared, brought: NamedNumbers, top: int, highest: int
+) -> Iterator[tuple[dict[str, int], int]]:
     """Yield sizes and seeds: many small ones, then large ones as long as arrays stay below ``ENTRIES``.
 
     Each size runs through all small numbers, a ladder of larger ones, and through those that the statement names,
@@ -235,8 +283,18 @@ def _points(declared: Declared, brought: NamedNumbers, top: int, highest: int) -
     """
     random, sorts = Random(1), declared.sorts()
     named_sizes = brought.sizes[:SEVERAL]
-    result = {*brought.sizes, *(a * b for a in named_sizes for b in named_sizes), *(a**3 for a in named_sizes)}
-    lengths = sorted({*range(1, EACH + 1), *_LADDER, *(n + k for n in result if n <= LARGEST for k in (-1, 0, 1))})
+    result = {
+        *brought.sizes,
+        *(a * b for a in named_sizes for b in named_sizes),
+        *(a**3 for a in named_sizes),
+    }
+    lengths = sorted(
+        {
+            *range(1, EACH + 1),
+            *_LADDER,
+            *(n + k for n in result if n <= LARGEST for k in (-1, 0, 1)),
+        }
+    )
     alone = ({s: n if s == sort else 2 for s in sorts} for sort in sorts for n in lengths)
     for seed, sizes in enumerate([*map(dict, brought.branches), *alone]):
         if _fits(declared, sizes):
@@ -245,7 +303,9 @@ def _points(declared: Declared, brought: NamedNumbers, top: int, highest: int) -
         yield {s: random.randint(1, top + seed % 3) for s in sorts}, seed
     for seed in range(LARGE if sorts else 0):
         large = random.sample(sorts, 1 + seed % len(sorts))
-        sizes = {s: max(highest, 8) + seed % 4 if s in large else random.randint(1, top) for s in sorts}
+        sizes = {
+            s: max(highest, 8) + seed % 4 if s in large else random.randint(1, top) for s in sorts
+        }
         if _fits(declared, sizes):
             yield sizes, seed
 
@@ -258,7 +318,9 @@ def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | N
                 a, b = np.broadcast_arrays(_plain(left), _plain(right))
                 result = np.isfinite(a) & np.isfinite(b)
                 gap = np.abs(a[result] - b[result])
-                if (gap > _APART * np.maximum(np.abs(a[result]), np.abs(b[result])).max(initial=0)).any():
+                if (
+                    gap > _APART * np.maximum(np.abs(a[result]), np.abs(b[result])).max(initial=0)
+                ).any():
                     return True
     except Exception:  # whatever floats lack: they only suggest where to look
         return None
@@ -271,14 +333,18 @@ def _plain(x: object) -> np.ndarray:
     return np.asarray(x.planes[0] if isinstance(x, Float64) else x, dtype=np.float64)
 
 
-def _differs(sides: Sides, declared: Declared, world: Numbers) -> tuple[RefutingExample | None, bool]:
+def _differs(
+    sides: Sides, declared: Declared, world: Numbers
+) -> tuple[RefutingExample | None, bool]:
     """Return a difference at these numbers, if any, and whether both sides were defined and could be compared."""
     with listening() as notes:
         result, defined = _unequal(sides, declared, world)
     return (None, False) if meaningless(notes) else (result, defined)
 
 
-def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[RefutingExample | None, bool]:
+def _unequal(
+    sides: Sides, declared: Declared, world: Numbers
+) -> tuple[RefutingExample | None, bool]:
     from symattn.arrays.special import Forbidden, Undefined
 
     try:
@@ -365,7 +431,11 @@ def named(sides: Sides, declared: Declared) -> NamedNumbers:
     sizes = {*written, *(abs(n) for n in in_letters.places | in_numbers.places)}
     met = in_letters.numbers | in_numbers.numbers | {Fraction(n) for n in written}
     numbers = {abs(x) for x in met} - {0, 1}
-    return NamedNumbers(tuple(sorted(n for n in sizes if n > 1)), tuple(sorted(numbers)), *_branches(sides, declared))
+    return NamedNumbers(
+        tuple(sorted(n for n in sizes if n > 1)),
+        tuple(sorted(numbers)),
+        *_branches(sides, declared),
+    )
 
 
 def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int], ...], str]:
@@ -380,16 +450,24 @@ def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int]
         sizes = pending.pop()
         met = _met(sides, declared, Letters(), sizes)
         gaps = {tuple(sorted(gap.items())): gap for gap in met.branches}
-        turns = [(sort, *_turns(gap, sort, sizes)) for gap in gaps.values() for sort in _letters(gap, sizes)]
+        turns = [
+            (sort, *_turns(gap, sort, sizes))
+            for gap in gaps.values()
+            for sort in _letters(gap, sizes)
+        ]
         repeated = [] if sizes in periodic else [
             (sort, _next(*one, sort, sizes), False) for one in met.remainders for sort in _letters(one[0], sizes)
         ]  # fmt: skip
         for n, (sort, lengths, far) in enumerate([*turns, *repeated]):
-            fresh = [new for new in ({**sizes, sort: length} for length in lengths) if new not in result]
+            fresh = [
+                new for new in ({**sizes, sort: length} for length in lengths) if new not in result
+            ]
             result, pending = result + fresh, pending + fresh
             periodic += fresh if n >= len(turns) else []
             if far or len(result) > _BRANCHES:
-                return tuple(result), "the code branches on sizes, and not all of its ways were tried"
+                return tuple(
+                    result
+                ), "the code branches on sizes, and not all of its ways were tried"
     return tuple(result), ""
 
 
@@ -397,7 +475,9 @@ def _letters(length: Polynomial, sizes: Mapping[str, int]) -> list[str]:
     return [sort for sort in sizes if any(sort in letters for letters in length)]
 
 
-def _next(length: Polynomial, modulus: int, remainder: int, sort: str, sizes: Mapping[str, int]) -> list[int]:
+def _next(
+    length: Polynomial, modulus: int, remainder: int, sort: str, sizes: Mapping[str, int]
+) -> list[int]:
     """Return the next size of ``sort`` at which the length leaves the remainder, and its neighbours, or []."""
     after = range(sizes[sort] + 1, sizes[sort] + modulus + 1)
     fitting = (n for n in after if value_at(length, {**sizes, sort: n}) % modulus == remainder)
@@ -409,11 +489,21 @@ def _turns(gap: Polynomial, sort: str, sizes: Mapping[str, int]) -> tuple[list[i
     powers: dict[int, Fraction] = {}
     for letters, c in gap.items():
         others = prod(sizes[s] for s in letters if s != sort)
-        powers[letters.count(sort)] = powers.get(letters.count(sort), Fraction(0)) + Fraction(c) * others
+        powers[letters.count(sort)] = (
+            powers.get(letters.count(sort), Fraction(0)) + Fraction(c) * others
+        )
     top = max((p for p, c in powers.items() if c), default=0)
-    signs = [0, *(_sign(sum((c * n**p for p, c in powers.items()), Fraction(0))) for n in range(1, LARGEST + 1))]
+    signs = [
+        0,
+        *(
+            _sign(sum((c * n**p for p, c in powers.items()), Fraction(0)))
+            for n in range(1, LARGEST + 1)
+        ),
+    ]
     turns = {m for n in range(2, LARGEST + 1) if signs[n] != signs[n - 1] for m in (n - 1, n)}
-    bound = 1 + max((abs(c / powers[top]) for p, c in powers.items() if p < top), default=Fraction(0))
+    bound = 1 + max(
+        (abs(c / powers[top]) for p, c in powers.items() if p < top), default=Fraction(0)
+    )
     return sorted(turns), bound > LARGEST and (top > 1 or signs[-1] != _sign(powers[top]))
 
 
@@ -421,7 +511,12 @@ def _sign(x: Fraction) -> int:
     return (x > 0) - (x < 0)
 
 
-def _met(sides: Sides, declared: Declared, world: Letters | Numbers, sizes: Mapping[str, int] | None = None) -> Met:
+def _met(
+    sides: Sides,
+    declared: Declared,
+    world: Letters | Numbers,
+    sizes: Mapping[str, int] | None = None,
+) -> Met:
     """Run the statement until it ends or is refused, and record its numbers; ``sizes`` decide comparisons."""
     with meeting(sizes) as result, listening():
         try:

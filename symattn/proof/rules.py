@@ -50,13 +50,17 @@ class Rule:
         raise NotImplementedError
 
 
-def ruled(decision: Decision, premises: tuple[Any, ...], words: Text, *others: Decision, **more: Any) -> Decision:
+def ruled(
+    decision: Decision, premises: tuple[Any, ...], words: Text, *others: Decision, **more: Any
+) -> Decision:
     """Return the decision by a rule from its premises, undecided unless the checker accepts it."""
     result = (decision, *others)
     argument = (*dict.fromkeys(a for d in result for a in d.argument), words)
     proofs = tuple(p for d in result for p in d.proofs)
     evidence = accepted(decision.evidence, (), premises)
-    return replace(decision, evidence=evidence, argument=argument, proofs=proofs, premises=premises, **more)
+    return replace(
+        decision, evidence=evidence, argument=argument, proofs=proofs, premises=premises, **more
+    )
 
 
 @dataclass(frozen=True)
@@ -143,13 +147,21 @@ class Fold(Rule):
 
     def _folding(self, merge: Merge) -> Concluded:
         world = Letters()
-        arrays = {name: world.array(name, shape, self.declared) for name, shape in self.declared.arrays.items()}
+        arrays = {
+            name: world.array(name, shape, self.declared)
+            for name, shape in self.declared.arrays.items()
+        }
         state = [Indexed.lift(x) for x in run(self.state, self.declared, world)]
-        first, second = ([Indexed.letters(f"{prefix}{n}", *x.shape) for n, x in enumerate(state)] for prefix in BLOCKS)
+        first, second = (
+            [Indexed.letters(f"{prefix}{n}", *x.shape) for n, x in enumerate(state)]
+            for prefix in BLOCKS
+        )
         merged = merge(first, second, {name: arrays[name] for name in self.numbers})
         parts = [_part(str(n), x) for n, x in enumerate(state)]
         ends = run(self.finish, self.declared, world, {"state": first}) if self.finish else ()
-        along = tuple(name for name, shape in self.declared.arrays.items() if self.sort in shape.split())
+        along = tuple(
+            name for name, shape in self.declared.arrays.items() if self.sort in shape.split()
+        )
         about: dict[str, About] = {
             **{"sort": self.sort, "arrays": along, "numbers": self.numbers, "state": tuple(parts)},
             "merge": tuple(_part(str(n), Indexed.lift(x)) for n, x in enumerate(merged)),
@@ -184,7 +196,9 @@ class Substitution(Rule):
             return Decision(Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved)))
         evidence = accepted(Evidence(Grade.PROVED, "all sizes"), proofs, premises)
         notes = tuple((n.removeprefix("hypothesis: "),) for p in proofs for n in p.notes)
-        return Decision(evidence, (EQUALS,), notes, proofs, declared_hypotheses(self.declared), premises)
+        return Decision(
+            evidence, (EQUALS,), notes, proofs, declared_hypotheses(self.declared), premises
+        )
 
     def refute(self) -> Refutation:
         counterexample = search(self.false, self.declared).counterexample
@@ -206,12 +220,16 @@ class Substitution(Rule):
         ((left, right),) = pairs(self.sides, self.declared, Letters())
         letters = Letters().array(self.name, self.shape, self.declared)
         through, (equal, to) = self._with_array(letters), self._ends()
-        put_in, put_out = (tuple(_at(letters, x, places) for places in letters.places()) for x in (equal, to))
+        put_in, put_out = (
+            tuple(_at(letters, x, places) for places in letters.places()) for x in (equal, to)
+        )
         result = []
         for places in through.places():
             sides = {"left": left, "right": right, "through": through}
             parts = {key: _at(through, x + 0 * through, places) for key, x in sides.items()}
-            result.append(Concluded("substitution", about={**parts, "equal": put_in, "to": put_out}))
+            result.append(
+                Concluded("substitution", about={**parts, "equal": put_in, "to": put_out})
+            )
         return tuple(result)
 
 
@@ -237,7 +255,9 @@ class Repeat(Rule):
         return self.shrinks.false
 
     def _decided(self) -> Decision:
-        result = [part.decide() for part in (self.shrinks, self.floor, self.below_one) if part is not None]
+        result = [
+            part.decide() for part in (self.shrinks, self.floor, self.below_one) if part is not None
+        ]
         if bad := next((d for d in result if d.evidence.grade is not Grade.PROVED), None):
             return bad
         known = tuple(p for d in result for p in d.premises if isinstance(p, (Sign, Concluded)))

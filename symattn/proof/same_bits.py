@@ -80,7 +80,8 @@ class Operations:
         """Return a or b by the condition."""
         ordered = condition.ordered
         every = [
-            x if isinstance(x, RoundedTerm) else RoundedTerm("number", (str(x),), ordered) for x in (condition, a, b)
+            x if isinstance(x, RoundedTerm) else RoundedTerm("number", (str(x),), ordered)
+            for x in (condition, a, b)
         ]
         return RoundedTerm.of("where", *every)
 
@@ -93,7 +94,9 @@ class DifferingResults(NamedTuple):
     unequal: tuple[float, float] | None
 
     def __str__(self) -> str:
-        return f"in {self.format}" + (": {:.9g} and {:.9g}".format(*self.unequal) if self.unequal else "")
+        return f"in {self.format}" + (
+            ": {:.9g} and {:.9g}".format(*self.unequal) if self.unequal else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,14 @@ class SameBits:
             return Decision(Evidence(Grade.UNDECIDED, "both do not do the same operations"))
         result = self._first(False)
         if not result:
-            return Decision(Evidence(Grade.UNDECIDED, "no numbers were found for which the bits differ"))
+            return Decision(
+                Evidence(Grade.UNDECIDED, "no numbers were found for which the bits differ")
+            )
         words = "both do the same operations on the same numbers, but for the order of the operands of +, × and max"
         table: dict[tuple[Any, ...], int] = {}
         both = [
-            [[_placed(x, table) for x in side] for side in f(*self._terms(False))] for f in (self.same, self.different)
+            [[_placed(x, table) for x in side] for side in f(*self._terms(False))]
+            for f in (self.same, self.different)
         ]
         (a, b), (c, d) = (map(tuple, pair) for pair in both)
         premise = Alike(tuple(table), (a, b), (c, d), result.format, result.inputs)
@@ -152,7 +158,9 @@ class SameBits:
                 pairs = [(_number(a), _number(b)) for a, b in zip(left, right, strict=True)]
                 unequal = next((p for p in pairs if p[0] != p[1]), None)
                 if alike != bool(unequal):
-                    return DifferingResults(name, tuple(Fraction(_number(x)) for x in inputs), unequal)
+                    return DifferingResults(
+                        name, tuple(Fraction(_number(x)) for x in inputs), unequal
+                    )
         return None
 
 

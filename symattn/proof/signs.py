@@ -67,7 +67,9 @@ def _above_tangent(x: ex.Sum, names: frozenset[str]) -> bool:
     return False
 
 
-def _without(terms: Iterable[ex.Expression], minus_these: Iterable[ex.Expression]) -> list[ex.Expression] | None:
+def _without(
+    terms: Iterable[ex.Expression], minus_these: Iterable[ex.Expression]
+) -> list[ex.Expression] | None:
     """Return the terms that do not cancel with ``minus_these``; None if one of these cancels with no term."""
     left = [(ex.canonical(y), y) for y in terms]
     for t in minus_these:
@@ -84,7 +86,9 @@ def _complement(x: ex.Sum) -> bool:
         return False
     rest = [f for y in x.children for f in factors(y)]
     constants = [f.value for f in rest if isinstance(f, ex.Constant)]
-    return sorted(constants) == [-1, 1] and all(isinstance(f, (ex.Constant, ex.Predicate)) for f in rest)
+    return sorted(constants) == [-1, 1] and all(
+        isinstance(f, (ex.Constant, ex.Predicate)) for f in rest
+    )
 
 
 def array_of(x: ex.Letter) -> str:
@@ -119,10 +123,16 @@ def needed(noted: Iterable[ex.Demand], sides: Iterable[ex.Expression]) -> tuple[
 
 def _expect_divisors(every: Iterable[ex.Demand]) -> None:
     """Raise Refused if the code tests whether an expression is zero that it never divides by: there is no answer."""
-    result = {(d.relation == ex.TESTED, ex.canonical(x, named(x))): x for d in every for x in (_settled(d.expression),)}
+    result = {
+        (d.relation == ex.TESTED, ex.canonical(x, named(x))): x
+        for d in every
+        for x in (_settled(d.expression),)
+    }
     for tested, key in result:
         if tested and (False, key) not in result and not positive(result[tested, key]):
-            raise Refused("the code asks whether letters are zero, and divides by them nowhere: there is no answer")
+            raise Refused(
+                "the code asks whether letters are zero, and divides by them nowhere: there is no answer"
+            )
 
 
 def _settled(x: ex.Expression) -> ex.Expression:
@@ -145,7 +155,9 @@ def _within(sides: Iterable[ex.Expression]) -> Iterator[ex.Demand]:
 def positive(x: ex.Expression) -> bool:
     """Return whether ``x`` > 0 by its form: ``known_positive``, or one positive term among nonnegative ones."""
     if isinstance(x, ex.Sum):
-        return any(map(positive, x.children)) and all(positive(y) or never_negative(y) for y in x.children)
+        return any(map(positive, x.children)) and all(
+            positive(y) or never_negative(y) for y in x.children
+        )
     if isinstance(x, (ex.Product, ex.Ratio)):
         return all(map(positive, x.children))
     if isinstance(x, ex.Total):

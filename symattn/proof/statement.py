@@ -21,7 +21,14 @@ import numpy as np
 from symattn.arrays.index.axes import Axis, withheld
 from symattn.arrays.indexed import Indexed, Permutation
 from symattn.arrays.notes import assigned, meeting
-from symattn.document.errors import InputError, Meaningless, MissingEntry, Refused, SymattnError, Undecided
+from symattn.document.errors import (
+    InputError,
+    Meaningless,
+    MissingEntry,
+    Refused,
+    SymattnError,
+    Undecided,
+)
 from symattn.document.text import equal_sizes
 from symattn.proof import drawing
 from symattn.proof.code import asks_types, raised_in_symattn
@@ -50,27 +57,48 @@ class Declared:
 
 def sorts_in(shapes: Iterable[str]) -> set[str]:
     """Return the letters for sizes in shapes."""
-    words = (f for shape in shapes for axis in shape.split() for b in axis.split("+") for f in b.split("*"))
+    words = (
+        f
+        for shape in shapes
+        for axis in shape.split()
+        for b in axis.split("+")
+        for f in b.split("*")
+    )
     return {w for w in words if not w.isdigit()}
 
 
 def pairs(
-    sides: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, object] | None = None
+    sides: Sides,
+    declared: Declared,
+    world: Letters | Numbers,
+    more: Mapping[str, object] | None = None,
 ) -> list[Pair]:
     """Run ``sides`` in ``world`` and return the pairs of arrays that it claims to be equal; see ``run``."""
     result = run(sides, declared, world, more)
     every = [result] if isinstance(result, tuple) else list(result)
     if isinstance(world, Numbers):
-        fitting(world, lambda: [np.broadcast_shapes(*(getattr(x, "shape", ()) for x in pair)) for pair in every])
+        fitting(
+            world,
+            lambda: [
+                np.broadcast_shapes(*(getattr(x, "shape", ()) for x in pair)) for pair in every
+            ],
+        )
     return every
 
 
-def run(function: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, object] | None = None) -> Any:
+def run(
+    function: Sides,
+    declared: Declared,
+    world: Letters | Numbers,
+    more: Mapping[str, object] | None = None,
+) -> Any:
     """Run ``function`` in ``world``; its parameters are names that are declared, or keys of ``more``.
 
     Raises what letters refuse, even if the function itself catches it.
     """
-    arguments = {name: world.array(name, shape, declared) for name, shape in declared.arrays.items()} | dict(more or {})
+    arguments = {
+        name: world.array(name, shape, declared) for name, shape in declared.arrays.items()
+    } | dict(more or {})
     parameters = inspect.signature(function).parameters
     passed = {name: _argument(name, arguments, declared, world) for name in parameters}
     positional = [passed.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
@@ -88,7 +116,11 @@ def fitting(world: Letters | Numbers, work: Callable[[], object]) -> Any:
     try:
         return work()
     except (ValueError, IndexError) as error:
-        if not isinstance(world, Numbers) or isinstance(error, SymattnError) or not raised_in_symattn(error):
+        if (
+            not isinstance(world, Numbers)
+            or isinstance(error, SymattnError)
+            or not raised_in_symattn(error)
+        ):
             raise
         where, why = equal_sizes(world.sizes) or "the declared shapes", str(error).strip()
         if isinstance(error, IndexError):
@@ -98,7 +130,9 @@ def fitting(world: Letters | Numbers, work: Callable[[], object]) -> Any:
         raise Meaningless(f"shapes do not fit at {where}: {why}") from error
 
 
-def _argument(name: str, values: Mapping[str, object], declared: Declared, world: Letters | Numbers) -> Any:
+def _argument(
+    name: str, values: Mapping[str, object], declared: Declared, world: Letters | Numbers
+) -> Any:
     if name in values:
         return values[name]
     if name in declared.permutations:
@@ -107,7 +141,9 @@ def _argument(name: str, values: Mapping[str, object], declared: Declared, world
         return world.length(name)
     if name == "xp":
         return world.xp
-    raise InputError(f"the statement asks for {name!r}, which it declares neither as an array nor as a length")
+    raise InputError(
+        f"the statement asks for {name!r}, which it declares neither as an array nor as a length"
+    )
 
 
 class Letters:
@@ -119,10 +155,17 @@ class Letters:
         return Indexed.xp
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
-        return Indexed.letters(name, *[self.axis(a) for a in shape.split()], positive=name in declared.positive)
+        return Indexed.letters(
+            name, *[self.axis(a) for a in shape.split()], positive=name in declared.positive
+        )
 
     def axis(self, text: str) -> Any:
-        return Axis([tuple(int(f) if f.isdigit() else f for f in block.split("*")) for block in text.split("+")])
+        return Axis(
+            [
+                tuple(int(f) if f.isdigit() else f for f in block.split("*"))
+                for block in text.split("+")
+            ]
+        )
 
     def length(self, sort: str) -> Any:
         return self.axis(sort)
@@ -187,9 +230,15 @@ class Numbers:
 
     def _entries(self, name: str, lengths: list[int], sign: drawing.Sign) -> list[Fraction]:
         random, count = self._random(name), prod(lengths)
-        return drawing.wild(random, count, sign, self.literals) if self.wild else drawing.plain(random, count, sign)
+        return (
+            drawing.wild(random, count, sign, self.literals)
+            if self.wild
+            else drawing.plain(random, count, sign)
+        )
 
-    def _on_circle(self, name: str, count: int, of: str, cosine: bool, several: bool) -> list[Fraction]:
+    def _on_circle(
+        self, name: str, count: int, of: str, cosine: bool, several: bool
+    ) -> list[Fraction]:
         """Return cosines or sines; with ``several``, where only the squares are related, with random signs."""
         points = drawing.circle(self._random(of), count, self.wild)
         entries = [c if cosine else s for c, s in points]
@@ -200,10 +249,17 @@ class Numbers:
 
     def _random(self, name: str) -> Random:
         """Return the random generator of an array; wild entries differ from size to size."""
-        return Random(f"{self.seed} {name} {sorted(self.sizes.items())}" if self.wild else f"{self.seed} {name}")
+        return Random(
+            f"{self.seed} {name} {sorted(self.sizes.items())}"
+            if self.wild
+            else f"{self.seed} {name}"
+        )
 
     def axis(self, text: str) -> int:
-        return sum(prod(int(f) if f.isdigit() else self.sizes[f] for f in b.split("*")) for b in text.split("+"))
+        return sum(
+            prod(int(f) if f.isdigit() else self.sizes[f] for f in b.split("*"))
+            for b in text.split("+")
+        )
 
     def entry_counts(self, declared: Declared) -> list[int]:
         """Return the number of entries of each array."""
@@ -213,7 +269,9 @@ class Numbers:
         return self.sizes[sort]
 
     def permutation(self, name: str, sort: str) -> np.ndarray:
-        return np.array(drawing.order(self._random(name), self.axis(sort), self.wild), dtype=np.int64)
+        return np.array(
+            drawing.order(self._random(name), self.axis(sort), self.wild), dtype=np.int64
+        )
 
 
 def growing_sizes(sorts: Iterable[str], top: int) -> Iterable[dict[str, int]]:
@@ -222,7 +280,10 @@ def growing_sizes(sorts: Iterable[str], top: int) -> Iterable[dict[str, int]]:
 
     names = list(sorts)
     every = product(range(1, top + 1), repeat=len(names))
-    return (dict(zip(names, sizes, strict=True)) for sizes in sorted(every, key=lambda s: (sum(s), max(s, default=0))))
+    return (
+        dict(zip(names, sizes, strict=True))
+        for sizes in sorted(every, key=lambda s: (sum(s), max(s, default=0)))
+    )
 
 
 def all_true(x: object) -> bool:

@@ -25,7 +25,14 @@ from symattn.document.text import equal_sizes, plain_text
 from symattn.proof.certificate import Premise, accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.prover import Proof, prove
-from symattn.proof.refuting import CounterexampleSearch, by_cells, counterexample, search, spot_check, thorough
+from symattn.proof.refuting import (
+    CounterexampleSearch,
+    by_cells,
+    counterexample,
+    search,
+    spot_check,
+    thorough,
+)
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 
 
@@ -121,8 +128,13 @@ class TheoremOutcome:
 def decide(theorem: Theorem) -> TheoremOutcome:
     """Decide the theorem, refute its false variant, and find a witness."""
     start = time.perf_counter()
-    decision, refutation = certified(theorem.method, theorem.method.decide()), theorem.method.refute()
-    return TheoremOutcome(theorem, decision, refutation, theorem.method.witness(), time.perf_counter() - start)
+    decision, refutation = (
+        certified(theorem.method, theorem.method.decide()),
+        theorem.method.refute(),
+    )
+    return TheoremOutcome(
+        theorem, decision, refutation, theorem.method.witness(), time.perf_counter() - start
+    )
 
 
 def certified(method: Method, decision: Decision) -> Decision:
@@ -138,7 +150,9 @@ def certified(method: Method, decision: Decision) -> Decision:
         grade = Grade.ARGUED if evidence.grade is Grade.ARGUED else Grade.PROVED
         evidence = accepted(Evidence(grade, "all sizes"), decision.proofs, decision.premises)
     else:
-        evidence = Evidence(Grade.UNDECIDED, "a method that is not symattn's decided it, without a certificate")
+        evidence = Evidence(
+            Grade.UNDECIDED, "a method that is not symattn's decided it, without a certificate"
+        )
     return replace(decision, evidence=evidence)
 
 
@@ -172,7 +186,9 @@ class Identity:
 
     def decide(self) -> Decision:
         proofs, notes = self.proofs
-        hypotheses = tuple((n.removeprefix("hypothesis: "),) for n in notes if n.startswith("hypothesis: "))
+        hypotheses = tuple(
+            (n.removeprefix("hypothesis: "),) for n in notes if n.startswith("hypothesis: ")
+        )
         laws = getattr(self.sides, "laws", {})
         declared = declared_hypotheses(self.declared, laws=laws)
         evidence, why = self._decided(proofs)
@@ -191,10 +207,14 @@ class Identity:
         if result.doubt:
             return Evidence(Grade.UNDECIDED, result.doubt), ()
         if proved and any(p.asks for p in proofs) and not result.counterexample:
-            result = replace(result, counterexample=counterexample(self.sides, self.declared, self.top))
+            result = replace(
+                result, counterexample=counterexample(self.sides, self.declared, self.top)
+            )
         if proved and not result.counterexample:
             if self.rule:
-                return accepted(Evidence(Grade.ARGUED, "all sizes, by the printed rule"), proofs), ()
+                return accepted(
+                    Evidence(Grade.ARGUED, "all sizes, by the printed rule"), proofs
+                ), ()
             return accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()
         gap = next((p for p in proofs if not p.proved), None)
         if not result.counterexample and gap and not gap.meaningless:
@@ -210,14 +230,20 @@ class Identity:
         if result.doubt:
             return Evidence(Grade.UNDECIDED, result.doubt), ()
         why: Text = (f"not proved for all sizes: {gap.why}",)
-        grade, where = (Grade.CHECKED, result.decided) if result.decided else (Grade.SEARCHED, result.tried)
-        return Evidence(grade, where + ", where both sides are defined" * bool(result.undefined)), why
+        grade, where = (
+            (Grade.CHECKED, result.decided) if result.decided else (Grade.SEARCHED, result.tried)
+        )
+        return Evidence(
+            grade, where + ", where both sides are defined" * bool(result.undefined)
+        ), why
 
     def refute(self) -> Refutation:
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
         counterexamples = [counterexample(false, self.declared, self.top) for false in variants]
         accepted = any(all_proved(proofs_of(false, self.declared)) for false in variants)
-        return Refutation(all(counterexamples), "; ".join(str(c) for c in counterexamples if c), accepted)
+        return Refutation(
+            all(counterexamples), "; ".join(str(c) for c in counterexamples if c), accepted
+        )
 
     def witness(self) -> str:
         return f"exact numbers at {equal_sizes(self._spots.first)}" if self._spots.agreed else ""
@@ -259,9 +285,13 @@ def theorem(
     """
     declared = Declared(arrays, permutations or {}, positive, units)
     if letters is not None and not hasattr(letters, "roles"):
-        raise InputError(f"theorem {name}: letters are a Glossary; hint: symattn.theorems.texts.letters_of(…, {{}})")
+        raise InputError(
+            f"theorem {name}: letters are a Glossary; hint: symattn.theorems.texts.letters_of(…, {{}})"
+        )
     roles = getattr(letters, "roles", ARRAY_ROLES)
-    said, false_said, idea, *assumed = (running_text(words, roles) for words in (says, false_says, why, *hypotheses))
+    said, false_said, idea, *assumed = (
+        running_text(words, roles) for words in (says, false_says, why, *hypotheses)
+    )
 
     def make(sides: Sides) -> Theorem:
         method = Identity(declared, sides, false, running_text(rule), top)
@@ -273,7 +303,9 @@ def theorem(
 def proofs_of(sides: Sides, declared: Declared) -> Iterator[Proof]:
     """Yield the prover's result for each pair."""
     try:
-        yield from (prove(left, right, declared.units) for left, right in pairs(sides, declared, Letters()))
+        yield from (
+            prove(left, right, declared.units) for left, right in pairs(sides, declared, Letters())
+        )
     except (Refused, Undecided, InputError) as reason:
         yield Proof(False, why=str(reason), meaningless=isinstance(reason, Meaningless))
 

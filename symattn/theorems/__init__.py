@@ -51,7 +51,9 @@ def catalogue() -> dict[str, Theorem]:
     return {theorem.name: theorem for topic in TOPICS for theorem in of_topic(topic)}
 
 
-_SEARCH = "`symattn prove --list` names the theorems, `symattn prove --search WORD` looks for a word"
+_SEARCH = (
+    "`symattn prove --list` names the theorems, `symattn prove --search WORD` looks for a word"
+)
 
 
 def select(names: tuple[str, ...]) -> tuple[Theorem, ...]:
@@ -117,7 +119,9 @@ def matching(words: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
     by_word = {t.name for t in meant("-".join(terms), every)}
     named = [t for t in every if t.name in by_word or all(_begins(word, t.name) for word in terms)]
     names = {t.name for t in named}
-    result = [t for t in every if t.name not in names and all(_begins(word, _text(t)) for word in terms)]
+    result = [
+        t for t in every if t.name not in names and all(_begins(word, _text(t)) for word in terms)
+    ]
     return (*named, *result)
 
 

@@ -45,19 +45,29 @@ class AsPrinted:
         compiled = self._compiled
 
         def function(every: Sequence[PrintedClaim]) -> Sides:
-            result = compiled.sides([(x.left, x.right) for claim in every for x in links(claim.relation)])
-            result.laws = {compiled.argument(key): law for key, law in compiled.glossary.laws.items()}  # type: ignore[attr-defined]
+            result = compiled.sides(
+                [(x.left, x.right) for claim in every for x in links(claim.relation)]
+            )
+            result.laws = {  # type: ignore[attr-defined]
+                compiled.argument(key): law for key, law in compiled.glossary.laws.items()
+            }
             return result
 
-        stated, false = ([c for c in every if self._is_plain(c)] for every in (claims(self.says), self.false))
-        return Identity(compiled.declared, function(stated), tuple(function([c]) for c in false), top=self.top)
+        stated, false = (
+            [c for c in every if self._is_plain(c)] for every in (claims(self.says), self.false)
+        )
+        return Identity(
+            compiled.declared, function(stated), tuple(function([c]) for c in false), top=self.top
+        )
 
     @cached_property
     def false(self) -> list[PrintedClaim]:
         """The claims of the false variant, or () if another part of the theorem has it."""
         result = claims(self.false_says)
         if not claims(self.says) or (self.false_says and not result):
-            raise InputError(f"{plain_text(self.says)}: its print and that of its false variant are to be relations")
+            raise InputError(
+                f"{plain_text(self.says)}: its print and that of its false variant are to be relations"
+            )
         return result
 
     @cached_property
@@ -66,22 +76,36 @@ class AsPrinted:
 
     def _is_plain(self, claim: PrintedClaim) -> bool:
         """Return whether a claim is an equation without conditions other than definitions."""
-        equal = all(sign == "=" for sign, _ in claim.relation.rest) and not claim.denied and not claim.only
+        equal = (
+            all(sign == "=" for sign, _ in claim.relation.rest)
+            and not claim.denied
+            and not claim.only
+        )
         equal &= not self.letters.formats
-        return equal and {*claim.conditions} <= {*self.statement.definitions} and self.statement.reads(claim.relation)
+        return (
+            equal
+            and {*claim.conditions} <= {*self.statement.definitions}
+            and self.statement.reads(claim.relation)
+        )
 
     @cached_property
     def _plain(self) -> list[PrintedClaim]:
         """The claims that are decided together: plain equations, if the prover proves them all."""
         result = [c for c in claims(self.says) if self._is_plain(c)]
-        others = self.letters.laws or not result or all(proof.proved for proof in self.identity.proofs[0])
+        others = (
+            self.letters.laws
+            or not result
+            or all(proof.proved for proof in self.identity.proofs[0])
+        )
         return result if others else []
 
     @cached_property
     def _compiled(self) -> Compiled:
         """All readable claims, compiled as functions of the letters that they are about."""
         statement = self.statement
-        read = (c.relation for c in (*claims(self.says), *self.false) if statement.reads(c.relation))
+        read = (
+            c.relation for c in (*claims(self.says), *self.false) if statement.reads(c.relation)
+        )
         every = [x for relation in read for x in links(relation)]
         sides = nt.equals(0, *(side for x in every for side in (x.left, x.right)))
         return statement.compiled(sides)
@@ -98,7 +122,9 @@ class AsPrinted:
                         evidence = read.evidence or Evidence(Grade.UNDECIDED, read.reason)
                     except FalseStep as wrong:
                         refuted = not isinstance(wrong, NotDecided)
-                        evidence = Evidence(Grade.REFUTED if refuted else Grade.UNDECIDED, str(wrong))
+                        evidence = Evidence(
+                            Grade.REFUTED if refuted else Grade.UNDECIDED, str(wrong)
+                        )
                 if evidence.grade is Grade.PROVED:  # hypotheses behind the sizes are listed apart
                     evidence = replace(evidence, where=evidence.where.partition("; ")[0])
                 result.append((evidence, shown))
@@ -127,7 +153,11 @@ class AsPrinted:
             except FalseStep as holds:
                 result.append(Refutation(False, str(holds), accepted=True))
             else:
-                result.append(Refutation(bool(read.evidence), read.evidence.where if read.evidence else read.reason))
+                result.append(
+                    Refutation(
+                        bool(read.evidence), read.evidence.where if read.evidence else read.reason
+                    )
+                )
         words = "; ".join(dict.fromkeys(r.counterexample for r in result))
         return Refutation(all(r.refuted for r in result), words, any(r.accepted for r in result))
 
@@ -166,7 +196,9 @@ def read(theorem: Theorem) -> Reading | None:
     """
     letters, method, both = theorem.letters, theorem.method, (theorem.says, theorem.false_says)
     if not isinstance(letters, Glossary):
-        results, false = (tuple(ReadRelation(c.relation, None, _UNDECLARED) for c in claims(x)) for x in both)
+        results, false = (
+            tuple(ReadRelation(c.relation, None, _UNDECLARED) for c in claims(x)) for x in both
+        )
         return Reading(results, false) if results else None
     first = method.parts[0] if isinstance(method, Together) else method
     printed = first.printed if isinstance(first, Following) else first

@@ -21,7 +21,8 @@ from symattn.theorems.as_printed import AsPrinted
 from symattn.theorems.documents import Decided
 
 _UNSEEN = (
-    "what divides below a sum is not positive by its form, or Coq's computation does not see that both sides agree"
+    "what divides below a sum is not positive by its form, "
+    "or Coq's computation does not see that both sides agree"
 )
 _SHOWN = 4  # statements that are printed
 
@@ -41,7 +42,11 @@ def checked(decisions: Sequence[Decided], command: str, jobs: int = 1) -> Checke
     requested, judgement = settled([(d.theorem.name, d.certificates) for d in decisions], jobs)
     return Checked(
         [_graded(d, each, judgement) for d, each in zip(decisions, requested, strict=True)],
-        _file(decisions, [x for each in requested for x in each if x.name in judgement.accepted], command),
+        _file(
+            decisions,
+            [x for each in requested for x in each if x.name in judgement.accepted],
+            command,
+        ),
     )
 
 
@@ -64,7 +69,9 @@ def _graded(decided: Decided, requests: Sequence[Lemma], judgement: CoqJudgement
     return replace(result, finding=replace(result.finding, evidence=evidence))
 
 
-def _why_not(decided: Decided, requests: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement) -> str:
+def _why_not(
+    decided: Decided, requests: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement
+) -> str:
     """Return why a theorem does not get the grade, or ""."""
     if decided.grade is not Grade.PROVED:
         return f"it is {decided.grade.value}: {decided.finding.evidence.where}"
@@ -74,16 +81,22 @@ def _why_not(decided: Decided, requests: Sequence[Lemma], accepted: Sequence[Lem
     if refused:
         result = [judgement.stopped.get(x.name) or x.why or _UNSEEN for x in refused]
         reasons = dict.fromkeys(why.removeprefix("coq: ") for why in result)
-        return "; ".join((f"{len(refused)} of {len(requests)} equations and bounds are not accepted", *reasons))
+        return "; ".join(
+            (f"{len(refused)} of {len(requests)} equations and bounds are not accepted", *reasons)
+        )
     if empty := sum(x.empty for x in requests):
         return f"in {empty} of {len(requests)} equations Coq sees nothing but 0 = 0"
-    return "" if states_it(decided.theorem.method) else "what follows from its equations is not in Coq"
+    return (
+        "" if states_it(decided.theorem.method) else "what follows from its equations is not in Coq"
+    )
 
 
 def _foreign(judgement: CoqJudgement) -> str:
     """Return the axioms outside Coq's own library, or ""."""
     other = [axiom for axiom in judgement.axioms if axiom not in LIBRARY]
-    return f"axioms are assumed that are not of Coq's own library: {', '.join(other)}" if other else ""
+    return (
+        f"axioms are assumed that are not of Coq's own library: {', '.join(other)}" if other else ""
+    )
 
 
 def _with(decided: Decided, blocks: tuple[Block, ...]) -> Decided:
@@ -97,7 +110,9 @@ def _blocks(
     if not requests:
         return (md.Paragraph((Emph("Coq."), " There is no equation for it.")),)
     out: list[Block] = [
-        md.Paragraph((Emph("Coq."), f" {_accepted(len(accepted), len(requests))}", *_axioms(judgement)))
+        md.Paragraph(
+            (Emph("Coq."), f" {_accepted(len(accepted), len(requests))}", *_axioms(judgement))
+        )
     ]
     shown = [x.readable for x in accepted if x.readable][:_SHOWN]
     if shown:
@@ -108,9 +123,15 @@ def _blocks(
         out += [md.Listing(r.statement, "coq") for r in shown]
     if alike := sum(x.alike for x in accepted):
         words = "the definitions, run on letters, make them so, and there is nothing left for Coq to show"
-        out.append(md.Note((f"In {alike} of {len(accepted)} both sides are written alike: {words}.",)))
+        out.append(
+            md.Note((f"In {alike} of {len(accepted)} both sides are written alike: {words}.",))
+        )
     if len(accepted) > len(shown):
-        out.append(md.Paragraph((f"{len(accepted) - len(shown)} more statements stand in the file that -o writes.",)))
+        out.append(
+            md.Paragraph(
+                (f"{len(accepted) - len(shown)} more statements stand in the file that -o writes.",)
+            )
+        )
     if why:
         out.append(md.Note((f"The grade is not coq: {why}.",)))
     return tuple(out)
@@ -128,7 +149,9 @@ def _axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
     if not judgement.accepted:
         return (".",)
     whose = "" if _foreign(judgement) else ", all of Coq's own library,"
-    out: list[Inline] = [f", for all sizes; the axioms below it{whose} are " if judgement.axioms else ""]
+    out: list[Inline] = [
+        f", for all sizes; the axioms below it{whose} are " if judgement.axioms else ""
+    ]
     for n, axiom in enumerate(judgement.axioms):
         out += [", " if n else "", Code(axiom.rpartition(".")[2])]
     return (*(w for w in out if w != ""), ".")

@@ -35,7 +35,10 @@ def row_with_sum_one(e: Array) -> Any:
 
 # -- many layers -------------------------------------------------------------------------------------------------------
 _MANY_LAYERS = Glossary(
-    {"S": "L n n", "X₀": "n", "w": ""}, {"n": "n", "L": "L"}, {"i": "n", "l": "L"}, functions={"osc": _osc_of}
+    {"S": "L n n", "X₀": "n", "w": ""},
+    {"n": "n", "L": "L"},
+    {"i": "n", "l": "L"},
+    functions={"osc": _osc_of},
 )
 """One column of the tokens, and the scores of each layer."""
 
@@ -49,7 +52,9 @@ def _with_at_least(reader: Reader, rows: Any, to: Any, width: Any) -> Any:
 def _first_key(reader: Reader) -> Any:
     """Return the weights of every layer, with the causal mask."""
     places, p = reader.xp.arange(reader.length("n")), _causal_weights(reader.array("S"))
-    return _with_at_least(reader, p, reader.xp.where(places == 0, reader.xp.asarray(1), reader.xp.asarray(0)), 1)
+    return _with_at_least(
+        reader, p, reader.xp.where(places == 0, reader.xp.asarray(1), reader.xp.asarray(0)), 1
+    )
 
 
 LAYER = {"e": "n n", "x": "n d", "eps": "1 1"}
@@ -88,7 +93,10 @@ _LEAST = {"eps": lambda e: row_with_sum_one(e).min(keepdims=True)}
 _ONE_LAYER = OfTheLargest(
     bound(
         LAYER,
-        lambda e, x, eps, n: (_mixed(e, x)[:, None, :] - _mixed(e, x)[None, :, :], _kept(eps, n) * _osc(x)),
+        lambda e, x, eps, n: (
+            _mixed(e, x)[:, None, :] - _mixed(e, x)[None, :, :],
+            _kept(eps, n) * _osc(x),
+        ),
         lambda p, above, below: (p @ below)[:, None, :] + (p @ above)[None, :, :],
         (_with_skip, _cubed),
         assumed=_NONE_BELOW,
@@ -137,7 +145,9 @@ def _to_the_mean(s: Array, x0: Array, x: Array) -> tuple[Any, Any]:
     tokens = rows(x0, x)
     mean = tokens.mean(axis=0, keepdims=True)
     after = _causal_weights(s) @ tokens
-    return abs(after - mean).max(axis=0), (1 - _causal_weights(s)[:, 0].min()) * abs(tokens - mean).max(axis=0)
+    return abs(after - mean).max(axis=0), (1 - _causal_weights(s)[:, 0].min()) * abs(
+        tokens - mean
+    ).max(axis=0)
 
 
 def _farthest_from(x0: Array, x: Array) -> Array:
@@ -172,7 +182,10 @@ _CAUSAL_LAYERS = Repeat(
                 "more": ("n d", lambda x0, x: _farthest_from(x0, x) + (x - x0), "largest"),
             },
         ),
-        lambda s, x0, x, eps: (_farthest_from(x0, _rows_after(s, x0, x)), (1 - eps) * _farthest_from(x0, x)),
+        lambda s, x0, x, eps: (
+            _farthest_from(x0, _rows_after(s, x0, x)),
+            (1 - eps) * _farthest_from(x0, x),
+        ),
     ),
     bound(
         CAUSAL_LAYER,
@@ -185,11 +198,20 @@ _CAUSAL_LAYERS = Repeat(
     lambda x0, state: _farthest_from(x0, state),
     _rows_after,
     lambda eps: 1 - eps,
-    bound(CAUSAL_LAYER, lambda eps: (1 - eps, 1 + 0 * eps), lambda eps: eps, positive=("eps",), strict=True),
+    bound(
+        CAUSAL_LAYER,
+        lambda eps: (1 - eps, 1 + 0 * eps),
+        lambda eps: eps,
+        positive=("eps",),
+        strict=True,
+    ),
 )
 
 causal_collapse = Together(
-    (_CAUSAL_LAYERS, identity(CAUSAL_LAYER, lambda s, x0, x: ((_causal_weights(s) @ rows(x0, x))[:1], x0)))
+    (
+        _CAUSAL_LAYERS,
+        identity(CAUSAL_LAYER, lambda s, x0, x: ((_causal_weights(s) @ rows(x0, x))[:1], x0)),
+    )
 )
 
 
@@ -247,12 +269,16 @@ THEOREMS = of_file(
     {
         "weights": Glossary(sizes={}, defined={"I": eye("n")}, functions={"osc": _osc_of}),
         "rank-collapse-averaging": _MANY_LAYERS.also(
-            defined={"P": lambda reader: _with_at_least(reader, weights(reader.array("S")), 1, reader.length("n"))},
+            defined={
+                "P": lambda reader: _with_at_least(
+                    reader, weights(reader.array("S")), 1, reader.length("n")
+                )
+            },
             sharp="apart",
         ).where("ε = 1/(n + e^w)"),
-        "causal-collapse-to-first": _MANY_LAYERS.also(defined={"P": _first_key}, sharp="apart").where(
-            "ε = 1/(1 + e^w)"
-        ),
+        "causal-collapse-to-first": _MANY_LAYERS.also(
+            defined={"P": _first_key}, sharp="apart"
+        ).where("ε = 1/(1 + e^w)"),
         "layers": Glossary(sizes={}, functions={"f": _any_layers}),
     },
     globals(),

@@ -55,7 +55,8 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
         *(labelled("Witness", _witness(finding.witness, read)) if hypotheses else ()),
         *labelled("Why", theorem.why),
         *labelled(
-            "Proof" if finding.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method", _joined(finding.how)
+            "Proof" if finding.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method",
+            _joined(finding.how),
         ),
         *decided.explained,
         _false_variant(theorem, finding),
@@ -66,14 +67,19 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
 def _said(theorem: Theorem, theorem_finding: TheoremFinding) -> tuple[Block, ...]:
     """Return a box with the relations that were read, or the equations of the code, and the grade; words below it."""
     if theorem.letters is None:
-        return boxed("Theorem", theorem_finding.stated, theorem_finding.evidence, unread(theorem.says))
+        return boxed(
+            "Theorem", theorem_finding.stated, theorem_finding.evidence, unread(theorem.says)
+        )
     formulas, words = read_apart(theorem.says, theorem_finding.reading)
     if not formulas:
         formulas = theorem_finding.stated
     printed = boxed("Theorem", formulas, theorem_finding.evidence, words, theorem_finding.reading)
     if theorem_finding.of_code is None:
         return printed
-    return (*printed, *boxed("What the code returns", theorem_finding.stated, theorem_finding.of_code, ()))
+    return (
+        *printed,
+        *boxed("What the code returns", theorem_finding.stated, theorem_finding.of_code, ()),
+    )
 
 
 def _print(theorem: Theorem, reading: Reading) -> tuple[Block, ...]:
@@ -81,10 +87,14 @@ def _print(theorem: Theorem, reading: Reading) -> tuple[Block, ...]:
     result = [r.evidence for r in reading.claims if r.evidence]
     grades = [(g, [e for e in result if e.grade is g]) for g in Grade]
     graded = [
-        f"{len(every)} {g.value} ({'; '.join(dict.fromkeys(e.where for e in every))})" for g, every in grades if every
+        f"{len(every)} {g.value} ({'; '.join(dict.fromkeys(e.where for e in every))})"
+        for g, every in grades
+        if every
     ]
     what = "what stands in the box" if read_apart(theorem.says, reading)[1] else "the statement"
-    words: list[md.Inline] = [f"{what} was read from this text and decided: {', '.join(graded)}"] if graded else []
+    words: list[md.Inline] = (
+        [f"{what} was read from this text and decided: {', '.join(graded)}"] if graded else []
+    )
     for number, formula in enumerate(reading.letters):
         words += [", " if number else " with ", formula]
     for r in (r for r in reading.claims if not r.evidence):
@@ -97,7 +107,9 @@ def _witness(witness: Text, read: bool) -> Text:
     """Return the sizes at which a witness was found, of hypotheses that were ``read``; () for a witness in words."""
     sizes = tuple(part for part in witness if part != "exact numbers at ")
     met = "the hypotheses are met, and the statement holds," if read else "the statement holds"
-    return (f"{met} in numbers at ", *sizes) if any(isinstance(part, Node) for part in sizes) else ()
+    return (
+        (f"{met} in numbers at ", *sizes) if any(isinstance(part, Node) for part in sizes) else ()
+    )
 
 
 def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:
@@ -107,8 +119,12 @@ def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:
         Grade.UNDECIDED: "it is not refuted, so that nothing is shown",
     }[theorem_finding.false_grade]
     where: Text = (": ", *theorem_finding.counterexample) if theorem_finding.counterexample else ()
-    words = with_unread_as_text(theorem.false_says, theorem_finding.reading.false if theorem_finding.reading else ())
-    said = opened(with_formulas(words)) if theorem.letters is not None else unread(theorem.false_says)
+    words = with_unread_as_text(
+        theorem.false_says, theorem_finding.reading.false if theorem_finding.reading else ()
+    )
+    said = (
+        opened(with_formulas(words)) if theorem.letters is not None else unread(theorem.false_says)
+    )
     comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
 
@@ -129,10 +145,24 @@ def document(decisions: Sequence[Decided], command: str, name: str) -> Document:
     """Return one theorem as a document of its own, or several as sections."""
     if len(decisions) == 1:
         theorem = decisions[0].theorem
-        return _whole(decisions, (Code(theorem.name),), (titled(theorem.topic),), blocks(decisions[0]), command, name)
-    sections = tuple(b for d in decisions for b in (md.Heading((Code(d.theorem.name),)), *blocks(d)))
+        return _whole(
+            decisions,
+            (Code(theorem.name),),
+            (titled(theorem.topic),),
+            blocks(decisions[0]),
+            command,
+            name,
+        )
+    sections = tuple(
+        b for d in decisions for b in (md.Heading((Code(d.theorem.name),)), *blocks(d))
+    )
     return _whole(
-        decisions, ("Theorems about attention",), counts(decisions), (*sections, closing(decisions)), command, name
+        decisions,
+        ("Theorems about attention",),
+        counts(decisions),
+        (*sections, closing(decisions)),
+        command,
+        name,
     )
 
 
@@ -144,7 +174,14 @@ def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
         for d in (d for d in decisions if d.theorem.topic == topic):
             where = d.finding.evidence.where
             where = where if len(where) <= 80 else where[:77].rstrip(" ,;") + " …"
-            cells.append(((Code(d.theorem.name),), (d.grade.value,), (d.finding.false_grade.value,), (where,)))
+            cells.append(
+                (
+                    (Code(d.theorem.name),),
+                    (d.grade.value,),
+                    (d.finding.false_grade.value,),
+                    (where,),
+                )
+            )
         columns = md.headers("theorem", "grade", "false variant", "where")
         parts += [md.Heading((titled(topic),)), md.Table(columns, tuple(cells))]
     left_out = tuple(((Code(d.theorem.name),), (d.not_by_coq,)) for d in decisions if d.not_by_coq)
@@ -152,7 +189,12 @@ def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
         columns = md.headers("theorem", "why Coq has not shown it")
         parts += [md.Heading(("Not shown by Coq",)), md.Table(columns, left_out)]
     return _whole(
-        decisions, ("Theorems about attention",), counts(decisions), (*parts, closing(decisions)), command, name
+        decisions,
+        ("Theorems about attention",),
+        counts(decisions),
+        (*parts, closing(decisions)),
+        command,
+        name,
     )
 
 
@@ -167,7 +209,9 @@ def closing(decisions: Sequence[Decided]) -> Block:
     """Return a paragraph on how many theorems have each grade, and how many false variants are refuted."""
     refuted = sum(d.finding.false_grade is Grade.REFUTED for d in decisions)
     accepted = sum(d.finding.false_grade is Grade.PROVED for d in decisions)
-    variants = f". Of {len(decisions)} false variants, {refuted} are refuted and {accepted} accepted."
+    variants = (
+        f". Of {len(decisions)} false variants, {refuted} are refuted and {accepted} accepted."
+    )
     every = [r for d in decisions if d.finding.reading for r in d.finding.reading.claims]
     read = sum(r.evidence is not None for r in every)
     said = f" Of {len(every)} formulas in the statements, {read} are read as printed, {len(every) - read} are words."
@@ -175,7 +219,12 @@ def closing(decisions: Sequence[Decided]) -> Block:
 
 
 def _whole(
-    results: Sequence[Decided], title: Text, subtitle: Text, body: tuple[Block, ...], command: str, name: str
+    results: Sequence[Decided],
+    title: Text,
+    subtitle: Text,
+    body: tuple[Block, ...],
+    command: str,
+    name: str,
 ) -> Document:
     return Document("proof", name, title, body, subtitle, command, record=record(results))
 
@@ -241,7 +290,8 @@ def certified(decided: Decided) -> str:
         "theorem": theorem.name,
         "statement": plain_text(theorem.says),
         "grade": Grade.ARGUED.value if argued else Grade.PROVED.value,
-        "rule": plain_text(rule) or ("what the method decides apart from its certificates" if argued else ""),
+        "rule": plain_text(rule)
+        or ("what the method decides apart from its certificates" if argued else ""),
         "hypotheses": [plain_text(h) for h in (*theorem.hypotheses, *finding.hypotheses)],
         "certificates": list(decided.certificates),
     }
@@ -250,7 +300,9 @@ def certified(decided: Decided) -> str:
 
 def in_tex(words: Text) -> str:
     """Return running text with its formulas between dollar signs."""
-    return "".join(f"${tex(w, inline=True)}$" if isinstance(w, Node) else plain_text((w,)) for w in words)
+    return "".join(
+        f"${tex(w, inline=True)}$" if isinstance(w, Node) else plain_text((w,)) for w in words
+    )
 
 
 # -- the book: all theorems as one volume ------------------------------------------------------------------------------
@@ -301,7 +353,9 @@ def _reading(results: Sequence[Decided]) -> tuple[Block, ...]:
         " is a statement much like it, which the same method must refute: a method that accepts everything shows"
         " nothing. Any section can be made again with "
     )
-    rows = tuple(((Emph(g.value),), (g.means,), (str(grades.count(g)),)) for g in Grade if g in grades)
+    rows = tuple(
+        ((Emph(g.value),), (g.means,), (str(grades.count(g)),)) for g in Grade if g in grades
+    )
     columns = md.headers("grade", "how it is known", ">theorems")
     return (
         md.Heading(("How to read this book",)),

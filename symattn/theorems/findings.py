@@ -22,7 +22,9 @@ from symattn.proof.theorem import Decision, Identity, Method, Theorem, TheoremOu
 from symattn.theorems.reading import Reading
 
 DEFECT = "a defect of symattn; please report it"
-_NUMBERS = re.compile(r"(?P<sizes>.*?): (?P<left>\S+) and (?P<right>\S+) at (?P<place>\[[\d, ]*\]) \(seed \d+\)")
+_NUMBERS = re.compile(
+    r"(?P<sizes>.*?): (?P<left>\S+) and (?P<right>\S+) at (?P<place>\[[\d, ]*\]) \(seed \d+\)"
+)
 _SEED = re.compile(r" \(seed \d+\)")
 
 
@@ -61,7 +63,11 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
         evidence = Evidence(Grade.UNDECIDED, reading.wrong)
     of_code = None
     printed = [r.evidence for r in reading.claims if r.evidence] if reading else []
-    if printed and is_code(outcome.theorem.method) and evidence.grade not in (Grade.REFUTED, Grade.UNDECIDED):
+    if (
+        printed
+        and is_code(outcome.theorem.method)
+        and evidence.grade not in (Grade.REFUTED, Grade.UNDECIDED)
+    ):
         of_code, evidence = evidence, as_printed(printed)
     refuted: Text = ()
     if evidence.grade is Grade.REFUTED:
@@ -69,9 +75,15 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
         evidence = Evidence(Grade.REFUTED, evidence.where.partition(":")[0])
     return TheoremFinding(
         evidence,
-        (refuted,) if refuted else (*_reductions(decision.proofs), *map(_argued, decision.argument)),
+        (refuted,)
+        if refuted
+        else (*_reductions(decision.proofs), *map(_argued, decision.argument)),
         _hypotheses(outcome.theorem, decision, reading),
-        Grade.PROVED if refutation.accepted else Grade.REFUTED if refutation.refuted else Grade.UNDECIDED,
+        Grade.PROVED
+        if refutation.accepted
+        else Grade.REFUTED
+        if refutation.refuted
+        else Grade.UNDECIDED,
         _counterexamples(refutation.counterexample),
         _spaced(_SEED.sub("", outcome.witness)),
         round(outcome.seconds, 3),
@@ -82,7 +94,9 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
 
 def is_code(method: Method) -> bool:
     """Return whether a method decides what code returns, which need not be what is printed."""
-    return isinstance(method, Identity | Certificate) or not type(method).__module__.startswith("symattn.")
+    return isinstance(method, Identity | Certificate) or not type(method).__module__.startswith(
+        "symattn."
+    )
 
 
 def as_printed(printed: Sequence[Evidence]) -> Evidence:
@@ -110,7 +124,9 @@ def _hypotheses(theorem: Theorem, decision: Decision, reading: Reading | None) -
 
 def crashed(error: str) -> TheoremFinding:
     """Return the data of a theorem in which symattn itself failed."""
-    return TheoremFinding(Evidence(Grade.UNDECIDED, f"{DEFECT} ({error})"), (), (), Grade.UNDECIDED, (), (), 0.0)
+    return TheoremFinding(
+        Evidence(Grade.UNDECIDED, f"{DEFECT} ({error})"), (), (), Grade.UNDECIDED, (), (), 0.0
+    )
 
 
 BAD_STATEMENT = "bad input: "
@@ -118,7 +134,9 @@ BAD_STATEMENT = "bad input: "
 
 def unstated(error: str) -> TheoremFinding:
     """Return the data of a theorem whose code has a mistake, so that there is nothing to decide."""
-    return TheoremFinding(Evidence(Grade.UNDECIDED, BAD_STATEMENT + error), (), (), Grade.UNDECIDED, (), (), 0.0)
+    return TheoremFinding(
+        Evidence(Grade.UNDECIDED, BAD_STATEMENT + error), (), (), Grade.UNDECIDED, (), (), 0.0
+    )
 
 
 def _unsound(outcome: TheoremOutcome) -> str:
@@ -151,7 +169,11 @@ def _reductions(proofs: tuple[Proof, ...]) -> Iterator[Text]:
         number = f"{len(result)} " if len(result) < len(cases) else ""
         outcome += ["; " if outcome else "", f"{number}{_PHRASES[how]}", *_largest(result)]
     if outcome:
-        opening = "decided " if len(cases) == 1 else f"{len(cases)} equations between elements are decided: "
+        opening = (
+            "decided "
+            if len(cases) == 1
+            else f"{len(cases)} equations between elements are decided: "
+        )
         yield (opening, *(part for part in outcome if part != ""))
 
 

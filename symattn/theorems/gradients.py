@@ -7,7 +7,14 @@ from symattn.attention.norms import layer_norm, rms_norm
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.theorems.letters import ATTENDING, CAUSAL, eye, positions, rotation_matrix, scaled_scores
+from symattn.theorems.letters import (
+    ATTENDING,
+    CAUSAL,
+    eye,
+    positions,
+    rotation_matrix,
+    scaled_scores,
+)
 from symattn.theorems.letters import weights as weights_of
 from symattn.theorems.texts import of_file
 
@@ -52,9 +59,14 @@ THEOREMS = of_file(
         ).where("ℓ = R_p x_p·g_p"),
         "each head": Glossary(
             sizes={},
-            defined={"dK_ht": lambda reader: _each_head(reader).k, "dV_ht": lambda reader: _each_head(reader).v},
+            defined={
+                "dK_ht": lambda reader: _each_head(reader).k,
+                "dV_ht": lambda reader: _each_head(reader).v,
+            },
         ),
-        "causal": Glossary(sizes={}, defined={"P": lambda r: CAUSAL.trace(*map(r.array, "QKV"))["weights"]}),
+        "causal": Glossary(
+            sizes={}, defined={"P": lambda r: CAUSAL.trace(*map(r.array, "QKV"))["weights"]}
+        ),
     },
     globals(),
 )

@@ -82,10 +82,19 @@ THEOREMS = of_file(
     {
         "": GROUPED,
         "blocks": Glossary(
-            defined={"W_{O,t}": _output_blocks, "W_{O,1}": lambda reader: _output_blocks(reader).array[0]},
+            defined={
+                "W_{O,t}": _output_blocks,
+                "W_{O,1}": lambda reader: _output_blocks(reader).array[0],
+            },
         ),
         "head-permutation": Glossary(
-            {"X": "n d", "queries": "h d d_k", "keys": "h d d_k", "values": "h d d_v", "outputs": "h d_v d"},
+            {
+                "X": "n d",
+                "queries": "h d d_k",
+                "keys": "h d d_k",
+                "values": "h d d_v",
+                "outputs": "h d_v d",
+            },
             index={"t": "h"},
             defined={f"W_{{{letter},t}}": _of_each_head(of) for letter, of in PROJECTIONS.items()}
             | {f"W′_{{{letter},t}}": _reordered(of) for letter, of in PROJECTIONS.items()},

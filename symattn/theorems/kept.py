@@ -67,8 +67,30 @@ _UNSEEN = re.compile(
 )
 # Python's own modules that say the same in each run; of others, such as os, pathlib and time, nothing is known.
 _STEADY = {
-    *("__future__", "abc", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum"),
-    *("fractions", "functools", "heapq", "inspect", "itertools", "json", "math", "numbers", "operator", "re"),
+    *(
+        "__future__",
+        "abc",
+        "bisect",
+        "cmath",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "decimal",
+        "enum",
+    ),
+    *(
+        "fractions",
+        "functools",
+        "heapq",
+        "inspect",
+        "itertools",
+        "json",
+        "math",
+        "numbers",
+        "operator",
+        "re",
+    ),
     *("statistics", "string", "textwrap", "types", "typing", "warnings"),
 }
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Fraction, type(...), range)
@@ -82,7 +104,11 @@ def digest(theorem: Theorem) -> str | None:
     """Return the digest of a theorem; None if it depends on a value of an unknown type."""
     walk = _Walk()
     try:
-        printed = (theorem.letters, theorem.says, theorem.false_says, theorem.hypotheses) if theorem.letters else ()
+        printed = (
+            (theorem.letters, theorem.says, theorem.false_says, theorem.hypotheses)
+            if theorem.letters
+            else ()
+        )
         parts = [ground(), *walk.parts((theorem.method, printed)), *sorted(walk.versions)]
         files = sorted((path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in walk.files)
     except (UnknownValue, OSError):
@@ -209,7 +235,9 @@ class _Walk:
     def _imported(self, name: str, near: Path) -> None:
         """Note a user's module or package by the content of its files, an installed package by its version."""
         places = [str(near.parent), *sys.path]
-        spec = getattr(sys.modules.get(name), "__spec__", None) or PathFinder.find_spec(name, places)
+        spec = getattr(sys.modules.get(name), "__spec__", None) or PathFinder.find_spec(
+            name, places
+        )
         own = spec is not None and bool(spec.has_location) and _users(Path(spec.origin or ""))
         if name == stored_results.ROOT.name or (name in _STEADY and not own):
             return
@@ -256,10 +284,15 @@ def _imports(path: Path) -> set[str]:
 def _users(path: Path) -> bool:
     """Return whether a file belongs neither to Python, nor to an installed package, nor to symattn."""
     path = path.resolve()
-    return "site-packages" not in path.parts and not any(place in (path, *path.parents) for place in _installed())
+    return "site-packages" not in path.parts and not any(
+        place in (path, *path.parents) for place in _installed()
+    )
 
 
 @lru_cache
 def _installed() -> list[Path]:
     """Return the folders of symattn and of Python's own modules."""
-    return [stored_results.ROOT, *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib"))]
+    return [
+        stored_results.ROOT,
+        *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib")),
+    ]

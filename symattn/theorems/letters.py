@@ -113,13 +113,17 @@ Family = Callable[[Reader, tuple[Node, ...]], Any]
 OMEGA = name("ω", "f")
 
 
-def positions(given: Mapping[str, str], letters: str, families: Mapping[str, Family], **more: Any) -> Glossary:
+def positions(
+    given: Mapping[str, str], letters: str, families: Mapping[str, Family], **more: Any
+) -> Glossary:
     """Return the letters of a statement about positions: those of ``letters``, each with its angle in each plane f."""
     pairs = tuple((f"cos {p}", f"sin {p}") for p in letters)
     tables = {table: "f" for pair in pairs for table in pair}
     waves = {"cos": _wave(0), "sin": _wave(1)}
     index = {"f": "f", **more.pop("index", {})}
-    return Glossary({**given, **tables}, index=index, units=pairs, families={**waves, **families}, **more)
+    return Glossary(
+        {**given, **tables}, index=index, units=pairs, families={**waves, **families}, **more
+    )
 
 
 def turn(reader: Reader, p: Node) -> tuple[Array, Array]:

@@ -82,7 +82,9 @@ THEOREMS = of_file(
     {
         "": TOKENS,
         "updated": Glossary(defined={"S′": _new_state, "I": eye("f")}, rows=True),
-        "performer-positive-features": Glossary({"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}),
+        "performer-positive-features": Glossary(
+            {"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}
+        ),
         "rising": Glossary(sizes={}, defined={"q": _rising("x", "u"), "k": _rising("y", "w")}),
     },
     globals(),

@@ -14,7 +14,15 @@ from symattn.proof.joint_statements import Together, above_zero, identity
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, of_tokens, rows, scaled_scores, side_by_side
+from symattn.theorems.letters import (
+    ATTENDING,
+    ATTENTION,
+    CAUSAL,
+    of_tokens,
+    rows,
+    scaled_scores,
+    side_by_side,
+)
 from symattn.theorems.texts import of_file
 
 MASKED = Attention(mask="boolean", fully_masked="nan")
@@ -37,7 +45,13 @@ def _allowing(attention: Attention, **keywords: Callable[[Reader, Any], Any]) ->
 
 
 def _surrounded(
-    x: Array, before: Array, y: Array, after: Array, heads: tuple[int, ...], added: bool = False, **weights: Array
+    x: Array,
+    before: Array,
+    y: Array,
+    after: Array,
+    heads: tuple[int, ...],
+    added: bool = False,
+    **weights: Array,
 ) -> Any:
     """Return heads with a shared padding, which forbids ``before``, and masks, which forbid ``after``.
 
@@ -45,7 +59,9 @@ def _surrounded(
     """
     xp, every = x.__array_namespace__(), rows(before, y, after)
     batch, n_q, place = x.shape[0], x.shape[1], xp.arange(every.shape[1])
-    allowed = xp.broadcast_to(place < every.shape[1] - after.shape[1], (batch, *heads, n_q, every.shape[1]))
+    allowed = xp.broadcast_to(
+        place < every.shape[1] - after.shape[1], (batch, *heads, n_q, every.shape[1])
+    )
     keep = xp.broadcast_to(place >= before.shape[1], (batch, every.shape[1]))
     if added:
         return ADDED_BOTH(x=x, y=every, mask=xp.where(allowed, 0, -xp.inf), keep=keep, **weights)
@@ -58,7 +74,10 @@ two_masked_heads = identity(
         **{"w_q": "d 2*d_k", "w_k": "d 2*d_k", "w_v": "d 2*d_v"},
     },
     lambda x, y, y0, y1, w_q, w_k, w_v: [
-        (_surrounded(x, y0, y, y1, *kind, w_q=w_q, w_k=w_k, w_v=w_v), HEADS(x=x, y=y, w_q=w_q, w_k=w_k, w_v=w_v))
+        (
+            _surrounded(x, y0, y, y1, *kind, w_q=w_q, w_k=w_k, w_v=w_v),
+            HEADS(x=x, y=y, w_q=w_q, w_k=w_k, w_v=w_v),
+        )
         for kind in (((),), ((2,),), ((), True))
     ],
 )
@@ -113,7 +132,10 @@ _RECEPTIVE = identity(_WINDOW_ARRAYS, _one_token, _one_token_more)
 window_receptive_field = Together(
     (
         _RECEPTIVE,
-        above_zero(_WINDOW_ARRAYS, lambda q, k, f, r: _in_window(q, k, r + 1)[f + r : f + r + 1, f : f + r + 1]),
+        above_zero(
+            _WINDOW_ARRAYS,
+            lambda q, k, f, r: _in_window(q, k, r + 1)[f + r : f + r + 1, f : f + r + 1],
+        ),
     ),
     (
         "By induction over the layers: each reaches back w − 1 tokens and no further. Where all queries are 0 each"
@@ -138,7 +160,9 @@ THEOREMS = of_file(
             functions={
                 "Masked": _allowing(
                     MASKED,
-                    mask=lambda reader, keep: reader.xp.broadcast_to(keep[None], (reader.length("n_q"), *keep.shape)),
+                    mask=lambda reader, keep: reader.xp.broadcast_to(
+                        keep[None], (reader.length("n_q"), *keep.shape)
+                    ),
                 ),
                 "Padded": _allowing(PADDED, keep=lambda _, keep: keep),
                 "Biased": _allowing(
@@ -148,7 +172,9 @@ THEOREMS = of_file(
                 ),
             },
         ),
-        "forbidden": Glossary(defined={"f": lambda reader: forbid(reader.array("s"), reader.xp.arange(1) < 0)}),
+        "forbidden": Glossary(
+            defined={"f": lambda reader: forbid(reader.array("s"), reader.xp.arange(1) < 0)}
+        ),
         "causal": Glossary(
             defined={
                 "O": lambda reader: of_tokens(CAUSAL)(reader, Value(reader.array("X"))),
@@ -157,7 +183,10 @@ THEOREMS = of_file(
                 "B": lambda reader: _one_too_far(reader.array("X")),
             },
         ),
-        "weights": Glossary(sizes={}, defined={"P": lambda reader: CAUSAL.trace(*map(reader.array, "QKV"))["weights"]}),
+        "weights": Glossary(
+            sizes={},
+            defined={"P": lambda reader: CAUSAL.trace(*map(reader.array, "QKV"))["weights"]},
+        ),
         "window-receptive-field": None,
         "added": Glossary(functions={"Attention": _with_added}),
     },

@@ -26,7 +26,16 @@ def _normed(work: Callable[..., Any]) -> Callable[..., Value]:
 
 
 LETTERS = Glossary(
-    {"x": "d_model", "a": "", "b": "", "ε": "", "g": "d_model", "W": "d_model e", "X": "n d_model", "G": "n e"},
+    {
+        "x": "d_model",
+        "a": "",
+        "b": "",
+        "ε": "",
+        "g": "d_model",
+        "W": "d_model e",
+        "X": "n d_model",
+        "G": "n e",
+    },
     index={"i": "d_model", "r": "n", "c": "e"},
     defined={"I": eye("d_model")},
     functions={"LN": _normed(layer_norm), "RMS": _normed(rms_norm)},
@@ -67,8 +76,12 @@ THEOREMS = of_file(
     "normalisation",
     {
         "": LETTERS,
-        "rmsnorm-jacobian": LETTERS.also(defined={"J": lambda reader: reader.derivative(formula("RMS(x)"), "x")}),
-        "layernorm-jacobian": LETTERS.also(defined={"J": lambda reader: reader.derivative(formula("LN(x)"), "x")}),
+        "rmsnorm-jacobian": LETTERS.also(
+            defined={"J": lambda reader: reader.derivative(formula("RMS(x)"), "x")}
+        ),
+        "layernorm-jacobian": LETTERS.also(
+            defined={"J": lambda reader: reader.derivative(formula("LN(x)"), "x")}
+        ),
     },
     globals(),
 )

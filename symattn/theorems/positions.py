@@ -13,7 +13,15 @@ from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value, spread
 from symattn.proof.relations.reader import Reader
-from symattn.theorems.letters import CAUSAL, add_up, positions, rotation_matrix, rows, turn, unit_vectors
+from symattn.theorems.letters import (
+    CAUSAL,
+    add_up,
+    positions,
+    rotation_matrix,
+    rows,
+    turn,
+    unit_vectors,
+)
 from symattn.theorems.texts import of_file
 
 LETTERS = positions(
@@ -88,7 +96,9 @@ THEOREMS = of_file(
             sizes={},
             defined={
                 # at least the most by which two scores differ
-                "w": lambda reader: reader.array("S").max() - reader.array("S").min() + reader.array("u"),
+                "w": lambda reader: (
+                    reader.array("S").max() - reader.array("S").min() + reader.array("u")
+                ),
                 "p": _with_alibi,
             },
         ),

@@ -32,7 +32,14 @@ from symattn.proof.relations.judging import (
 )
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.section import limit
-from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
+from symattn.proof.relations.sentences import (
+    PrintedClaim,
+    assumed,
+    claims,
+    conditions,
+    defined,
+    is_mask,
+)
 from symattn.proof.statement import Letters, run
 from symattn.proof.typeset_words import INFORMAL, labelled, statement
 
@@ -65,7 +72,21 @@ class Reading:
     wrong: str = ""
 
 
-_CONNECTING = ("and", "or", "for", "if", "with", "where", "as", "iff", "so", "hence", "is", "but", "then")
+_CONNECTING = (
+    "and",
+    "or",
+    "for",
+    "if",
+    "with",
+    "where",
+    "as",
+    "iff",
+    "so",
+    "hence",
+    "is",
+    "but",
+    "then",
+)
 _CODE = "The statement of the code, which is not printed as a formula."
 
 
@@ -76,16 +97,25 @@ def of_print(evidence: Evidence, reading: Reading | None) -> tuple[Evidence, ...
     if grade is evidence.grade:
         return (evidence,)
     where = "; ".join(dict.fromkeys(e.where for e in printed if e.grade is grade))
-    return Evidence(grade, f"as printed, {where}"), replace(evidence, where=f"by its proof, {evidence.where}")
+    return Evidence(grade, f"as printed, {where}"), replace(
+        evidence, where=f"by its proof, {evidence.where}"
+    )
 
 
 def boxed(
-    title: str, formulas: tuple[nt.Node, ...], evidence: Evidence, words: Text, reading: Reading | None = None
+    title: str,
+    formulas: tuple[nt.Node, ...],
+    evidence: Evidence,
+    words: Text,
+    reading: Reading | None = None,
 ) -> tuple[Block, ...]:
     """Return formulas in a box with their grade, and undecided words below it."""
     marked = bool(words) and isinstance(words[0], str) and words[0] == INFORMAL
     below = (Paragraph(words),) if marked else labelled("In words", words)
-    return (Result(title, formulas, of_print(evidence, reading), () if formulas else (_CODE,)), *below)
+    return (
+        Result(title, formulas, of_print(evidence, reading), () if formulas else (_CODE,)),
+        *below,
+    )
 
 
 def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...], Text]:
@@ -101,7 +131,9 @@ def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...]
 def with_unread_as_text(words: Text, read: Sequence[ReadRelation]) -> Text:
     """Return words in which formulas that could not be read are plain text."""
     unread = {r.formula for r in read if not r.evidence}
-    return tuple(text(part) if isinstance(part, nt.Node) and part in unread else part for part in words)
+    return tuple(
+        text(part) if isinstance(part, nt.Node) and part in unread else part for part in words
+    )
 
 
 @dataclass
@@ -118,23 +150,36 @@ class _Answer:
 class Statement:
     """A reader of a theorem's claims, with its letters and hypotheses."""
 
-    def __init__(self, letters: Glossary, hypotheses: Iterable[Text], says: Text, false_says: Text) -> None:
+    def __init__(
+        self, letters: Glossary, hypotheses: Iterable[Text], says: Text, false_says: Text
+    ) -> None:
         self.glossary = self.declared = letters
         self.sized: dict[str, int] = {}
         self.definitions: list[Relation] = []
         self.where: list[Relation] = []
-        self._assumed = self._answer = _Answer()  # that of the hypotheses, and the one that is being made
+        self._assumed = self._answer = (
+            _Answer()
+        )  # that of the hypotheses, and the one that is being made
         self._known: dict[PrintedClaim, _Answer] = {}
         every = [r for words in hypotheses for r in relations(words)]
         self._explain(every, assuming=True)
         self._explain([*conditions(says), *conditions(false_says)], assuming=False)
         others = [r for r in every if not self.glossary.sized(r)]
-        with showing(), recorded() as self._assumed.asked:  # proofs of a hypothesis are not part of a claim's proof
-            self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
-            for relation in others:  # raises FalseStep unless a readable equation holds for the letters as declared
+        with (
+            showing(),
+            recorded() as self._assumed.asked,
+        ):  # proofs of a hypothesis are not part of a claim's proof
+            self.where = [
+                r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)
+            ]
+            for relation in (
+                others
+            ):  # raises FalseStep unless a readable equation holds for the letters as declared
                 if not _chooses(relation):
                     with suppress(NotRead):
-                        self._judged(relation, self.glossary, self.sized, self._concerning(relation))
+                        self._judged(
+                            relation, self.glossary, self.sized, self._concerning(relation)
+                        )
 
     def reading(self, says: Text, false_says: Text) -> Reading:
         """Read each claim of the statement and of the false variant. Raises FalseStep."""
@@ -142,7 +187,10 @@ class Statement:
         self._tell(self._assumed)
         results, false = tuple(map(self.decided, stated)), tuple(map(self.refuted, denied))
         every = [self._assumed, *(self._known[claim] for claim in (*stated, *denied))]
-        needed, letters = (dict.fromkeys(chain(*x)) for x in zip(*((a.signs, a.letters) for a in every), strict=True))
+        needed, letters = (
+            dict.fromkeys(chain(*x))
+            for x in zip(*((a.signs, a.letters) for a in every), strict=True)
+        )
         return Reading(results, false, tuple(needed), tuple(letters))
 
     def _explain(self, every: Iterable[Relation], assuming: bool) -> None:
@@ -195,13 +243,20 @@ class Statement:
         used = pruned(glossary, Relation(relation.first, (*relation.rest, *more)), sized)
         self._answer.signs += signs(used.given, self.declared.positive, self.declared.nonnegative)
         for letter, meaning in used.defined.items():
-            if isinstance(meaning, LetterDefinition) and self.declared.defined.get(letter) is meaning:
-                self._answer.letters.append(nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body))
+            if (
+                isinstance(meaning, LetterDefinition)
+                and self.declared.defined.get(letter) is meaning
+            ):
+                self._answer.letters.append(
+                    nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body)
+                )
         sides = {relation.first, *(side for _, side in relation.rest)}
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
         if gaps:  # which may contain letters that the relation does not
             used = replace(used, defined=glossary.defined)
-        question = RelationQuestion(relation, used, sized, gaps, sharp=sharp, where=where, only=only)
+        question = RelationQuestion(
+            relation, used, sized, gaps, sharp=sharp, where=where, only=only
+        )
         if only:
             of = replace(question, relation=where[-1], where=())
 
@@ -210,7 +265,12 @@ class Statement:
 
             record(
                 DecidedRelation(
-                    where[-1], decide, tuple(used.index), tuple(used.sizes), equal=of.equal, number=of.number
+                    where[-1],
+                    decide,
+                    tuple(used.index),
+                    tuple(used.sizes),
+                    equal=of.equal,
+                    number=of.number,
                 )
             )
         return judged(question)
@@ -223,7 +283,9 @@ class Statement:
             return ReadRelation(claim.relation, None, str(reason))
         except FalseStep as wrong:
             if claim.denied and not isinstance(wrong, NotDecided):
-                return ReadRelation(claim.relation, self._failing(claim, str(wrong)), shown=_shown(claim))
+                return ReadRelation(
+                    claim.relation, self._failing(claim, str(wrong)), shown=_shown(claim)
+                )
             raise
         if claim.denied:
             raise FalseStep(f"{text(claim.relation)} holds, and is denied")
@@ -232,8 +294,14 @@ class Statement:
     def _failing(self, claim: PrintedClaim, wrong: str) -> Evidence:
         """Return the evidence that a claim does not always hold: for equations, a certified counterexample."""
         compiled, every = self.compiled(claim.relation), links(claim.relation)
-        if not compiled.glossary.formats and not claim.conditions and all(link.sign == "=" for link in every):
-            decision = Fails(compiled.declared, compiled.sides([(x.left, x.right) for x in every])).decide()
+        if (
+            not compiled.glossary.formats
+            and not claim.conditions
+            and all(link.sign == "=" for link in every)
+        ):
+            decision = Fails(
+                compiled.declared, compiled.sides([(x.left, x.right) for x in every])
+            ).decide()
             if decision.premises:
                 note(decision.premises, wrong.rpartition("false at ")[2])
                 return decision.evidence
@@ -305,19 +373,31 @@ class Statement:
         conditions_ = [c for c in claim.conditions if _tends(c)]
         if len(conditions_) != 1:
             raise NotRead(f"{text(claim.relation)}: what tends to what is not said")
-        glossary = pruned(self.glossary, Relation(claim.relation.first, claim.relation.rest), self.sized)
+        glossary = pruned(
+            self.glossary, Relation(claim.relation.first, claim.relation.rest), self.sized
+        )
 
         def decide(relation: Relation) -> Evidence:
-            return limit(relation, conditions_[0], relation.first, glossary, RelationQuestion(relation, glossary).of)
+            return limit(
+                relation,
+                conditions_[0],
+                relation.first,
+                glossary,
+                RelationQuestion(relation, glossary).of,
+            )
 
-        record(DecidedRelation(claim.relation, decide, tuple(glossary.index), tuple(glossary.sizes)))
+        record(
+            DecidedRelation(claim.relation, decide, tuple(glossary.index), tuple(glossary.sizes))
+        )
         return decide(claim.relation)
 
     def _concerning(self, relation: Relation) -> tuple[Relation, ...]:
         """Return the conditions on sizes alone, and those on given letters that concern the relation."""
         given = {*pruned(self.glossary, relation, self.sized).given}
         letters = ({*pruned(self.glossary, x, self.sized).given} for x in self.where)
-        return tuple(x for x, own in zip(self.where, letters, strict=True) if not own or given & own)
+        return tuple(
+            x for x, own in zip(self.where, letters, strict=True) if not own or given & own
+        )
 
     def _met(self, condition: Relation, glossary: Glossary, sized: Mapping[str, int]) -> None:
         """Raise NotRead unless a condition holds for the letters as declared."""
@@ -330,9 +410,14 @@ class Statement:
 
 def _shown(claim: PrintedClaim) -> nt.Node:
     """Return a claim with its conditions, as read, and marked if it is denied or exclusive."""
-    parts: list[nt.Node] = [nt.Words("not always"), claim.relation] if claim.denied else [claim.relation]
+    parts: list[nt.Node] = (
+        [nt.Words("not always"), claim.relation] if claim.denied else [claim.relation]
+    )
     for condition in claim.conditions:
-        parts += [nt.Words(("iff" if claim.only else "for") if len(parts) < 2 + claim.denied else "and"), condition]
+        parts += [
+            nt.Words(("iff" if claim.only else "for") if len(parts) < 2 + claim.denied else "and"),
+            condition,
+        ]
     parts += [nt.Words(f"in {claim.format}")] if claim.format else []
     return nt.Row(tuple(parts)) if len(parts) > 1 else claim.relation
 
@@ -345,7 +430,10 @@ def _where(relation: Relation, condition: Relation) -> Relation:
         level += {"<": 1, ">": -1}.get(sign, 0)
         inside = side if side == nt.node(0) else nt.At(side, condition)
         sides.append(inside + level * (1 - nt.At(nt.node(1), condition)) if level else inside)
-    return Relation(sides[0], tuple((sign, side) for (sign, _), side in zip(relation.rest, sides[1:], strict=True)))
+    return Relation(
+        sides[0],
+        tuple((sign, side) for (sign, _), side in zip(relation.rest, sides[1:], strict=True)),
+    )
 
 
 def _tends(relation: Relation) -> bool:

@@ -30,7 +30,15 @@ from symattn.proof.theorem import Theorem, TheoremOutcome, decide
 from symattn.proof.typeset_words import listed
 from symattn.theorems.as_printed import read
 from symattn.theorems.documents import Decided
-from symattn.theorems.findings import BAD_STATEMENT, DEFECT, TheoremFinding, crashed, finding, sizes_written, unstated
+from symattn.theorems.findings import (
+    BAD_STATEMENT,
+    DEFECT,
+    TheoremFinding,
+    crashed,
+    finding,
+    sizes_written,
+    unstated,
+)
 from symattn.theorems.kept import Cache
 
 Source = Callable[[], Mapping[str, Theorem]]
@@ -99,7 +107,11 @@ def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
     printed = reading is not None and any(r.evidence for r in reading.claims)
     if theorem.letters is None or not printed or result.of_code is not None:
         result = replace(result, stated=stated(outcome))
-    return Decided(theorem, result, explained(outcome), certificates(outcome)) if explain else Decided(theorem, result)
+    return (
+        Decided(theorem, result, explained(outcome), certificates(outcome))
+        if explain
+        else Decided(theorem, result)
+    )
 
 
 def _in_turn(theorems: Sequence[Theorem], explain: bool, progress: Progress) -> Iterator[Decided]:
@@ -116,7 +128,9 @@ def _decided_or_unstated(theorem: Theorem, explain: bool) -> Decided:
         return Decided(theorem, unstated(f"a function of {broken.name!r} raises {broken.error}"))
 
 
-def _parallel(theorems: Sequence[Theorem], source: Source, jobs: int, explain: bool) -> Iterator[Decided]:
+def _parallel(
+    theorems: Sequence[Theorem], source: Source, jobs: int, explain: bool
+) -> Iterator[Decided]:
     """Decide theorems in several processes, yielding each as soon as it is done."""
     by_name = {t.name: t for t in theorems}
     with _pool(jobs) as pool:
@@ -216,7 +230,9 @@ def _masks(x: Expression) -> bool:
 
 
 def _case(case: ElementEquation, label: str) -> Iterator[Block]:
-    writing = Writing([x for x in (case.left, case.right, case.numerator) if x is not None], case.indices)
+    writing = Writing(
+        [x for x in (case.left, case.right, case.numerator) if x is not None], case.indices
+    )
     free: list[Inline] = []
     for i in case.indices:
         free += [", " if free else ", for all ", relation(writing.index(i), "≤", size(i.sort))]
@@ -224,11 +240,17 @@ def _case(case: ElementEquation, label: str) -> Iterator[Block]:
     left, right = _written(writing, case.left), _written(writing, case.right)
     if left is None or right is None:
         parts = length(case.left) + length(case.right)
-        yield md.Paragraph((f"(It has {parts} parts, too many to print; the certificate has them all.)",))
+        yield md.Paragraph(
+            (f"(It has {parts} parts, too many to print; the certificate has them all.)",)
+        )
     else:
         reason: Text = ()
         if case.how == "normal form":
-            reason = ("by definition: both sides are written alike" if by_definition(case) else "equal normal forms",)
+            reason = (
+                "by definition: both sides are written alike"
+                if by_definition(case)
+                else "equal normal forms",
+            )
         yield md.Steps(_equation(left, right, reason))
     yield from _cleared(case, writing)
 
@@ -249,7 +271,11 @@ def _cleared(case: ElementEquation, writing: Writing) -> Iterator[Block]:
     numerator = _written(writing, case.numerator)
     if numerator is not None:
         divisors = [_written(writing, d.base) for d in case.divisors]
-        shown = [d**p.times if p.times > 1 else d for d, p in zip(divisors, case.divisors, strict=True) if d]
+        shown = [
+            d**p.times if p.times > 1 else d
+            for d, p in zip(divisors, case.divisors, strict=True)
+            if d
+        ]
         by: Text = ("the difference, cleared of denominators",) if divisors else ("the difference",)
         if shown and len(shown) == len(divisors) and sum(map(width, shown)) < _SHORT:
             by = ("the difference, times ", *listed(shown))
@@ -296,8 +322,18 @@ def _checked(outcome: TheoremOutcome) -> tuple[Block, ...]:
     verdicts = certificate.verdicts(certificates(outcome))
     refused = [v.why for v in verdicts if not v.accepted]
     if refused:
-        return (md.Note((f"The checker refuses {len(refused)} of {len(verdicts)} certificates: {refused[0]}.",)),)
+        return (
+            md.Note(
+                (
+                    f"The checker refuses {len(refused)} of {len(verdicts)} certificates: {refused[0]}.",
+                )
+            ),
+        )
     many = "The certificate is" if len(verdicts) == 1 else f"All {len(verdicts)} certificates are"
     epsilon = max(v.epsilon for v in verdicts)
     error = f", with an error of at most {epsilon:.0e}" if epsilon else ""
-    return (md.Paragraph((f"{many} accepted by the checker, which shares no code with the prover{error}.",)),)
+    return (
+        md.Paragraph(
+            (f"{many} accepted by the checker, which shares no code with the prover{error}.",)
+        ),
+    )

@@ -38,7 +38,9 @@ THEOREMS = of_file(
     "scores",
     {
         "": LETTERS,
-        "additive": LETTERS.also(defined={"A": lambda reader: additive_scores(*map(reader.array, "QKWUv"))}),
+        "additive": LETTERS.also(
+            defined={"A": lambda reader: additive_scores(*map(reader.array, "QKWUv"))}
+        ),
         "sink-is-extra-key": LETTERS.also(
             {"w": "1 d_v"},
             defined={
@@ -49,9 +51,13 @@ THEOREMS = of_file(
         ),
         "sink-shift": LETTERS.also(
             {"t": ""},
-            functions={"f": lambda reader, x, b: replace(x, array=sink_weights(x.array, b.array[None]))},
+            functions={
+                "f": lambda reader, x, b: replace(x, array=sink_weights(x.array, b.array[None]))
+            },
         ),
-        "sparse": Glossary(functions={"sparsemax": lambda reader, x: replace(x, array=sparse_weights(x.array))}),
+        "sparse": Glossary(
+            functions={"sparsemax": lambda reader, x: replace(x, array=sparse_weights(x.array))}
+        ),
     },
     globals(),
 )

@@ -10,7 +10,13 @@ from symattn.arrays.array import Array
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.states import SoftmaxState, finish, merge, partial_output, tile_state
+from symattn.attention.streaming.states import (
+    SoftmaxState,
+    finish,
+    merge,
+    partial_output,
+    tile_state,
+)
 from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.proof.relations.functions import attending
@@ -28,7 +34,10 @@ TILES_MERGED = Fold(
     "a",
     tile_state,
     lambda x, y, given: merge(SoftmaxState(*x), SoftmaxState(*y), given["maximum"]),
-    lambda x, y, given: (*merge(SoftmaxState(*x), SoftmaxState(*y), given["maximum"])[:2], x[2] + y[2]),
+    lambda x, y, given: (
+        *merge(SoftmaxState(*x), SoftmaxState(*y), given["maximum"])[:2],
+        x[2] + y[2],
+    ),
     ("maximum",),
     lambda s, v, state: [(finish(SoftmaxState(*state)), soft(s) @ v)],
 )
@@ -48,13 +57,18 @@ BLOCKS_MERGED = Fold(
 def named_state(i: int) -> Callable[[Reader], Several]:
     """Return a state of one query, made of arbitrary numbers."""
     parts = (("m", 0), ("ℓ", 0), ("a", 1))
-    return lambda reader: Several(tuple(Value(reader.array(x + "₁₂₃"[i]), (), rank, rank == 1) for x, rank in parts))
+    return lambda reader: Several(
+        tuple(Value(reader.array(x + "₁₂₃"[i]), (), rank, rank == 1) for x, rank in parts)
+    )
 
 
 def _merged_states(_: Reader, *given: Several | Value) -> Several:
     """Return the merged state of all sets of keys, by the implementation; a number at the end is m."""
     sets, last = [x.parts for x in given if isinstance(x, Several)], given[-1]
-    states = [SoftmaxState(*(p.array[None, :] if p.rank else p.array[None, None] for p in parts)) for parts in sets]
+    states = [
+        SoftmaxState(*(p.array[None, :] if p.rank else p.array[None, None] for p in parts))
+        for parts in sets
+    ]
     maximum = last.array[None, None] if isinstance(last, Value) else None
     return _several(reduce(lambda x, y: merge(x, y, maximum), states))
 
@@ -68,11 +82,15 @@ def _state(_: Reader, keys: Value, maximum: Value | None = None) -> Several:
 def _without_keys(reader: Reader) -> Several:
     """Return the state of a tile in which every key is forbidden: (−∞, 0, 0)."""
     zero, none = 0 * reader.array("ℓ₁"), 0 * reader.array("a₁")
-    return Several((Value(reader.xp.full(zero.shape, -reader.xp.inf)), Value(zero), Value(none, (), 1, True)))
+    return Several(
+        (Value(reader.xp.full(zero.shape, -reader.xp.inf)), Value(zero), Value(none, (), 1, True))
+    )
 
 
 def _several(x: SoftmaxState) -> Several:
-    return Several((Value(x.maximum[0, 0]), Value(x.normaliser[0, 0]), Value(x.accumulated[0, :], (), 1, True)))
+    return Several(
+        (Value(x.maximum[0, 0]), Value(x.normaliser[0, 0]), Value(x.accumulated[0, :], (), 1, True))
+    )
 
 
 def _but_for_m(x: Several) -> Several:
@@ -103,11 +121,16 @@ def _of_blocks(part: str, whole: bool) -> Callable[[Reader], Any]:
     def computed(reader: Reader) -> Value:
         s, v = reader.array("scores"), reader.array("values")
         if whole:
-            s, v = (s.__array_namespace__().reshape(x, (1, x.shape[0] * x.shape[1], *x.shape[2:])) for x in (s, v))
+            s, v = (
+                s.__array_namespace__().reshape(x, (1, x.shape[0] * x.shape[1], *x.shape[2:]))
+                for x in (s, v)
+            )
         results = partial_output(s[:, None, :], v)
         array = results.output[:, 0, :] if part == "output" else results.lse[:, 0, 0]
         rank = len(array.shape) - 1
-        return Value(array[0], (), rank, rank == 1) if whole else Value(array, ("b",), rank, rank == 1)
+        return (
+            Value(array[0], (), rank, rank == 1) if whole else Value(array, ("b",), rank, rank == 1)
+        )
 
     return computed
 
@@ -139,7 +162,9 @@ def _block(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
 
 def _state_of_tile(reader: Reader, k: Value, v: Value) -> Several:
     """Return the state of the keys and values of a tile, for the one query."""
-    return _several(tile_state(scale_by_root(dot_scores(reader.array("Q")[None], k.array), k.array), v.array))
+    return _several(
+        tile_state(scale_by_root(dot_scores(reader.array("Q")[None], k.array), k.array), v.array)
+    )
 
 
 # -- caches -----------------------------------------------------------------------------------------------------------
@@ -147,7 +172,9 @@ def _first_rows(attention: Attention) -> Callable[[Reader], Any]:
     """Return the rows of the first tokens, in attention over all tokens."""
 
     def of_all(reader: Reader) -> Any:
-        return attention(*(rows(reader.array(f"{x}₁"), reader.array(f"{x}₂")) for x in "QKV"))[: reader.length("p")]
+        return attention(*(rows(reader.array(f"{x}₁"), reader.array(f"{x}₂")) for x in "QKV"))[
+            : reader.length("p")
+        ]
 
     return of_all
 
@@ -179,7 +206,9 @@ THEOREMS = of_file(
             families={"K": _block("K"), "V": _block("V")},
             functions={
                 "state": _state_of_tile,
-                "finish": lambda _, x: Value(x.parts[2].array / x.parts[1].array, (), 1, True),  # a / ℓ
+                "finish": lambda _, x: Value(
+                    x.parts[2].array / x.parts[1].array, (), 1, True
+                ),  # a / ℓ
             },
         ),
         "blocks": BLOCK_LETTERS,
@@ -189,7 +218,9 @@ THEOREMS = of_file(
                 "q_{n+1}": lambda reader: reader.array("Q")[reader.length("n") :][0],
                 "K_n": lambda reader: reader.array("K")[: reader.length("n")],
                 "V_n": lambda reader: reader.array("V")[: reader.length("n")],
-                "o_{n+1}": lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("n") :][0],
+                "o_{n+1}": lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("n") :][
+                    0
+                ],
             },
             rows=True,
         ),
@@ -198,7 +229,9 @@ THEOREMS = of_file(
             sizes={},
             defined={
                 "O": lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("p") :],
-                "A": lambda reader: TOP_LEFT(reader.array("Q")[reader.length("p") :], *map(reader.array, "KV")),
+                "A": lambda reader: TOP_LEFT(
+                    reader.array("Q")[reader.length("p") :], *map(reader.array, "KV")
+                ),
                 "S": _last_scores,
             },
         ),

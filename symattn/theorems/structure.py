@@ -15,7 +15,16 @@ from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Substitution
 from symattn.proof.statement import Declared
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, identity_like, of_tokens, rows
+from symattn.theorems.letters import (
+    ATTENDING,
+    ATTENTION,
+    CAUSAL,
+    QKV,
+    eye,
+    identity_like,
+    of_tokens,
+    rows,
+)
 from symattn.theorems.texts import of_file
 
 
@@ -27,7 +36,9 @@ def _of_matrices(attention: Attention) -> Any:
 def _any_norm(_: Reader, x: Value) -> Value:
     """Return a norm of a vector: an arbitrary norm in letters, the largest entry in numbers."""
     xp = x.array.__array_namespace__()
-    norms = xp.any_norm(x.array)[..., 0] if hasattr(xp, "any_norm") else xp.max(abs(x.array), axis=-1)
+    norms = (
+        xp.any_norm(x.array)[..., 0] if hasattr(xp, "any_norm") else xp.max(abs(x.array), axis=-1)
+    )
     return Value(norms, x.letters)
 
 
@@ -77,7 +88,8 @@ THEOREMS = of_file(
         ),
         "dropped": Glossary(laws={"B": KEPT}),
         "inverse": ATTENDING.also(
-            {"u": "d_k", "w": "d_k"}, defined={"I": eye("d_k"), "M⁻¹": formula("I − u wᵀ/(1 + wᵀ u)")}
+            {"u": "d_k", "w": "d_k"},
+            defined={"I": eye("d_k"), "M⁻¹": formula("I − u wᵀ/(1 + wᵀ u)")},
         ),
         "duplicate-all-keys": ATTENDING.also(
             {"r": "r"},

@@ -53,7 +53,10 @@ def of_file(
 
 
 def theorems(
-    topic: str, typed: str, letters: Mapping[str, Glossary | None], values: Mapping[str, Any] | None = None
+    topic: str,
+    typed: str,
+    letters: Mapping[str, Glossary | None],
+    values: Mapping[str, Any] | None = None,
 ) -> tuple[Theorem, ...]:
     """Read the theorems of a topic.
 
@@ -61,7 +64,10 @@ def theorems(
     other theorems. ``values`` are methods by name.
     """
     paragraphs = re.split(r"\n\n+", typed.strip())
-    return tuple(_theorem(topic, re.sub(r"\n +", " ", one).split("\n"), letters, values or {}) for one in paragraphs)
+    return tuple(
+        _theorem(topic, re.sub(r"\n +", " ", one).split("\n"), letters, values or {})
+        for one in paragraphs
+    )
 
 
 def _theorem(
@@ -85,7 +91,9 @@ def _theorem(
         return running_text(typed, glossary.roles if glossary else ARRAY_ROLES)
 
     assumed = tuple(map(read, parts.get("for", ())))
-    said, false, rule, why = (read(" ".join(parts.get(part, ()))) for part in ("says", "false", "rule", "why"))
+    said, false, rule, why = (
+        read(" ".join(parts.get(part, ()))) for part in ("says", "false", "rule", "why")
+    )
     if not said or not false or not (glossary or "by" in parts):
         raise InputError(
             f"theorem {name}: what it says, its false variant, and letters or a method are needed; hint: it ends at an"
@@ -98,7 +106,9 @@ def _theorem(
         methods = [AsPrinted(said, false, assumed, glossary, int(parts.get("top", ["3"])[0]))]
     methods += [values[word] for word in parts.get("and", ())]
     if typed_steps:
-        steps = [_step(step, glossary or Glossary(), assumed, letters, gaps) for step in typed_steps]
+        steps = [
+            _step(step, glossary or Glossary(), assumed, letters, gaps) for step in typed_steps
+        ]
         shown = tuple(part for step in steps for part in (*step.says, " "))
         others = methods if "by" in parts else methods[1:]
         method: Method = Following(methods[0], Together((*steps, *others), (*shown, *rule)))
@@ -149,7 +159,9 @@ def letters_of(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
 def _law(key: str, typed: str) -> EntryLaw:
     parameters = typed.split()
     if len(parameters) not in (1, 2):
-        raise InputError(f"laws {key} {typed}: a letter, its deviation and, if not 0, its mean; hint: laws x σ")
+        raise InputError(
+            f"laws {key} {typed}: a letter, its deviation and, if not 0, its mean; hint: laws x σ"
+        )
     return law_with(*parameters)
 
 
@@ -166,13 +178,17 @@ def _with_gaps(glossary: Glossary, gaps: Sequence[str]) -> Glossary:
             letter, defined = glossary.explained(meaning)
             letters[letter] = defined
             laws |= {letter: law} if law else {}
-        result[formula(side, glossary.roles)] = Gap(formula(body, glossary.roles), letters, laws, only)
+        result[formula(side, glossary.roles)] = Gap(
+            formula(body, glossary.roles), letters, laws, only
+        )
     return glossary.also(gaps=result)
 
 
 def _pairs(typed: str, of: Callable[[str, str], Any]) -> dict[str, Any]:
     """Read ``i n, j m`` as a mapping."""
-    return {key: of(key, value) for key, _, value in (pair.partition(" ") for pair in typed.split(", "))}
+    return {
+        key: of(key, value) for key, _, value in (pair.partition(" ") for pair in typed.split(", "))
+    }
 
 
 def roles_of(typed: str) -> dict[str, Any]:
@@ -182,7 +198,8 @@ def roles_of(typed: str) -> dict[str, Any]:
 
 _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(
-        ("index", "sizes", "permutations", "sets"), lambda typed: _pairs(typed, lambda key, sort: sort or key)
+        ("index", "sizes", "permutations", "sets"),
+        lambda typed: _pairs(typed, lambda key, sort: sort or key),
     ),
     "roles": roles_of,
     "places": lambda typed: _pairs(typed, lambda _, place: int(place)),

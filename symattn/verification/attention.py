@@ -23,7 +23,15 @@ from symattn.document import codec, errors
 from symattn.verification import power, reduce
 from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.probing import behaviour, empty_documents, hints, numbers, together
-from symattn.verification.probing.probes import FAMILIES, GROUPS, Group, altered, batches, search, small
+from symattn.verification.probing.probes import (
+    FAMILIES,
+    GROUPS,
+    Group,
+    altered,
+    batches,
+    search,
+    small,
+)
 from symattn.verification.report import Counterexample, Fault, SmallestSeen, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
 
@@ -73,10 +81,14 @@ class OfAttention(Subject):
             behaviour.take(session, case)
         behaviour.leaking(session, "all")
         if self.spec.documents:
-            for case in session.share(empty_documents.GROUP, empty_documents.cases(session.maker, rng)):
+            for case in session.share(
+                empty_documents.GROUP, empty_documents.cases(session.maker, rng)
+            ):
                 empty_documents.take(session, case)
         if session.known == 0:
-            if session.domain != session.promised and (session.identity is None or session.identity.agrees is None):
+            if session.domain != session.promised and (
+                session.identity is None or session.identity.agrees is None
+            ):
                 session.identity = hints.residues(session)
             for case in hints.cases(session.identity, session.maker, rng):
                 session.take(case)
@@ -136,13 +148,17 @@ class OfAttention(Subject):
 
         return of_other_sizes(session, mistakes, rng)
 
-    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
+    def sized(
+        self, session: Session, sizes: Mapping[str, int], rng: Random
+    ) -> Iterator[dict[str, Array] | None]:
         """Yield inputs of these sizes, n_k ≥ n_q, and queries that put all their weight on one or two keys."""
         wanted = Sizes(sizes["n_q"], max(sizes["n_k"], sizes["n_q"]), sizes["d_k"], sizes["d_v"])
         yield session.maker.make(wanted, FAMILIES["normal"](rng), rng)
         yield numbers.edges(session.maker, wanted.n_k, rng)
 
-    def resized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array]]:
+    def resized(
+        self, session: Session, sizes: Mapping[str, int], rng: Random
+    ) -> Iterator[dict[str, Array]]:
         """Yield small whole numbers, normal ones, and few keys for each query, of sizes of which some are large."""
         maker = replace(session.maker, cells=together.CELLS_TOGETHER)
         n_q, n_k, d_k, d_v = (sizes[n] for n in ("n_q", "n_k", "d_k", "d_v"))
@@ -170,7 +186,10 @@ class OfAttention(Subject):
         """Return the sizes, and the number of items of a batch."""
         axes = traced(judged).run.values["q"].plain_shape[:-2]
         sizes = {n: size for n, size in self.sizes(judged).items() if n not in ("d_model", "h")}
-        return {**sizes, "batch": prod(int(n) for n in (axes[:-1] if self.spec.heads > 1 else axes))}
+        return {
+            **sizes,
+            "batch": prod(int(n) for n in (axes[:-1] if self.spec.heads > 1 else axes)),
+        }
 
     # -- outputs -------------------------------------------------------------------------------------------------------
     def legal(self, precision: Precision, inputs: Inputs) -> Legal:
@@ -189,7 +208,9 @@ class OfAttention(Subject):
         return (self.spec(**arrays),)
 
     # -- causes --------------------------------------------------------------------------------------------------------
-    def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
+    def search(
+        self, session: Session, wrong: list[CaseResult], right: list[CaseResult]
+    ) -> Search[Any]:
         """Return a search among the mistakes of ``rules``."""
         from symattn.verification.diagnosis.attention import InAttention
 
@@ -197,12 +218,21 @@ class OfAttention(Subject):
 
     def axes(self, inputs: Inputs) -> reduce.Axes:
         """Return the letters of the axes; with those of batches, for q, k, v and masks of each item."""
-        names = {n: shape(n, self.spec, inputs).replace("…", "").replace("?", "").split() for n in inputs}
-        result = {n: tuple(tuple(axis.strip("()").split("*")) for axis in axes) for n, axes in names.items()}
+        names = {
+            n: shape(n, self.spec, inputs).replace("…", "").replace("?", "").split() for n in inputs
+        }
+        result = {
+            n: tuple(tuple(axis.strip("()").split("*")) for axis in axes)
+            for n, axes in names.items()
+        }
         front = np.ndim(inputs["q"]) - len(result["q"]) if "q" in inputs else 0
         batch = tuple((f"batch {k}",) for k in range(front))
-        alike = (n for n in result if front and np.shape(inputs[n])[:front] == inputs["q"].shape[:front])
-        result |= {n: (*batch, *result[n]) for n in alike if np.ndim(inputs[n]) == front + len(result[n])}
+        alike = (
+            n for n in result if front and np.shape(inputs[n])[:front] == inputs["q"].shape[:front]
+        )
+        result |= {
+            n: (*batch, *result[n]) for n in alike if np.ndim(inputs[n]) == front + len(result[n])
+        }
         heads = self.spec.counts
         return reduce.Axes(result, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
 
@@ -212,7 +242,9 @@ class OfAttention(Subject):
 
         return side(session, narrow)
 
-    def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
+    def blamed(
+        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
+    ) -> tuple[str, str]:
         """See ``diagnosis.blaming``."""
         from symattn.verification.diagnosis.blaming import blamed
 
@@ -228,7 +260,9 @@ class OfAttention(Subject):
         """Tokens, queries, keys and values."""
         return tuple(n for n in TOKENS if n in inputs)
 
-    def explained(self, example: Counterexample, smallest: CaseResult, cause: Cause[Any]) -> Counterexample:
+    def explained(
+        self, example: Counterexample, smallest: CaseResult, cause: Cause[Any]
+    ) -> Counterexample:
         """Return the counterexample with the steps to its worst row, if exactly one mistake explains it."""
         mistake = cause.only if cause.sure else None
         if mistake is None or mistake.around or not cause.shows(smallest):
@@ -283,20 +317,31 @@ class OfAttention(Subject):
         drawn, names = self._promised_inputs(session)
         right, mutations = power.of_attention(self.spec, names)
         bits = session.trial
-        return power.powers(right, mutations, drawn, session.tried, lambda m: bits.smallest(m.variant) if bits else inf)
+        return power.powers(
+            right,
+            mutations,
+            drawn,
+            session.tried,
+            lambda m: bits.smallest(m.variant) if bits else inf,
+        )
 
     def smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
         """See ``Subject``."""
         drawn, names = self._promised_inputs(session)
         bits = session.trial
-        by_bits: Callable[[power.Mutation], float] = lambda m: bits.smallest(m.variant) if bits else inf  # noqa: E731
+        by_bits: Callable[[power.Mutation], float] = lambda m: (  # noqa: E731
+            bits.smallest(m.variant) if bits else inf
+        )
         return power.smallest_seen(self.spec, names, drawn, session.tried, by_bits)
 
     def _promised_inputs(self, session: Session) -> tuple[list[dict[str, Array]], Iterable[str]]:
         """Return small and long inputs that the domain promises, and the names of the inputs that were tried."""
         rng, most = np.random.default_rng((session.seed, 4)), min(session.domain.max_tokens, 600)
         entries = FAMILIES["normal"](rng)
-        drawn = [session.maker.make(sizes, entries, rng) for sizes in (Sizes(5, 7, 4, 3), Sizes(most, most, 4, 3))]
+        drawn = [
+            session.maker.make(sizes, entries, rng)
+            for sizes in (Sizes(5, 7, 4, 3), Sizes(most, most, 4, 3))
+        ]
         names = {name for inputs, _ in session.tried[:1] for name in inputs}
         return drawn, names or drawn[0]
 
@@ -307,9 +352,14 @@ class OfAttention(Subject):
 
     def reservations(self, session: Session) -> Iterator[str]:
         """Yield numbers that stand for −∞ without a try of scores below, long windows, and wrong leading axes."""
-        level, least = numbers.reachable(session.maker), -float(session.precision.score.largest) / 16
+        level, least = (
+            numbers.reachable(session.maker),
+            -float(session.precision.score.largest) / 16,
+        )
         open_ = (x for x in hints.literals(session.identity) if least < x <= -level)
-        untried = [f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e") for x in open_]
+        untried = [
+            f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e") for x in open_
+        ]
         if untried:
             yield (
                 f"{', '.join(untried)} stands for −∞: that is right if no score lies below; scores were tried down to "

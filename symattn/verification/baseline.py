@@ -54,7 +54,11 @@ class Accepted:
         """Return whether this is the fault."""
         if self.step != fault.step:
             return False
-        return self.code in (fault.code, _coded(fault)) if self.code else self.cause == (fault.cause or "")
+        return (
+            self.code in (fault.code, _coded(fault))
+            if self.code
+            else self.cause == (fault.cause or "")
+        )
 
 
 def read(path: Path) -> tuple[Accepted, ...]:
@@ -69,7 +73,9 @@ def read(path: Path) -> tuple[Accepted, ...]:
         if not isinstance(entry, dict):
             raise InputError(f"{where} is not a table")
         json_text.check_fields(Accepted, entry, where)
-        accepted.append(Accepted(**{name: _text(name, value, where) for name, value in entry.items()}))
+        accepted.append(
+            Accepted(**{name: _text(name, value, where) for name, value in entry.items()})
+        )
         _check(accepted[-1], where)
     return tuple(accepted)
 
@@ -79,7 +85,9 @@ def _check(entry: Accepted, where: str) -> None:
     if not entry.reason.strip():
         raise InputError(f"{where}: an accepted fault needs a reason")
     if not entry.code and entry.cause is None:
-        raise InputError(f'{where}: code is missing; hint: cause = "" accepts a fault that no known mistake explains')
+        raise InputError(
+            f'{where}: code is missing; hint: cause = "" accepts a fault that no known mistake explains'
+        )
     for code in _PARTS.split(entry.code) if entry.code else ():
         name = code.partition(":")[0]
         if name not in codes():
@@ -102,7 +110,9 @@ def _text(name: str, value: object, where: str) -> Any:
     if optional and value in (None, "none"):
         return None
     if not isinstance(value, str):
-        raise InputError(f"{where}: {name} is a text{' or none' * optional}, not {json_text.shown(value)}")
+        raise InputError(
+            f"{where}: {name} is a text{' or none' * optional}, not {json_text.shown(value)}"
+        )
     return value
 
 
@@ -114,7 +124,11 @@ def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Repor
     mine = [entry for entry in accepted if entry.applies_to(report, target)]
     left = unlisted(report, target, mine).faults
     met = [entry for entry in mine if any(entry.covers(fault) for fault in report.faults)]
-    gone = [entry for entry in mine if entry not in met] if report.verdict is not Verdict.UNDECIDED else []
+    gone = (
+        [entry for entry in mine if entry not in met]
+        if report.verdict is not Verdict.UNDECIDED
+        else []
+    )
     said = [f"Accepted: {_named(entry)} ({entry.reason})." for entry in met]
     said += [f"Accepted fault, {_named(entry)}, is gone: remove the line." for entry in gone]
     verdict = Verdict.FAULT if left or gone else Verdict.NO_FAULT if met else report.verdict
@@ -138,14 +152,20 @@ def added(report: Report, target: str, reason: str, there: str = "") -> str:
         entry = Accepted(target, fault.step, reason, _coded(fault), fault.cause or "", spec, dtype)
         fields = {name: value for name, value in asdict(entry).items() if name != "code" or value}
         # strings are written as JSON, which TOML reads
-        written = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
+        written = (
+            f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()
+        )
         lines += ["[[accepted]]", *(line.replace("\x7f", "\\u007f") for line in written), ""]
     return "\n".join(lines).lstrip("\n")
 
 
 def _named(entry: Accepted) -> str:
     if entry.code:
-        return f"{entry.step}: {entry.cause} [{entry.code}]" if entry.cause else f"{entry.step}: {entry.code}"
+        return (
+            f"{entry.step}: {entry.cause} [{entry.code}]"
+            if entry.cause
+            else f"{entry.step}: {entry.code}"
+        )
     return f"{entry.step}: {entry.cause}" if entry.cause else f"{entry.step} (no known cause)"
 
 

@@ -24,7 +24,13 @@ from symattn.attention.inputs import holds, required
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.document import codec, errors
-from symattn.verification.definitions.registry import Specification, attention_of, is_definition, subjects_of, written
+from symattn.verification.definitions.registry import (
+    Specification,
+    attention_of,
+    is_definition,
+    subjects_of,
+    written,
+)
 from symattn.verification.report import Fault, Report
 
 Inputs = Mapping[str, Any]
@@ -47,7 +53,9 @@ def encode(spec: Specification, inputs: Inputs, dtype: str) -> str:
     bits = _hash(spec, arrays, dtype) + "".join(_named(spec, arrays))
     for a in arrays.values():
         if is_definition(spec):  # which need not determine the kind of the entries
-            kind = {"b": "booleans", "i": "whole numbers", "u": "whole numbers"}.get(a.dtype.kind, "numbers")
+            kind = {"b": "booleans", "i": "whole numbers", "u": "whole numbers"}.get(
+                a.dtype.kind, "numbers"
+            )
             bits += f"{_KINDS.index(kind):02b}"
         bits += _array(a)
     bits += "1"  # the end of the bits; zeros fill the last letter
@@ -110,7 +118,13 @@ def inputs_of(fault: Fault, spec: Specification) -> dict[str, np.ndarray]:
 
 def _hash(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
     """Return the first bits of a hash of the case."""
-    result = repr((_fields(spec), dtype, [(n, a.shape, [float(x) for x in a.ravel()]) for n, a in arrays.items()]))
+    result = repr(
+        (
+            _fields(spec),
+            dtype,
+            [(n, a.shape, [float(x) for x in a.ravel()]) for n, a in arrays.items()],
+        )
+    )
     digest = hashlib.sha256(result.encode()).digest()
     return f"{digest[0]:08b}{digest[1]:08b}"[:_CHECK]
 
@@ -132,7 +146,11 @@ def _usual(spec: Specification) -> tuple[str, ...]:
 
 def _known(spec: Specification) -> list[str]:
     """Return the inputs that any form of a definition takes; none for attention, whose names are spelled out."""
-    result = (i.name for subject in subjects_of(spec) for i in subject.inputs) if is_definition(spec) else ()
+    result = (
+        (i.name for subject in subjects_of(spec) for i in subject.inputs)
+        if is_definition(spec)
+        else ()
+    )
     return list(dict.fromkeys(result))
 
 
@@ -159,7 +177,9 @@ def _array(a: np.ndarray) -> str:
     entries = [float(x) for x in a.ravel()]
     if all(x in (0, 1) and not _negative_zero(x) for x in entries):
         way, written = _ZERO_ONE, "".join(str(int(x)) for x in entries)
-    elif all(isfinite(x) and x.is_integer() and abs(x) < 1000 and not _negative_zero(x) for x in entries):
+    elif all(
+        isfinite(x) and x.is_integer() and abs(x) < 1000 and not _negative_zero(x) for x in entries
+    ):
         way, written = _WHOLE, "".join(_integer(int(x)) for x in entries)
     else:
         way, written = _DYADIC, "".join(map(_dyadic, entries))
@@ -242,8 +262,14 @@ class _CodeReader:
         if len(shape) > 8 or prod(shape) > _MOST:
             raise ValueError("too large")
         way = int(self.take(2), 2)
-        entries = np.array([self.entry(way) for _ in range(prod(shape))], dtype=float).reshape(shape)
-        return entries if kind == "numbers" else entries.astype(bool if kind == "booleans" else np.int64)
+        entries = np.array([self.entry(way) for _ in range(prod(shape))], dtype=float).reshape(
+            shape
+        )
+        return (
+            entries
+            if kind == "numbers"
+            else entries.astype(bool if kind == "booleans" else np.int64)
+        )
 
     def entry(self, way: int) -> float:
         if way == _ZERO_ONE:

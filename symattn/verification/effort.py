@@ -79,10 +79,14 @@ class Effort:
     @property
     def over(self) -> bool:
         """Return whether nothing more is to be tried."""
-        if not self.struck and monotonic() - self._began[0] > self.seconds:  # else the slow clocks need not be read
+        if (
+            not self.struck and monotonic() - self._began[0] > self.seconds
+        ):  # else the slow clocks need not be read
             spent = (now - before for now, before in zip(self._now, self._began, strict=True))
             self.struck = exhausted(self.seconds, *spent)
-        return self.struck or self.units <= self.kept or (self.within is not None and self.within.over)
+        return (
+            self.struck or self.units <= self.kept or (self.within is not None and self.within.over)
+        )
 
     @property
     def _now(self) -> tuple[float, float, float]:
@@ -101,7 +105,9 @@ def for_finding(examples: int) -> float:
     return _FINDING + for_random(examples)
 
 
-def spent(finding: Effort, explaining: Effort | None, seconds: float, untried: Sequence[str] = ()) -> Iterator[str]:
+def spent(
+    finding: Effort, explaining: Effort | None, seconds: float, untried: Sequence[str] = ()
+) -> Iterator[str]:
     """Yield the limits that cut the work short."""
     left = f" of: {', '.join(untried)}" if untried else ""
     if finding.struck:

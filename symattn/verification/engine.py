@@ -45,7 +45,9 @@ _NEVER = 4  # after so many none at all, if no call has returned
 _WHOLE = 10  # cases for which all ways of computing are run, whatever the function returns
 _AHEAD = 16  # cases sent at once
 _ENOUGH = 6  # wrong cases after which a group shows nothing new
-_FEWER = 3  # one of so many cases that test what is computed is tried, once residues have decided that
+_FEWER = (
+    3  # one of so many cases that test what is computed is tried, once residues have decided that
+)
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and changes of each
 _LATEST = 4  # inputs whose legal outputs are kept, since calls are repeated
 _DUMB = 30  # failed calls after which no more are made, if none has succeeded
@@ -54,7 +56,10 @@ _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many score
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
 _PRINTED_SIZES = ("n_q", "n_k", "d_k", "d_v")
-_MEMORY, _BASES = "memory", 3  # calls in the memory of earlier ones, and the number of inputs that these start from
+_MEMORY, _BASES = (
+    "memory",
+    3,
+)  # calls in the memory of earlier ones, and the number of inputs that these start from
 _ENDS = 6  # the same for calls that ended the process
 Progress = Callable[[str], None]
 
@@ -89,18 +94,30 @@ class Session:
     explaining: Effort | None = None
     untried: list[str] = field(default_factory=list)
     refused: list[CaseResult] = field(default_factory=list)
-    larger: list[CaseResult] = field(default_factory=list)  # wrong cases for which smaller ones stand
+    larger: list[CaseResult] = field(
+        default_factory=list
+    )  # wrong cases for which smaller ones stand
     lengths: set[int] = field(default_factory=set)  # of the arrays of all calls, judged or not
-    aside: list[Case] = field(default_factory=list)  # cases to try only if a fault is found without them
+    aside: list[Case] = field(
+        default_factory=list
+    )  # cases to try only if a fault is found without them
     late: list[CaseResult] = field(default_factory=list)  # calls that timed out: not judged
     promised: Domain = field(init=False)  # before anything was refused
-    refused_axes: frozenset[refusals.Axes] = frozenset()  # numbers of axes that the function does not take
+    refused_axes: frozenset[refusals.Axes] = (
+        frozenset()
+    )  # numbers of axes that the function does not take
     identity: IdentityResult | None = None  # attention only: the result on residues,
     in_front: CaseResult | None = None  # a wrong case with leading axes,
     backwards: str = ""  # a note on arrays with negative strides,
-    on_empty: list[CaseResult] = field(default_factory=list)  # no numbers where a part has no keys, or no tokens
-    leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # NaN that passes a mask
-    latest: dict[Hashable, Legal] = field(default_factory=dict)  # the legal outputs for the last inputs
+    on_empty: list[CaseResult] = field(
+        default_factory=list
+    )  # no numbers where a part has no keys, or no tokens
+    leaks: dict[str, dict[str, Array] | None] = field(
+        default_factory=dict
+    )  # NaN that passes a mask
+    latest: dict[Hashable, Legal] = field(
+        default_factory=dict
+    )  # the legal outputs for the last inputs
     trial: Trial | None = None  # what the bits show, in half precision
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
@@ -171,7 +188,9 @@ class Session:
         if any(r.outcome.error is None for r in self.records):
             return self.effort.over
         reasons = [r.outcome.error.reason for r in self.called if r.outcome.error is not None]
-        enough = len(reasons) >= _DUMB or reasons.count("ended") >= _ENDS or len(self.late) >= _NEVER
+        enough = (
+            len(reasons) >= _DUMB or reasons.count("ended") >= _ENDS or len(self.late) >= _NEVER
+        )
         return enough or self.effort.over
 
     def call(self, case: Case) -> Outcome:
@@ -221,7 +240,9 @@ class Session:
         """Return whether the domain contains the case."""
         if self.domain.contiguous and case.memory in APART:
             return False
-        return refusals.axes(case) not in self.refused_axes and self.subject.promised(self, case.inputs)
+        return refusals.axes(case) not in self.refused_axes and self.subject.promised(
+            self, case.inputs
+        )
 
     def returns(self, case: Case) -> bool:
         """Return whether calls with as many entries may be expected to return."""
@@ -340,7 +361,9 @@ def verify(
     session.explaining = session.effort_of(inf)
     faults: tuple[Fault, ...] = ()
     if session.known or session.domain.nonfinite_forbidden:
-        from symattn.verification.diagnosis import faults as diagnosis  # slow to import, and mostly not needed
+        from symattn.verification.diagnosis import (
+            faults as diagnosis,
+        )  # slow to import, and mostly not needed
 
         faults = diagnosis.faults(session)
     if faults and all(f.cause is None for f in faults) and refusals.only_same_widths(session):
@@ -390,7 +413,9 @@ def _collect(session: Session) -> None:
 def _try_residues(session: Session) -> None:
     session.progress("semantics")
     session.identity = hints.residues(session)
-    session.finding = session.effort_of(for_finding(session.examples))  # floats have a budget of their own
+    session.finding = session.effort_of(
+        for_finding(session.examples)
+    )  # floats have a budget of their own
 
 
 def _try_memory(session: Session, rng: np.random.Generator) -> None:
@@ -400,8 +425,14 @@ def _try_memory(session: Session, rng: np.random.Generator) -> None:
     what was returned.
     """
     session.progress(_MEMORY)
-    right = [r for r in session.records if r.finding is None and r.decisive and r.case.memory == "contiguous"]
-    for judged in sorted(right, key=lambda r: -r.case.size)[:: max(1, len(right) // _BASES)][:_BASES]:
+    right = [
+        r
+        for r in session.records
+        if r.finding is None and r.decisive and r.case.memory == "contiguous"
+    ]
+    for judged in sorted(right, key=lambda r: -r.case.size)[:: max(1, len(right) // _BASES)][
+        :_BASES
+    ]:
         first = dict(judged.case.inputs)
         other = session.subject.altered(session, first, rng)
         turned = {name: a[..., ::-1, :] if name == "v" else a for name, a in first.items()}
@@ -469,13 +500,19 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
     axes = [name for name in ("n_q", "n_k", "d_k", "d_v") if sizes.get(name, 0) > _FEW_OF_AXIS]
     for count in range(1, len(axes) + 1):
         for large in combinations(axes, count):
-            fewer = {n: min(size, size if n in large else _FEW_OF_AXIS) for n, size in sizes.items()}
+            fewer = {
+                n: min(size, size if n in large else _FEW_OF_AXIS) for n, size in sizes.items()
+            }
             for inputs in session.subject.resized(session, fewer, rng):
-                session.take(Case(wrong[0].case.group, f"large in {', '.join(large)} alone", inputs))
+                session.take(
+                    Case(wrong[0].case.group, f"large in {', '.join(large)} alone", inputs)
+                )
         smaller = [r for r in session.records[before:] if r.finding is not None]
         if smaller and min(r.case.size for r in smaller) * _SHRUNK < wrong[0].case.size:
             most = max(r.case.size for r in smaller)
-            session.larger = [r for r in session.records if r.finding is not None and r.case.size > most]
+            session.larger = [
+                r for r in session.records if r.finding is not None and r.case.size > most
+            ]
             session.records = [r for r in session.records if r not in session.larger]
             return
 
@@ -518,7 +555,9 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
 
     tried = (r for r in session.records if 0 < r.worst < 1 and r.case.size < subject.climbed)
     for judged in sorted(tried, key=lambda r: -r.worst)[: 1 if session.settled else _CLIMBS]:
-        probes.climb(change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst)
+        probes.climb(
+            change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst
+        )
 
 
 _OF_ONE = (
@@ -530,7 +569,8 @@ _OF_WIDTHS = (
     "layers were left out. --same-width promises that they do not occur."
 )
 _OF_SHAPES = (
-    "; hint: if it takes some shapes only, say which: --square, --min-width, … (symattn help inputs), Domain in Python"
+    "; hint: if it takes some shapes only, say which: "
+    "--square, --min-width, … (symattn help inputs), Domain in Python"
 )
 
 
@@ -553,11 +593,15 @@ def _check_usable(session: Session) -> None:
     never = len(session.late) == len(tried)
     words = f"failed on every input: {failed[0]}"
     if never:
-        words = f"did not return: {failed[0]}" if failed[0].reason == "time limit" else str(failed[0])
+        words = (
+            f"did not return: {failed[0]}" if failed[0].reason == "time limit" else str(failed[0])
+        )
     of_shapes = _OF_SHAPES if failed[0].refused or failed[0].type in refusals.MISFITS else ""
     of_device = _OF_DEVICE + ("" if os.environ.get("TRITON_INTERPRET") else _WITHOUT_DEVICE)
     hint = of_device if on_device else of_shapes
-    raise Unusable(f"{session.runner.describe()} {words}{hint}", _kind_of(failed[0], never or on_device))
+    raise Unusable(
+        f"{session.runner.describe()} {words}{hint}", _kind_of(failed[0], never or on_device)
+    )
 
 
 def _kind_of(failure: Failure, may_differ: bool) -> type[CannotRun]:
@@ -578,7 +622,8 @@ def _check_runtime(session: Session) -> None:
         return
     if session.identity is None or not session.identity.agrees:
         raise Unusable(
-            f"{session.runner.describe()} is not judged: {runtime}{hints.differing(session.identity)}", CannotRunHere
+            f"{session.runner.describe()} is not judged: {runtime}{hints.differing(session.identity)}",
+            CannotRunHere,
         )
     session.records, session.beyond, session.trial, session.wrong_platform = [], None, None, runtime
 
@@ -598,20 +643,36 @@ def _limit_of(session: Session) -> str:
 def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     subject = session.subject
     reservations = tuple(_reservations(session))
-    notes = tuple(dict.fromkeys((*_notes(session), *subject.notes(session, bool(results)), *reservations)))
-    seen: tuple[StepPower, ...] = () if results or session.wrong_platform else subject.power(session)
+    notes = tuple(
+        dict.fromkeys((*_notes(session), *subject.notes(session, bool(results)), *reservations))
+    )
+    seen: tuple[StepPower, ...] = (
+        () if results or session.wrong_platform else subject.power(session)
+    )
     missing: tuple[str, ...] = ()
     alone = session.verdict_alone and not results and not session.wrong_platform
     if session.wrong_platform:
         missing = (f"Outputs in floats are not judged: {session.wrong_platform}",)
     elif not results:
-        option = f"raise {_limit_of(session)}" if session.late else "raise --budget" if session.finding.struck else ""
+        option = (
+            f"raise {_limit_of(session)}"
+            if session.late
+            else "raise --budget"
+            if session.finding.struck
+            else ""
+        )
         missing = (*power.lacking(dict(_counts(session)), seen, option), *_open(session))
         if any(session.is_small(r.case) for r in session.late):
             missing += (_ON_SMALL_INPUTS[_limit_of(session)],)
-        missing += tuple(f"{one.words} would not be detected: {one.how}" for one in session.sought if not one.seen)
+        missing += tuple(
+            f"{one.words} would not be detected: {one.how}"
+            for one in session.sought
+            if not one.seen
+        )
         if session.power and not session.sought:
-            missing += ("mistakes of the sizes that were requested were not tried; hint: raise --budget",)
+            missing += (
+                "mistakes of the sizes that were requested were not tried; hint: raise --budget",
+            )
     return Report(
         power.verdict(results, missing), session.runner.describe(), session.precision.words, subject.words(session),
         session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
@@ -641,7 +702,10 @@ def _volume(sizes: Mapping[str, int]) -> int:
 def _in_order(sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes in the order in which they are printed, without axes of length 1 before the others."""
     shown = {name: size for name, size in sizes.items() if name in _PRINTED_SIZES or size > 1}
-    order = [*(name for name in _PRINTED_SIZES if name in shown), *(n for n in shown if n not in _PRINTED_SIZES)]
+    order = [
+        *(name for name in _PRINTED_SIZES if name in shown),
+        *(n for n in shown if n not in _PRINTED_SIZES),
+    ]
     return {name: shown[name] for name in order}
 
 
@@ -662,7 +726,11 @@ def _open(session: Session) -> Iterator[str]:
     yield from hints.unexplained(session.identity)
     names = session.subject.outputs
     result = [r for r in session.records if r.ratios is not None and r.whole]
-    open_ = [n for k, n in enumerate(names) if not any(r.parts[k].expected.decisive().any() for r in result)]
+    open_ = [
+        n
+        for k, n in enumerate(names)
+        if not any(r.parts[k].expected.decisive().any() for r in result)
+    ]
     if open_ and len(names) > 1:
         hint = "hint: raise --budget, or choose a finer --dtype"
         yield f"No case bounds {', '.join(open_)} well enough to show a fault; {hint}"
@@ -727,7 +795,9 @@ def _notes(session: Session) -> Iterator[str]:
     yield from _returned(session)
     warned = {w for r in session.records for w in r.outcome.warnings}
     if warned:
-        yield f"It warns: {sorted(warned)[0]}" + (f" (and {len(warned) - 1} more)" if len(warned) > 1 else "")
+        yield f"It warns: {sorted(warned)[0]}" + (
+            f" (and {len(warned) - 1} more)" if len(warned) > 1 else ""
+        )
     if session.stdout:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
 
@@ -735,7 +805,9 @@ def _notes(session: Session) -> Iterator[str]:
 def _returned(session: Session) -> Iterator[str]:
     """Yield notes on a dtype other than that of the inputs, and on returned arrays that are not judged."""
     usual, wanted = session.precision.input.name, len(session.subject.outputs)
-    for dtype in sorted({r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}):
+    for dtype in sorted(
+        {r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}
+    ):
         if dtype in WIDER:
             yield f"For {usual} inputs it returns {dtype}; that was rounded to float64 and judged with this rounding."
         elif dtype != usual:

@@ -18,7 +18,14 @@ from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import UNFIT, Expected
-from symattn.bounds.reference import RIGHT, Values, Variant, canonical, float64_outputs, variant_values
+from symattn.bounds.reference import (
+    RIGHT,
+    Values,
+    Variant,
+    canonical,
+    float64_outputs,
+    variant_values,
+)
 from symattn.document.evidence import Verdict
 from symattn.verification.report import SmallestSeen, StepPower
 
@@ -30,7 +37,9 @@ ONE_PERCENT = "1 % too large"  # in words, a mistake of that size
 TWICE = "twice as large"
 _CASES = 12  # cases in which the smallest share of a mistake is sought
 _SMALL_CASE = 2048  # entries of the inputs of a case that is always searched
-_NOTHING = 2.0**-40  # the largest change of the output that counts as none, relative to its largest entry
+_NOTHING = (
+    2.0**-40
+)  # the largest change of the output that counts as none, relative to its largest entry
 #: The outputs of a definition, with or without a mistake, as a function of its inputs in float64.
 Outputs: TypeAlias = "Callable[[Inputs], Sequence[np.ndarray]]"
 
@@ -65,17 +74,25 @@ def powers(
     """
     result = []
     for step, kinds in mutations.items():
-        changing = ([m for m in alike if any(_changes(right, m, inputs) for inputs in drawn)] for alike in kinds)
+        changing = (
+            [m for m in alike if any(_changes(right, m, inputs) for inputs in drawn)]
+            for alike in kinds
+        )
         alike = next(filter(None, changing), None)
         if alike is not None:
             result.append(_power(step, alike, tried, otherwise))
     return tuple(result)
 
 
-def _power(step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[[Mutation], float]) -> StepPower:
+def _power(
+    step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[[Mutation], float]
+) -> StepPower:
     """Search evenly spread cases for one that shows a mistake, then all cases; without any, name the first mistake."""
     for mutation in alike:
-        share = min((_shown(mutation, case) for case in tried[:: max(1, -(-len(tried) // _CASES))]), default=np.inf)
+        share = min(
+            (_shown(mutation, case) for case in tried[:: max(1, -(-len(tried) // _CASES))]),
+            default=np.inf,
+        )
         share = min(share, otherwise(mutation))
         if share < 1:
             return StepPower(step, mutation.words, share)
@@ -92,7 +109,9 @@ def least_shown(mutation: Mutation, tried: Sequence[Tried]) -> float:
 
 
 def _changes(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:
-    for a, b in zip(_computed(right, inputs) or (), _computed(mutation.outputs, inputs) or (), strict=False):
+    for a, b in zip(
+        _computed(right, inputs) or (), _computed(mutation.outputs, inputs) or (), strict=False
+    ):
         if a.shape != b.shape or (np.isfinite(a) != np.isfinite(b)).any():
             return True
         size = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
@@ -136,7 +155,9 @@ def of_attention(spec: Attention, names: Iterable[str]) -> tuple[Outputs, dict[s
     return _run(spec, Variant()), result
 
 
-def _mutation(spec: Attention, step: Step, words: str, rule: Callable[[Step, Values], object]) -> Mutation:
+def _mutation(
+    spec: Attention, step: Step, words: str, rule: Callable[[Step, Values], object]
+) -> Mutation:
     variant = Variant({step.name: lambda spec, values: rule(step, values)})
     return of_variant(spec, ARRAYS[step.name].title.lower(), words, variant)
 
@@ -196,13 +217,18 @@ def smallest_seen(
     out. An error counts as seen if it exceeds what is allowed twice: rounding may hide one half (``StepPower``).
     """
     spec = canonical(spec)
-    some = [*tried[:: max(1, -(-len(tried) // _CASES))], *(case for case in tried if _entries(case) <= _SMALL_CASE)]
+    some = [
+        *tried[:: max(1, -(-len(tried) // _CASES))],
+        *(case for case in tried if _entries(case) <= _SMALL_CASE),
+    ]
     right, result = _run(spec, Variant()), []
     for step in spec.pipeline(frozenset(names)):
         sizes = [_mutation(spec, step, f"{size:g}", _times(1 + size)) for size in SIZES]
         if any(_changes(right, sizes[0], inputs) for inputs in drawn):
             shares = (min(least_shown(one, some), otherwise(one)) for one in sizes)
-            seen = next((size for size, share in zip(SIZES, shares, strict=True) if 2 * share < 1), None)
+            seen = next(
+                (size for size, share in zip(SIZES, shares, strict=True) if 2 * share < 1), None
+            )
             result.append(SmallestSeen(sizes[0].step, seen))
     return tuple(result)
 
@@ -212,13 +238,19 @@ def _entries(case: Tried) -> int:
 
 
 # -- whether it is enough ----------------------------------------------------------------------------------------------
-def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[StepPower], option: str) -> tuple[str, ...]:
+def lacking(
+    counts: Mapping[str, tuple[int, int]], found: Sequence[StepPower], option: str
+) -> tuple[str, ...]:
     """Return what a verdict lacks: groups, with the numbers of cases tried and required, and steps.
 
     ``option`` names the option that would let the work go on; it is empty if the number of calls ended it.
     """
     more = option or "a Domain of fewer tokens, of which more cases are tried"
-    few = [f"{name} ({tried} of at least {least})" for name, (tried, least) in counts.items() if tried < least]
+    few = [
+        f"{name} ({tried} of at least {least})"
+        for name, (tried, least) in counts.items()
+        if tried < least
+    ]
     blind = [f"{power.step} {power.mistake}" for power in found if not power.seen]
     result = []
     if few:

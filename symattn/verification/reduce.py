@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 Inputs = dict[str, Array]
 Fails = Callable[[Inputs], bool]
-Pairs = tuple[tuple[str, int, int], ...]  # names of arrays, axes, and how many of their entries form one unit
+Pairs = tuple[
+    tuple[str, int, int], ...
+]  # names of arrays, axes, and how many of their entries form one unit
 Group = tuple[Pairs, int]  # axes of one length, and how many units are removed at once
 
 TRIALS = 1200
@@ -72,7 +74,9 @@ class Axes:
         return a.reshape(shape)
 
 
-def reduce(inputs: Inputs, fails: Fails, axes: Axes, domain: Domain | None = None, trials: int = TRIALS) -> Inputs:
+def reduce(
+    inputs: Inputs, fails: Fails, axes: Axes, domain: Domain | None = None, trials: int = TRIALS
+) -> Inputs:
     """Return the smallest inputs found for which ``fails`` still holds; it holds for ``inputs``.
 
     ``fails`` must be False for inputs that the definition or the domain does not allow. Columns of projections are
@@ -80,10 +84,15 @@ def reduce(inputs: Inputs, fails: Fails, axes: Axes, domain: Domain | None = Non
     is tried than ``trials`` allow, as ``effort`` counts them. Inputs without an entry in ``axes`` stay as they are.
     """
     effort = Effort(trials)
-    state = {name: axes.apart(name, np.asarray(a)) for name, a in inputs.items() if name in axes.letters}
+    state = {
+        name: axes.apart(name, np.asarray(a)) for name, a in inputs.items() if name in axes.letters
+    }
 
     def joined(candidate: Inputs) -> Inputs:
-        return {n: axes.together(n, candidate[n], np.ndim(a)) if n in candidate else a for n, a in inputs.items()}
+        return {
+            n: axes.together(n, candidate[n], np.ndim(a)) if n in candidate else a
+            for n, a in inputs.items()
+        }
 
     def holds(candidate: Inputs) -> bool:
         if effort.over:
@@ -104,7 +113,9 @@ def shrink(state: Inputs, groups: Callable[[Inputs], list[Group]], holds: Fails)
 
 def _measure(state: Inputs) -> int:
     """Return the measure that the loop reduces: entries, plus those that are not 0, plus those that are not 0 or 1."""
-    return sum(a.size + int((a != 0).sum()) + int(((a != 0) & (a != 1)).sum()) for a in state.values())
+    return sum(
+        a.size + int((a != 0).sum()) + int(((a != 0) & (a != 1)).sum()) for a in state.values()
+    )
 
 
 def _groups(state: Inputs, axes: Axes, domain: Domain) -> list[Group]:
@@ -116,7 +127,12 @@ def _groups(state: Inputs, axes: Axes, domain: Domain) -> list[Group]:
                 letters.setdefault(letter, []).append((name, -place))
     order = [*(x for x in axes.first if x in letters), *(x for x in letters if x not in axes.first)]
     meant = {axes.means.get(x, (x, 1)): letters[x] for x in order}
-    return together({x: pairs for (x, _), pairs in meant.items()}, domain, axes.blocks.get("h", 1), dict(meant.keys()))
+    return together(
+        {x: pairs for (x, _), pairs in meant.items()},
+        domain,
+        axes.blocks.get("h", 1),
+        dict(meant.keys()),
+    )
 
 
 def together(
@@ -137,7 +153,12 @@ def together(
     for of_tokens in ("d_model", "d_y", "d_out"):
         if domain.square_weights and {"d_k", of_tokens} <= result.keys():
             result["d_k"] += [(name, axis, heads) for name, axis, _ in result.pop(of_tokens)]
-    steps = {"n_q": domain.tokens.step, "n_k": domain.tokens.step, "d_k": domain.widths.step, "d_v": domain.widths.step}
+    steps = {
+        "n_q": domain.tokens.step,
+        "n_k": domain.tokens.step,
+        "d_k": domain.widths.step,
+        "d_v": domain.widths.step,
+    }
     apart = {x: step // gcd(step, (factors or {}).get(x, 1)) for x, step in steps.items()}
     return [(tuple(pairs), apart.get(x, 1)) for x, pairs in result.items()]
 
@@ -152,7 +173,9 @@ def _smaller(state: Inputs, groups: list[Group], holds: Fails) -> Inputs:
             while start < (size := state[name].shape[axis]) and size > piece:
                 candidate, end = dict(state), min(start + piece, size)
                 for n, along, times in pairs:
-                    candidate[n] = np.delete(candidate[n], np.arange(start * times, end * times), axis=along)
+                    candidate[n] = np.delete(
+                        candidate[n], np.arange(start * times, end * times), axis=along
+                    )
                 if holds(candidate):
                     state = candidate
                 else:
@@ -180,7 +203,14 @@ def _plainer(state: Inputs, holds: Fails) -> Inputs:
 
 def _plainer_entry(state: Inputs, name: str, index: tuple[int, ...], holds: Fails) -> Inputs:
     value = state[name][index]
-    for plain in (0.0, 1.0, -1.0, 2.0, float(np.trunc(value)) if np.isfinite(value) else 0.0, value / 2):
+    for plain in (
+        0.0,
+        1.0,
+        -1.0,
+        2.0,
+        float(np.trunc(value)) if np.isfinite(value) else 0.0,
+        value / 2,
+    ):
         if plain == value or _plainness(plain) >= _plainness(value):
             continue
         changed = state[name].copy()
@@ -197,7 +227,17 @@ def _plainness(x: float) -> tuple[bool, bool, float, bool]:
 
 # -- a case for a reader: inputs, the exact expected value, the actual one, and the step that went wrong ---------------
 _FEW = 64  # most entries for which the exact value and the steps are computed
-_STEPS = ("scores", "scaled", "capped", "positioned", "biased", "masked", "weights", "dropped", "output")
+_STEPS = (
+    "scores",
+    "scaled",
+    "capped",
+    "positioned",
+    "biased",
+    "masked",
+    "weights",
+    "dropped",
+    "output",
+)
 
 
 def counterexample(subject: Subject, judged: CaseResult) -> Counterexample:
@@ -230,11 +270,16 @@ def shapes(subject: Subject, judged: CaseResult) -> str:
     if len(subject.outputs) == 1:
         return f"shape {judged.outcome.shape}, expected {judged.parts[0].expected.allowed.shape}"
     got = [part.got.shape if part.got is not None else "no array" for part in judged.parts]
-    wanted = [f"{n} {p.expected.allowed.shape}" for n, p in zip(subject.outputs, judged.parts, strict=True)]
+    wanted = [
+        f"{n} {p.expected.allowed.shape}"
+        for n, p in zip(subject.outputs, judged.parts, strict=True)
+    ]
     return f"{', '.join(map(str, got))}, expected {', '.join(wanted)}"
 
 
-def steps(spec: Attention, judged: CaseResult, variant: reference.Variant) -> tuple[tuple[str, str, str], ...]:
+def steps(
+    spec: Attention, judged: CaseResult, variant: reference.Variant
+) -> tuple[tuple[str, str, str], ...]:
     """Return the worst row of every step of attention: correct, and with the mistake; () for large cases, and if balls
     cannot compute the mistake, as for a root of what may be 0, or a square of −∞."""
     if judged.case.size > _FEW or judged.ratios is None:
@@ -254,6 +299,8 @@ def steps(spec: Attention, judged: CaseResult, variant: reference.Variant) -> tu
 
 def _row(balls: Any, row: int) -> str:
     return "  ".join(
-        f"{float(x.mid()):.6g}" if hasattr(x, "mid") else str(x).partition(" (")[0].replace("-inf", "−∞")
+        f"{float(x.mid()):.6g}"
+        if hasattr(x, "mid")
+        else str(x).partition(" (")[0].replace("-inf", "−∞")
         for x in balls.entries[row]
     )

@@ -29,7 +29,9 @@ class Replacement:
     new: str
 
 
-def replaced(lines: Sequence[str], replacements: Iterable[Replacement], first: int = 1) -> list[str]:
+def replaced(
+    lines: Sequence[str], replacements: Iterable[Replacement], first: int = 1
+) -> list[str]:
     """Return the lines of a text, the first of which has the number ``first``, with parts replaced.
 
     >>> replaced(["a = b  # why", "c"], [Replacement(1, 4, 1, 5, "2 * b")])
@@ -119,7 +121,9 @@ class Repair:
         if not self.is_whole:
             return f"{self.change} repairs {self.repaired} of {self.wrong} wrong calls (sampled; {tried})"
         evidence = str(Evidence(self.grade, "", self.epsilon))
-        other = "; the code then takes another path, so it may only avoid the mistake" * (self.path == "other")
+        other = "; the code then takes another path, so it may only avoid the mistake" * (
+            self.path == "other"
+        )
         return f"{self.change} makes it equal to the definition ({evidence}; {tried}){other}"
 
     def diff(self, text: str | None = None) -> str:
@@ -128,7 +132,10 @@ class Repair:
         new = self._edited(old)
         name = _shown_path(self.file)
         lines = difflib.unified_diff(_kept_lines(old), _kept_lines(new), f"a/{name}", f"b/{name}")
-        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+            for line in lines
+        )
 
     def write(self) -> None:
         """Write the edited file in place. Raises ``InputError`` if it has changed since it was read."""
@@ -141,7 +148,9 @@ class Repair:
         except OSError as error:
             raise InputError(f"{self.file} cannot be read: {error.strerror}") from None
         if hashlib.sha256(content).hexdigest() != self.digest:
-            raise InputError(f"{self.file} has changed since it was verified; hint: verify it again")
+            raise InputError(
+                f"{self.file} has changed since it was verified; hint: verify it again"
+            )
         try:
             return content.decode()
         except UnicodeDecodeError:
@@ -170,4 +179,8 @@ def _kept_lines(text: str) -> list[str]:
 def _shown_path(file: str) -> str:
     """Return the path from the current folder if the file lies in it, as patches name files."""
     path = os.path.relpath(file)
-    return Path(path).as_posix() if not path.startswith(os.pardir) else Path(file).as_posix().lstrip("/")
+    return (
+        Path(path).as_posix()
+        if not path.startswith(os.pardir)
+        else Path(file).as_posix().lstrip("/")
+    )

@@ -62,7 +62,12 @@ def document(report: Report, show_output: bool = False) -> md.Document:
     """Return a report as a document: the verdict, the evidence, and as details how it was reached."""
     limits: list[md.Block] = [md.Note((words,)) for words in report.reservations]
     opening = [*limits, *_repairs(report)]
-    closing = [*_missing(report), *_requested(report), _ground(report), *_printed(report, show_output)]
+    closing = [
+        *_missing(report),
+        *_requested(report),
+        _ground(report),
+        *_printed(report, show_output),
+    ]
     arithmetic = [_arithmetic(report.arithmetic)] if report.arithmetic else []
     known = arithmetic if report.arithmetic and report.arithmetic.known else []
     return md.Document(
@@ -116,7 +121,9 @@ def _reason(report: Report) -> md.Text:
 def _at_sizes(fault: Fault) -> md.Text:
     """Return the sizes of a counterexample in brackets, each as a formula, in which no line is broken."""
     sizes = fault.counterexample.sizes if fault.counterexample else {}
-    parts = [part for letter, n in sizes.items() for part in (", ", equals(name(*letter.split("_")), n))]
+    parts = [
+        part for letter, n in sizes.items() for part in (", ", equals(name(*letter.split("_")), n))
+    ]
     return (" (", *parts[1:], ")") if parts else ()
 
 
@@ -132,11 +139,17 @@ def _detectable_error(report: Report) -> str:
     # Exact outputs show their share of the mistake; rounded ones show twice that share (``StepPower``).
     percents = {p.step: 2 * p.share for p in report.power if p.mistake == ONE_PERCENT and p.seen}
     # The output is proportional to a factor of the output, so that a share of twice as large is a share of 100 %.
-    percents |= {p.step: 200 * p.share for p in report.power if (p.step, p.mistake) == ("output", TWICE) and p.seen}
+    percents |= {
+        p.step: 200 * p.share
+        for p in report.power
+        if (p.step, p.mistake) == ("output", TWICE) and p.seen
+    }
     if not percents:
         return ""
     step = min(percents, key=percents.__getitem__)
-    return f"; {step} {round_up_to_one_digit(percents[step]):g} % too large would have been detected"
+    return (
+        f"; {step} {round_up_to_one_digit(percents[step]):g} % too large would have been detected"
+    )
 
 
 def round_up_to_one_digit(x: float) -> float:
@@ -164,7 +177,9 @@ def _first_fault(report: Report) -> Iterator[md.Block]:
     for fault in report.faults[:1]:
         yield from _reproduced(report, fault)
     for number, fault in enumerate(report.faults[1:_MAX_FAULTS_IN_SHORT], 2):
-        yield md.Paragraph((f"Fault {number}, {fault.step}: ", *typeset(sentence(fault.coded_message))))
+        yield md.Paragraph(
+            (f"Fault {number}, {fault.step}: ", *typeset(sentence(fault.coded_message)))
+        )
 
 
 def _reproduced(report: Report, fault: Fault) -> Iterator[md.Block]:
@@ -185,7 +200,9 @@ def _requested(report: Report) -> Iterator[md.Block]:
     """Yield whether mistakes of the requested sizes would show."""
     for one in report.sought:
         if one.seen:
-            yield md.Paragraph((f"{one.words[:1].upper()}{one.words[1:]} would be detected {one.how}.",))
+            yield md.Paragraph(
+                (f"{one.words[:1].upper()}{one.words[1:]} would be detected {one.how}.",)
+            )
 
 
 def _details(report: Report) -> Iterator[md.Block]:
@@ -220,7 +237,9 @@ def _checks(report: Report) -> md.Table:
         worst = worst if c.epsilon is None else ""  # residues have none
         about, faults = _ABOUT.get(c.name, ""), str(c.faults or "")
         rows.append(((c.name,), (about,), (str(c.cases),), (faults,), (worst,), (c.words,)))
-    return md.Table(md.headers("group", "what", ">cases", ">wrong", ">error / allowed", "grade"), tuple(rows))
+    return md.Table(
+        md.headers("group", "what", ">cases", ">wrong", ">error / allowed", "grade"), tuple(rows)
+    )
 
 
 def _power(report: Report) -> md.Table:
@@ -228,12 +247,16 @@ def _power(report: Report) -> md.Table:
     for p in report.power:
         share = f"{100 * p.share:.2g} %" if p.share > 1e-6 else "< 0.0001 %"
         rows.append(((p.step,), typeset(p.mistake), (share if p.seen else "not seen",)))
-    return md.Table(md.headers("step", "mistake in it", ">smallest part of it detected"), tuple(rows))
+    return md.Table(
+        md.headers("step", "mistake in it", ">smallest part of it detected"), tuple(rows)
+    )
 
 
 def _arithmetic(arithmetic: Arithmetic) -> md.Paragraph:
     share, others = f"{100 * arithmetic.share:.2f} %", f"{100 * arithmetic.next:.0f} %"
-    words = f"{arithmetic.words} ({share} of {arithmetic.outputs} outputs, bit for bit; next {others})"
+    words = (
+        f"{arithmetic.words} ({share} of {arithmetic.outputs} outputs, bit for bit; next {others})"
+    )
     return md.Paragraph((f"Arithmetic: {words}.",))
 
 
@@ -247,8 +270,13 @@ def _fault(fault: Fault) -> Iterator[md.Block]:
         rows: dict[str, list[float]] = {"observed": [s.observed for s in fault.scales]}
         for words in fault.scales[0].candidates:
             rows[words] = [s.candidates[words] for s in fault.scales]
-        columns = (md.Column(typeset("d_k"), "left"), *(md.Column((str(s.d_k),)) for s in fault.scales))
-        cells = tuple((typeset(words), *((f"{x:.4f}",) for x in line)) for words, line in rows.items())
+        columns = (
+            md.Column(typeset("d_k"), "left"),
+            *(md.Column((str(s.d_k),)) for s in fault.scales),
+        )
+        cells = tuple(
+            (typeset(words), *((f"{x:.4f}",) for x in line)) for words, line in rows.items()
+        )
         yield md.Table(columns, cells, shaded=(0,))
 
 
@@ -264,16 +292,24 @@ def sentence(words: str) -> str:
 def _shown(example: Counterexample) -> Iterator[md.Block]:
     sizes = ", ".join(f"{letter} = {size}" for letter, size in example.sizes.items())
     yield md.Paragraph(
-        typeset(f"The smallest input found that shows it ({sizes}):" if sizes else "An input that shows it:")
+        typeset(
+            f"The smallest input found that shows it ({sizes}):"
+            if sizes
+            else "An input that shows it:"
+        )
     )
-    yield md.Listing("\n".join(assignment(letter, _array(values)) for letter, values in example.inputs.items()))
+    yield md.Listing(
+        "\n".join(assignment(letter, _array(values)) for letter, values in example.inputs.items())
+    )
     if example.error is not None:
         yield md.Paragraph((f"It gives: {example.error}.",))
         return
     if example.steps:
         columns = md.headers("step", ">expected", ">with this mistake")
         rows = tuple(((step,), (right,), (wrong,)) for step, right, wrong in example.steps)
-        differs = next((i for i, (_, right, wrong) in enumerate(example.steps) if right != wrong), None)
+        differs = next(
+            (i for i, (_, right, wrong) in enumerate(example.steps) if right != wrong), None
+        )
         yield md.Table(columns, rows, shaded=() if differs is None else (differs,))
     if example.expected is not None:
         index = ", ".join(str(i + 1) for i in example.index)

@@ -41,10 +41,19 @@ _WORK = 100_000  # ``Work`` of one test,
 _CELLS_OF_WORK = 4096  # of so many scores
 OUTSIDE = "out of bounds"  # in the note on a kernel that reads or writes there
 LARGEST = 2  # largest of the whole numbers that are drawn
-_NEAR, _ROUGHLY = 2.0**-18, 2.0**-9  # relative differences of angles that float32 hardly resolves, and roughly
+_NEAR, _ROUGHLY = (
+    2.0**-18,
+    2.0**-9,
+)  # relative differences of angles that float32 hardly resolves, and roughly
 _LIKE = {"do": "attended"}  # the gradient of each head's output, where a derivative is tested
-_FACTORS_OF_SCORES = ("scale", "softcap", "slopes")  # inputs that may be large although all exponents are small
-_LARGE_FACTOR = LARGE - 1.0  # numbers from LARGE on cut off nothing, so that every other bound on factors shows
+_FACTORS_OF_SCORES = (
+    "scale",
+    "softcap",
+    "slopes",
+)  # inputs that may be large although all exponents are small
+_LARGE_FACTOR = (
+    LARGE - 1.0
+)  # numbers from LARGE on cut off nothing, so that every other bound on factors shows
 
 #: Sizes at which a mistake that gives the same residues at ``SIZES`` is asked again.
 HELD_OUT = (Sizes(20, 21, 4, 3, 6), Sizes(13, 37, 4, 2, 6), Sizes(5, 139, 4, 2, 6))
@@ -56,7 +65,12 @@ Masks = Callable[[Sizes, Random], Mapping[str, np.ndarray]]
 
 
 #: Roots of d_k = 4^t are whole, and so have a bound.
-SIZES = (Sizes(3, 5, 4, 3, 6), Sizes(7, 7, 16, 5, 6), Sizes(4, 9, 1, 2, 6), Sizes(17, 33, 64, 20, 6))
+SIZES = (
+    Sizes(3, 5, 4, 3, 6),
+    Sizes(7, 7, 16, 5, 6),
+    Sizes(4, 9, 1, 2, 6),
+    Sizes(17, 33, 64, 20, 6),
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +102,9 @@ class Witness:
         kind = _reading(self.point)
         try:
             with listening():
-                outputs = tuple(map(_residues, run(_placed(kind, self.shapes, self.given, self.numbers))))
+                outputs = tuple(
+                    map(_residues, run(_placed(kind, self.shapes, self.given, self.numbers)))
+                )
         except KeyError:
             return self.right
         except (*UNFIT, SymattnError, AttributeError, primes.NoRoot):
@@ -130,7 +146,9 @@ class IdentityResult:
         """Return both results as one if both agree: their probabilities of a wrong yes add up."""
         shapes, unbounded = self.shapes + other.shapes, self.unbounded + other.unbounded
         if self.epsilon is None or other.epsilon is None:
-            return replace(self if other.epsilon is None else other, shapes=shapes, unbounded=unbounded)
+            return replace(
+                self if other.epsilon is None else other, shapes=shapes, unbounded=unbounded
+            )
         total, further = self.epsilon + other.epsilon, other.evidence.where.partition(", at ")[2]
         evidence = Evidence(Grade.TESTED, f"{self.evidence.where}; {further}", total)
         pairs, notes = self.pairs + other.pairs, tuple(dict.fromkeys((*self.notes, *other.notes)))
@@ -165,7 +183,11 @@ def identity_test(
             for numbers in _numbers(names):
                 shapes = _shapes(s, spec, tuple(names))
                 fixed = dict(masks(s, random) if masks else _masks(shapes, spec, random))
-                runs.append(ResidueRun(spec, s, numbers, shapes, fixed, random, work, tables=tables, named=named))
+                runs.append(
+                    ResidueRun(
+                        spec, s, numbers, shapes, fixed, random, work, tables=tables, named=named
+                    )
+                )
         return runs
 
     runs = made(sizes, Random(seed))
@@ -198,7 +220,9 @@ def settle(
     where, shapes = _where(runs), tuple(run.named for run in runs)
     if last is not None:
         difference = last.difference
-        remaining = _difference_of_rough(runs[runs.index(last) :], prepare, epsilon) if difference else None
+        remaining = (
+            _difference_of_rough(runs[runs.index(last) :], prepare, epsilon) if difference else None
+        )
         nearly = difference is not None and remaining is None
         difference = remaining or difference
         words = difference.message if difference else last.reason
@@ -208,7 +232,9 @@ def settle(
             notes.append("a cosine or sine stands for any function of its angle")
         seen = _witnesses(runs, prepare) if difference and not nearly else ()
         apart = _witnesses(_with_roots(held_out(), runs), prepare) if seen else ()
-        return IdentityResult(agrees, evidence, None, pairs, difference, words, tuple(notes), nearly, seen, apart)
+        return IdentityResult(
+            agrees, evidence, None, pairs, difference, words, tuple(notes), nearly, seen, apart
+        )
     if any(r.epsilon is None for r in runs):
         why = "; ".join(dict.fromkeys(words for r in runs for words in r.unbounded)) or _TOO_LARGE
         evidence = Evidence(Grade.SAMPLED, f"{where}; {UNBOUNDED}: {why}")
@@ -275,7 +301,9 @@ def _residues(x: Modular) -> np.ndarray:
     return (x if x.state.value is not None else x._unary("exp", x)).residues()
 
 
-def _difference_of_rough(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> Difference | None:
+def _difference_of_rough(
+    runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float
+) -> Difference | None:
     """Return the first difference that stays once numbers that floats hardly distinguish count as equal.
 
     The first run differs. If it can no longer be run, its difference stays. A bound at which ``exp`` is negligible is
@@ -284,9 +312,15 @@ def _difference_of_rough(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: 
     for run in runs:
         again = copy(run)
         again.given = run.given | {
-            name: np.full(run.shapes[name], _LARGE_FACTOR) for name in _FACTORS_OF_SCORES if name in run.shapes
+            name: np.full(run.shapes[name], _LARGE_FACTOR)
+            for name in _FACTORS_OF_SCORES
+            if name in run.shapes
         }
-        again.difference, again.rough, again.angles = None, True, run.angles and KnownAngles(run.random, _ROUGHLY)
+        again.difference, again.rough, again.angles = (
+            None,
+            True,
+            run.angles and KnownAngles(run.random, _ROUGHLY),
+        )
         again.settle(prepare, epsilon)
         if again.difference or (again.reason and run is runs[0]):
             return again.difference or run.difference
@@ -322,8 +356,13 @@ class KnownAngles:
     def __init__(self, random: Random, near: float) -> None:
         self._random, self._near = np.random.default_rng(random.getrandbits(64)), near
         self._known = np.zeros(1)  # sizes of angles, in order,
-        self._numbers = {"cos": np.ones(1, np.int64), "sin": np.zeros(1, np.int64)}  # and numbers for each of them
-        self._tables: dict[tuple[tuple[int, ...], bytes], dict[str, np.ndarray]] = {}  # the same at every point
+        self._numbers = {
+            "cos": np.ones(1, np.int64),
+            "sin": np.zeros(1, np.int64),
+        }  # and numbers for each of them
+        self._tables: dict[
+            tuple[tuple[int, ...], bytes], dict[str, np.ndarray]
+        ] = {}  # the same at every point
 
     def of(self, name: str, angles: np.ndarray) -> np.ndarray:
         """Return the numbers for an array of angles."""
@@ -343,7 +382,11 @@ class KnownAngles:
 
     def _near_ones(self, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the place of the nearest known angle for each size, and whether it is near enough."""
-        after = np.clip(np.searchsorted(self._known, sizes), 1, len(self._known) - 1) if len(self._known) > 1 else 0
+        after = (
+            np.clip(np.searchsorted(self._known, sizes), 1, len(self._known) - 1)
+            if len(self._known) > 1
+            else 0
+        )
         before = np.maximum(after - 1, 0)
         apart = [np.abs(self._known[place] - sizes) for place in (before, after)]
         places = np.broadcast_to(np.where(apart[0] <= apart[1], before, after), sizes.shape)
@@ -400,7 +443,11 @@ class ResidueRun:
         self.unbounded: dict[str, None] = {}  # why there is no bound, if there is none
 
     def __str__(self) -> str:
-        return f"{', '.join(self.numbers)} whole numbers; {self.sizes}" if self.numbers else str(self.sizes)
+        return (
+            f"{', '.join(self.numbers)} whole numbers; {self.sizes}"
+            if self.numbers
+            else str(self.sizes)
+        )
 
     @property
     def holds_for(self) -> str:
@@ -409,7 +456,9 @@ class ResidueRun:
         tables = ("cosines and sines",) if self.angles is not None and self.angles.used else ()
         numbers = (*self.numbers, *tables)
         drawn = f"random {', '.join(numbers)} (whole numbers up to {LARGEST})" if numbers else ""
-        return "for " + " and ".join(filter(None, (drawn, f"all {', '.join(others)}" if others else "")))
+        return "for " + " and ".join(
+            filter(None, (drawn, f"all {', '.join(others)}" if others else ""))
+        )
 
     def settle(self, prepare: Prepare, epsilon: float) -> None:
         """Draw pairs of primes until enough agree or two differ; if they do not agree, read the code in other ways.
@@ -470,7 +519,11 @@ class ResidueRun:
             needed = point.needed(epsilon, choices)
             if len(group) >= (needed or SAMPLED):
                 self.pairs = [x.pair for x in group]
-                self.epsilon = escape(point.chance.bound(choices), point.decided, needed, SPARE) if needed else None
+                self.epsilon = (
+                    escape(point.chance.bound(choices), point.decided, needed, SPARE)
+                    if needed
+                    else None
+                )
                 return
             if drawn - len(group) > SPARE:
                 break
@@ -507,7 +560,11 @@ class _Point:
         except primes.NoRoot:
             raise
         except Exception as error:
-            run.reason = str(error) if isinstance(error, SymattnError) else f"{type(error).__name__}: {error}"
+            run.reason = (
+                str(error)
+                if isinstance(error, SymattnError)
+                else f"{type(error).__name__}: {error}"
+            )
         run.free |= kind.field.free
         run.nested |= kind.field.nested
         run.stand_ins |= kind.field.stand_ins
@@ -529,9 +586,14 @@ class _Point:
 
     def _compare(self, kind: type[Modular], got: object, expected: Modular) -> None:
         if not isinstance(got, kind):
-            self._differs((), f"the function returned {type(got).__name__}, not an array of the kind that it was given")
+            self._differs(
+                (),
+                f"the function returned {type(got).__name__}, not an array of the kind that it was given",
+            )
         elif got.plain_shape != expected.plain_shape:
-            self._differs((), f"the function returned shape {got.plain_shape}, not {expected.plain_shape}")
+            self._differs(
+                (), f"the function returned shape {got.plain_shape}, not {expected.plain_shape}"
+            )
         else:
             same, chance = kind.compared(got, expected)
             self._compared = self._compared.either(chance)
@@ -542,7 +604,9 @@ class _Point:
             if not same.all():
                 index = tuple(int(i) for i in np.argwhere(~same)[0])
                 share = f"{np.count_nonzero(~same)} of {same.size} elements"
-                self._differs(index, f"{share} differ from the specification, the first at {list(index)}")
+                self._differs(
+                    index, f"{share} differ from the specification, the first at {list(index)}"
+                )
 
     def _differs(self, index: tuple[int, ...], message: str) -> None:
         self.difference = Difference(index, self._run.sizes, self._run.numbers, message)
@@ -554,7 +618,9 @@ class _Point:
 
 def _in_axes(got: Any, expected: Modular) -> Any:
     """Return an output with the expected axes of length 1, as the comparison of floats takes it."""
-    shapes = [[n for n in x.plain_shape if n != 1] for x in (got, expected) if isinstance(x, Modular)]
+    shapes = [
+        [n for n in x.plain_shape if n != 1] for x in (got, expected) if isinstance(x, Modular)
+    ]
     return got.reshape(expected.plain_shape) if len(shapes) == 2 and shapes[0] == shapes[1] else got
 
 
@@ -580,13 +646,20 @@ def spec_width(spec: Attention) -> int | None:
 
 
 def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    width = sizes.d_model if any(n.startswith("w_") for n in names) else sizes.d_k  # tokens alone are queries too
+    width = (
+        sizes.d_model if any(n.startswith("w_") for n in names) else sizes.d_k
+    )  # tokens alone are queries too
     letters = lengths_by_letter(spec, replace(sizes, d_model=width))
     for name in names:
         if _LIKE.get(name, name) not in ARRAYS:
-            raise InputError(f"identity test: unknown input {name!r}; known: {', '.join(sorted(ARRAYS))}")
+            raise InputError(
+                f"identity test: unknown input {name!r}; known: {', '.join(sorted(ARRAYS))}"
+            )
     result = {name: lengths(_LIKE.get(name, name), spec, names, letters) for name in names}
-    return {name: (*sizes.batch, *shape) if name in (*TOKENS, *_LIKE) else shape for name, shape in result.items()}
+    return {
+        name: (*sizes.batch, *shape) if name in (*TOKENS, *_LIKE) else shape
+        for name, shape in result.items()
+    }
 
 
 def _drawn(shape: tuple[int, ...], random: Random) -> np.ndarray:
@@ -594,7 +667,9 @@ def _drawn(shape: tuple[int, ...], random: Random) -> np.ndarray:
     return np.random.default_rng(random.getrandbits(64)).integers(-LARGEST, LARGEST + 1, shape)
 
 
-def _masks(shapes: Mapping[str, tuple[int, ...]], spec: Attention, random: Random) -> dict[str, np.ndarray]:
+def _masks(
+    shapes: Mapping[str, tuple[int, ...]], spec: Attention, random: Random
+) -> dict[str, np.ndarray]:
     """Return masks in which every query may see the first key."""
     result = {}
     for name in ("mask", "keep"):
@@ -602,5 +677,7 @@ def _masks(shapes: Mapping[str, tuple[int, ...]], spec: Attention, random: Rando
             allowed = _drawn(shapes[name], random) >= 0
             allowed[..., 0] = True
             additive = name == "mask" and spec.mask == "additive"
-            result[name] = np.where(allowed, _drawn(shapes[name], random), -np.inf) if additive else allowed
+            result[name] = (
+                np.where(allowed, _drawn(shapes[name], random), -np.inf) if additive else allowed
+            )
     return result

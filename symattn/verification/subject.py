@@ -129,10 +129,14 @@ class Subject(ABC):
         """Yield held-out inputs of sizes that nothing was tried at: n_q ≠ n_k, odd lengths, several tiles together."""
 
     @abstractmethod
-    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
+    def sized(
+        self, session: Session, sizes: Mapping[str, int], rng: Random
+    ) -> Iterator[dict[str, Array] | None]:
         """Yield normal and more telling inputs of these sizes; None for those outside the domain."""
 
-    def resized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array]]:
+    def resized(
+        self, session: Session, sizes: Mapping[str, int], rng: Random
+    ) -> Iterator[dict[str, Array]]:
         """Yield inputs of these sizes, in which some are large and the others are not."""
         yield from (inputs for inputs in self.sized(session, sizes, rng) if inputs is not None)
 
@@ -179,14 +183,18 @@ class Subject(ABC):
         from symattn.arrays.field.quotient import Quotient
 
         try:
-            entry = self.right({n: lifted(np.asarray(a), Exact) for n, a in inputs.items()})[of].entries[at]
+            entry = self.right({n: lifted(np.asarray(a), Exact) for n, a in inputs.items()})[
+                of
+            ].entries[at]
         except (SymattnError, TypeError, AttributeError):
             return None
         return entry if isinstance(entry, Quotient) else None
 
     # -- causes --------------------------------------------------------------------------------------------------------
     @abstractmethod
-    def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
+    def search(
+        self, session: Session, wrong: list[CaseResult], right: list[CaseResult]
+    ) -> Search[Any]:
         """Return a search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one."""
 
     @abstractmethod
@@ -201,7 +209,9 @@ class Subject(ABC):
         """Return the inputs with those added that are computed from others."""
         return dict(inputs)
 
-    def explained(self, example: Counterexample, smallest: CaseResult, cause: Cause[Any]) -> Counterexample:
+    def explained(
+        self, example: Counterexample, smallest: CaseResult, cause: Cause[Any]
+    ) -> Counterexample:
         """Return the counterexample with what its cause shows in addition."""
         return example
 
@@ -234,7 +244,9 @@ class Subject(ABC):
         """Return the step to blame if arithmetic in a ``narrow`` format could cause all errors, and the evidence."""
 
     @abstractmethod
-    def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
+    def blamed(
+        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
+    ) -> tuple[str, str]:
         """Return the step to blame for a fault that no known mistake explains, and the evidence in words."""
 
     # -- the report ----------------------------------------------------------------------------------------------------

@@ -76,7 +76,9 @@ class Core(Planes):
         self._content: Parts | EnclosedWork = Parts(mid, rad)
 
     @classmethod
-    def made(cls, out: Parts | EnclosedWork, common: Common | None = None, of: Core | None = None) -> Self:
+    def made(
+        cls, out: Parts | EnclosedWork, common: Common | None = None, of: Core | None = None
+    ) -> Self:
         """Return a new array of computed parts, or of work that is still to be done and reads the array ``of``."""
         array = cls.__new__(cls)
         array._content, array.common, array.own = out, common, True
@@ -99,7 +101,11 @@ class Core(Planes):
 
     @property
     def plain_shape(self) -> tuple[int, ...]:
-        return self._content.shape if isinstance(self._content, EnclosedWork) else self._content.mid.shape
+        return (
+            self._content.shape
+            if isinstance(self._content, EnclosedWork)
+            else self._content.mid.shape
+        )
 
     @property
     def size(self) -> int:
@@ -158,7 +164,9 @@ class Core(Planes):
             return cls.of_balls(data)
         if not np.isfinite(plain).all():
             bad = plain[~np.isfinite(plain)].flat[0]
-            raise InputError(f"{cls.name}: {bad} in the data; only a mask may hold -inf, and nothing may hold NaN")
+            raise InputError(
+                f"{cls.name}: {bad} in the data; only a mask may hold -inf, and nothing may hold NaN"
+            )
         if plain.ndim:
             check_arithmetic()
         return cls.made(Parts(plain, np.zeros(plain.shape), True))

@@ -19,7 +19,9 @@ from symattn.document.errors import Refused, Undecided
 
 LATER = 1 << 15  # cheap work on arrays of at least this many elements is delayed until it is read
 FEW = 16  # an array must have this many times the elements of its divisor for the division to be delayed
-_REFUSED = "-inf (a masked score) may only be added to, or multiplied by what is known to be positive"
+_REFUSED = (
+    "-inf (a masked score) may only be added to, or multiplied by what is known to be positive"
+)
 
 
 class EnclosedElementwise(Core):
@@ -39,7 +41,9 @@ class EnclosedElementwise(Core):
             shift = row and y.rad.any() and np.isfinite(y.rad).all() and np.isfinite(y.mid).all()
             if shift and x.plain_shape[-1] == shape[-1]:
                 common = Common(object(), y.rad.copy(), True)
-                return cls._later(work.shifted, shape, x, y.mid.copy(), forbidden=masked, common=common)
+                return cls._later(
+                    work.shifted, shape, x, y.mid.copy(), forbidden=masked, common=common
+                )
         kernel = work.exact_sum if prod(shape) <= SMALL else work.rounded_sum
         either = lambda x, y: (x.mid == -np.inf) | (y.mid == -np.inf)  # noqa: E731
         return cls.made(computed(kernel, shape, (a.parts, b.parts), forbidden=either))
@@ -77,12 +81,20 @@ class EnclosedElementwise(Core):
 
     @classmethod
     def _later(
-        cls, kernel: Any, shape: tuple[int, ...], x: Self, *more: Any, forbidden: Any, common: Common | None = None
+        cls,
+        kernel: Any,
+        shape: tuple[int, ...],
+        x: Self,
+        *more: Any,
+        forbidden: Any,
+        common: Common | None = None,
     ) -> Self:
         """Return the result of cheap work, which is delayed for a large array; ``more`` are new arrays, or numbers."""
         if x.size < LATER or not x.own or x.plain_shape != shape or x.common is not None:
             return cls.made(computed(kernel, shape, (x.parts,), *more, forbidden=forbidden), common)
-        return cls.made(EnclosedWork(kernel, shape, (x.source,), *more, forbidden=forbidden), common, of=x)
+        return cls.made(
+            EnclosedWork(kernel, shape, (x.source,), *more, forbidden=forbidden), common, of=x
+        )
 
     # -- quotients ----------------------------------------------------------------------------------------------------
     @classmethod
@@ -138,7 +150,9 @@ class EnclosedElementwise(Core):
         for x, y in ((a, b), (b, a)):
             if x.positive and not (y.mid.any() or y.rad.any()):
                 zero = (x.mid == 0) & (x.rad == 0)
-                return np.array(np.broadcast_to(zero, np.broadcast_shapes(x.plain_shape, y.plain_shape)))
+                return np.array(
+                    np.broadcast_to(zero, np.broadcast_shapes(x.plain_shape, y.plain_shape))
+                )
         with np.errstate(all="ignore"):
             gap, reach = np.abs(b.mid - a.mid), (a.rad + b.rad) * UP
             both = (a.mid == -np.inf) & (b.mid == -np.inf)
@@ -160,7 +174,8 @@ class EnclosedElementwise(Core):
         if not (yes | no).all():
             at = tuple(int(i) for i in np.argwhere(~(yes | no))[0])
             x, y = (
-                f"{np.broadcast_to(z.mid, yes.shape)[at]} ± {np.broadcast_to(z.rad, yes.shape)[at]:.2g}" for z in (a, b)
+                f"{np.broadcast_to(z.mid, yes.shape)[at]} ± {np.broadcast_to(z.rad, yes.shape)[at]:.2g}"
+                for z in (a, b)
             )
             raise Undecided(f"{cls.name}: is {x} {sign} {y}?")
         return yes

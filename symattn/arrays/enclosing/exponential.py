@@ -116,9 +116,13 @@ def check_arithmetic() -> None:
     """Raise Refused unless floats round to nearest, ties to even, and underflow gradually."""
     one, tiny = np.ones(1), np.array([2.0**-1022])
     if not (one + U == 1 and one + 1.5 * U > 1 and -one - U == -1 and one + 3 * U == 1 + 4 * U):
-        raise Refused("float64 does not round to nearest here; hint: restore the rounding mode of the processor")
+        raise Refused(
+            "float64 does not round to nearest here; hint: restore the rounding mode of the processor"
+        )
     if not (tiny * 0.5 > 0 and tiny * 0.5 + tiny > tiny):
-        raise Refused("subnormal numbers are flushed to zero here; hint: torch.set_flush_denormal(False)")
+        raise Refused(
+            "subnormal numbers are flushed to zero here; hint: torch.set_flush_denormal(False)"
+        )
 
 
 def _by_chunks(x: Floats, work: Callable[[Floats, Floats, Floats, Floats], None]) -> Floats:
@@ -143,7 +147,9 @@ class _Rooms(threading.local):
 
 
 _rooms = _Rooms()
-_FREED = 31 << 17  # numbers, just below the 32 MiB up to which glibc adapts its threshold to freed blocks
+_FREED = (
+    31 << 17
+)  # numbers, just below the 32 MiB up to which glibc adapts its threshold to freed blocks
 
 
 def _powers_of_chunk(y: Floats, z: Floats, t: Floats, w: Floats) -> None:
@@ -164,7 +170,9 @@ def _exp_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
     np.clip(x, -746.0, 710.0, out=x)
     _reduce(x, z, t, w)
     _polynomial(x, _constants().of_reals, out=t)
-    m = (z.view(np.int64) << np.int64(13)) >> np.int64(24)  # what stands above j in the low 51 bits of z, with its sign
+    m = (z.view(np.int64) << np.int64(13)) >> np.int64(
+        24
+    )  # what stands above j in the low 51 bits of z, with its sign
     z.view(np.uint64)[...] &= np.uint64(STEPS - 1)
     _put_together(x, z, t, w)
     half = m >> np.int64(1)
@@ -224,7 +232,9 @@ def _constants() -> _Constants:
             raise ArithmeticError("the exponential: ln 2 in two parts is off")
         of_steps = (_rounded(step), _rounded(step**2 / 2), _rounded(step**3 / 6))
         of_reals = (1.0, 0.5, _rounded(flint.arb(1) / 6))
-        table = np.array([float((flint.arb(2) ** (flint.arb(j) / STEPS)).mid()) for j in range(STEPS)])
+        table = np.array(
+            [float((flint.arb(2) ** (flint.arb(j) / STEPS)).mid()) for j in range(STEPS)]
+        )
         check_table(table)
         return _Constants(table.view(np.uint64), _rounded(1 / step), high, low, of_steps, of_reals)
 
@@ -237,8 +247,13 @@ def check_table(table: Floats) -> None:
 
     with precision(200):
         for j, entry in enumerate(table.tolist()):
-            if not (1 <= entry < 2 and abs(flint.arb(entry) - flint.arb(2) ** (flint.arb(j) / STEPS)) <= U):
-                raise ArithmeticError(f"the exponential: entry {j} of the table, {entry!r}, is off by more than 2^-53")
+            if not (
+                1 <= entry < 2
+                and abs(flint.arb(entry) - flint.arb(2) ** (flint.arb(j) / STEPS)) <= U
+            ):
+                raise ArithmeticError(
+                    f"the exponential: entry {j} of the table, {entry!r}, is off by more than 2^-53"
+                )
 
 
 def _rounded(x: Any) -> float:

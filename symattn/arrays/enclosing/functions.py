@@ -39,7 +39,9 @@ class EnclosedFunctions(Core):
         if name in ("sqrt", "tanh"):
             parts = a.parts
             tanh = name == "tanh"
-            return cls.made(computed(_tanh_block, parts.mid.shape, (parts,)) if tanh else _sqrt(cls.name, parts))
+            return cls.made(
+                computed(_tanh_block, parts.mid.shape, (parts,)) if tanh else _sqrt(cls.name, parts)
+            )
         return cls.made(_by_arb(cls.name, name, a.parts))
 
     @classmethod
@@ -117,7 +119,9 @@ def _sqrt(kind: str, a: Parts) -> Parts:
         low = np.maximum(c - a.rad, 0.0) * DOWN
         rad = np.where(a.rad == 0, 0.0, a.rad / (np.sqrt(low) + root)) * UP + root * (U * UP) + TINY
         if root.size <= SMALL:
-            exact = (a.rad == 0) & (root * root == c) & (product_error(root, root, root * root) == 0)
+            exact = (
+                (a.rad == 0) & (root * root == c) & (product_error(root, root, root * root) == 0)
+            )
             rad = np.where(exact, 0.0, rad)
         open_ = a.rad > a.mid
         rad = np.where(np.isnan(a.mid), a.rad, np.where(open_ | ~np.isfinite(rad), np.inf, rad))

@@ -7,7 +7,18 @@ from typing import Self
 import numpy as np
 
 from symattn.arrays.enclosing.array import Core
-from symattn.arrays.enclosing.bounds import BLOCK, DOWN, ETA, SMALL, TINY, UP, blocks, gamma, grid, sums_exactly
+from symattn.arrays.enclosing.bounds import (
+    BLOCK,
+    DOWN,
+    ETA,
+    SMALL,
+    TINY,
+    UP,
+    blocks,
+    gamma,
+    grid,
+    sums_exactly,
+)
 from symattn.arrays.enclosing.work import EnclosedWork, Parts, fine, masked, mended
 from symattn.document.errors import Refused
 
@@ -78,7 +89,9 @@ def _summed(a: Parts, axis: int, keep: bool) -> Parts:
         mid = _total(a.mid, axis, keep)
         size = mid if a.mid.min(initial=0) >= 0 else _total(np.abs(a.mid), axis, keep)
         rad = _total(a.rad, axis, keep) if a.rad.any() else np.zeros(mid.shape)
-        if n > 1 and not (a.mid.size <= SMALL and sums_exactly(grid(a.mid), float(np.max(size, initial=0)))):
+        if n > 1 and not (
+            a.mid.size <= SMALL and sums_exactly(grid(a.mid), float(np.max(size, initial=0)))
+        ):
             m = n if n <= 2 * RUN else roundings(n)
             rad = (size * gamma(m) + rad) * UP + np.where(size > 0, TINY, 0.0)
         elif rad.any():
@@ -88,7 +101,9 @@ def _summed(a: Parts, axis: int, keep: bool) -> Parts:
         return out
     none = np.isnan(a.mid)
     undefined = (none & (a.rad == 0)).any(axis=axis, keepdims=keep)
-    bad = Parts(np.where(none.any(axis=axis, keepdims=keep), np.nan, 0.0), np.where(undefined, 0.0, np.inf))
+    bad = Parts(
+        np.where(none.any(axis=axis, keepdims=keep), np.nan, 0.0), np.where(undefined, 0.0, np.inf)
+    )
     return mended(out, (bad,))
 
 
@@ -123,7 +138,9 @@ class Products(Core):
         common = a.common if a.common is not None and not a.common.shift else None
         batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
         shape, y = (*batch, a.plain_shape[-2], b.plain_shape[-1]), b.parts
-        raw_suffices = a.common is None or common is not None  # the common unknown need not be merged into radii
+        raw_suffices = (
+            a.common is None or common is not None
+        )  # the common unknown need not be merged into radii
         x = a.parts if not raw_suffices else a.source if batch == a.plain_shape[:-2] else a.raw
         if (isinstance(x, Parts) and np.any(masked(x))) or np.any(masked(y)):
             raise Refused(f"{cls.name}: a product of matrices with -inf")
@@ -137,8 +154,13 @@ class Products(Core):
         if isinstance(x, EnclosedWork):
             return cls._matmul(cls.made(x.settled(), common), b)
         none = [np.isnan(z.mid).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
-        sure = [(np.isnan(z.mid) & (z.rad == 0)).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
-        bad = Parts(np.where(none[0] | none[1], np.nan, 0.0), np.where(sure[0] | sure[1], 0.0, np.inf))
+        sure = [
+            (np.isnan(z.mid) & (z.rad == 0)).any(axis=k, keepdims=True)
+            for z, k in ((x, -1), (y, -2))
+        ]
+        bad = Parts(
+            np.where(none[0] | none[1], np.nan, 0.0), np.where(sure[0] | sure[1], 0.0, np.inf)
+        )
         return cls.made(mended(out, (bad,)), common)
 
 
@@ -160,10 +182,14 @@ class _Right:
         size = np.abs(y.mid)
         self.least = float(np.min(size, initial=np.inf, where=size > 0))
         self.rounded = bool(y.rad.any())
-        self.mid, self.size, self.rad = (np.broadcast_to(z, wide) for z in (y.mid, size * UP, y.rad * UP))
+        self.mid, self.size, self.rad = (
+            np.broadcast_to(z, wide) for z in (y.mid, size * UP, y.rad * UP)
+        )
 
 
-def _product(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...], left: tuple[int, ...]) -> tuple[Parts, bool]:
+def _product(
+    x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...], left: tuple[int, ...]
+) -> tuple[Parts, bool]:
     """Return midpoints and radii, and whether all radii are below 2⁹⁰⁰, so that no midpoint overflows."""
     n, right, bounded = left[-1], _Right(y, shape), True
     mid, rad = np.empty(shape), np.empty(shape)
@@ -184,7 +210,9 @@ def _product(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...], left: tu
     return Parts(mid, rad, True), bounded
 
 
-def _radii(c: np.ndarray, r: np.ndarray, right: _Right, i: tuple[int, ...], g: float, out: np.ndarray) -> None:
+def _radii(
+    c: np.ndarray, r: np.ndarray, right: _Right, i: tuple[int, ...], g: float, out: np.ndarray
+) -> None:
     """(R_a + γ|C_a| + ε)|C_b| + (|C_a| + R_a) R_b.
 
     ε compensates for underflow. It is γ 2⁻²⁰⁰ times the row's largest |C_a|, if that is at least 2⁻¹⁰⁰⁰ when

@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from symattn.arrays.enclosing.bounds import BLOCK, DOWN, TINY, UP, U, blocks, product_error, sum_error
+from symattn.arrays.enclosing.bounds import (
+    BLOCK,
+    DOWN,
+    TINY,
+    UP,
+    U,
+    blocks,
+    product_error,
+    sum_error,
+)
 
 Kernel = Callable[..., None]
 Forbidden = Callable[..., Any]
@@ -58,7 +67,9 @@ class EnclosedWork:
         self.boxed = shape or (1,)
         self.operands, self.more = list(operands), [np.asarray(x) for x in more]
         if not shape or prod(shape) > BLOCK:  # else there is one block, in which NumPy broadcasts
-            self.operands = [x if isinstance(x, EnclosedWork) else x.spread(self.boxed) for x in operands]
+            self.operands = [
+                x if isinstance(x, EnclosedWork) else x.spread(self.boxed) for x in operands
+            ]
             self.more = [_spread(x, self.boxed) for x in self.more]
         self.reads = 0
         self.result: Parts | None = None
@@ -87,7 +98,10 @@ class EnclosedWork:
         if self.result is None:
             mid, rad = np.empty(self.boxed), np.empty(self.boxed)
             with np.errstate(all="ignore"):
-                each = [self._write([x.read(b) for x in self.operands], b, mid[b], rad[b]) for b in blocks(self.boxed)]
+                each = [
+                    self._write([x.read(b) for x in self.operands], b, mid[b], rad[b])
+                    for b in blocks(self.boxed)
+                ]
             self.result = Parts(mid.reshape(self.shape), rad.reshape(self.shape), all(each) or None)
             self.operands, self.more = [], []
         return self.result
@@ -133,7 +147,9 @@ def masked(x: Parts) -> Any:
 
 
 # -- the kernels of the elementwise operations, with the bounds of ``elementwise`` -------------------------------------
-def rounded_sum(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
+def rounded_sum(
+    c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray
+) -> None:
     np.add(a, b, out=c)
     np.abs(c, out=r)
     r *= U
@@ -142,7 +158,9 @@ def rounded_sum(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: 
     r *= UP
 
 
-def exact_sum(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
+def exact_sum(
+    c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray
+) -> None:
     np.add(a, b, out=c)
     r[...] = sum_error(a, b, c)
     np.copyto(r, U * np.abs(c), where=np.isnan(r))
@@ -151,7 +169,9 @@ def exact_sum(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np
     r *= UP
 
 
-def rounded_product(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
+def rounded_product(
+    c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray
+) -> None:
     np.multiply(a, b, out=c)
     np.multiply(np.abs(a) + ra, rb, out=r)
     r += np.abs(b) * ra
@@ -162,7 +182,9 @@ def rounded_product(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray,
     r += TINY
 
 
-def exact_product(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
+def exact_product(
+    c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray
+) -> None:
     np.multiply(a, b, out=c)
     off = product_error(a, b, c)
     x, y = np.abs(a), np.abs(b)
@@ -182,7 +204,13 @@ def shifted(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.n
 
 
 def times_power(
-    c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, by: np.ndarray, size: np.ndarray, least: np.ndarray
+    c: np.ndarray,
+    r: np.ndarray,
+    a: np.ndarray,
+    ra: np.ndarray,
+    by: np.ndarray,
+    size: np.ndarray,
+    least: np.ndarray,
 ) -> None:
     np.multiply(a, by, out=c)
     np.multiply(ra, size, out=r)
@@ -215,7 +243,9 @@ def divided(
     r += tiny
 
 
-def larger(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
+def larger(
+    c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray
+) -> None:
     np.maximum(a, b, out=c)
     np.subtract(c, a, out=r)
     r *= DOWN

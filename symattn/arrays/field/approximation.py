@@ -88,8 +88,15 @@ def ball_decimal(x: flint.arb, digits: int, working: int) -> str | None:
         size = abs(x)
         # An e too small by one, just below a power of ten, rounds up to that power and is as good.
         e = (size.log() / flint.arb(10).log()).lower().floor().unique_fmpz()
-        whole = e is not None and (size * flint.arb(10) ** (digits - 1 - e) + flint.arb(0.5)).floor().unique_fmpz()
-    return _written(x < 0, int(whole), int(e), digits, exact=False) if whole and whole <= 10**digits else None
+        whole = (
+            e is not None
+            and (size * flint.arb(10) ** (digits - 1 - e) + flint.arb(0.5)).floor().unique_fmpz()
+        )
+    return (
+        _written(x < 0, int(whole), int(e), digits, exact=False)
+        if whole and whole <= 10**digits
+        else None
+    )
 
 
 def rational_decimal(r: Fraction, digits: int) -> str:
@@ -109,7 +116,9 @@ def _precisions(first: int) -> Iterator[int]:
     while working <= max(LIMIT, 2 * first):
         yield working
         working *= 2
-    raise Undecided(f"exact: {working // 2} bits do not decide; the numbers are too close or too large")
+    raise Undecided(
+        f"exact: {working // 2} bits do not decide; the numbers are too close or too large"
+    )
 
 
 def _double(x: flint.arb) -> float:

@@ -9,7 +9,13 @@ from numbers import Rational
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from symattn.arrays.field import approximation
-from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient, brief, constant, rational_times_power
+from symattn.arrays.field.quotient import (
+    ONE_ELEMENT,
+    Quotient,
+    brief,
+    constant,
+    rational_times_power,
+)
 from symattn.arrays.field.surds import K
 from symattn.arrays.functions import FUNCTIONS
 from symattn.document.errors import Refused
@@ -157,7 +163,9 @@ class Logarithm:
     def _ball(self) -> flint.arb:
         import flint
 
-        past = (self.f - ONE_ELEMENT).arb(flint.ctx.prec)  # for f close to 1, log1p keeps the accuracy
+        past = (self.f - ONE_ELEMENT).arb(
+            flint.ctx.prec
+        )  # for f close to 1, log1p keeps the accuracy
         log = past.log1p() if abs(past) < 1 / 2 else self.f.arb(flint.ctx.prec).log()
         return self.c.arb(flint.ctx.prec) + log
 

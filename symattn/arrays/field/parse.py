@@ -31,7 +31,8 @@ _EXPONENT = 10_000
 _PAIRS = 4000  # products of terms in one operation
 _BITS = 14_000  # of an integer: the most that Python prints
 _TOKEN = re.compile(
-    r"(?P<number>(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>\*\*|[-+*/()])", re.A
+    r"(?P<number>(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>\*\*|[-+*/()])",
+    re.A,
 )
 _Operation = Callable[[Quotient, Quotient], Quotient]
 _SUMS: dict[str, _Operation] = {"+": operator.add, "-": operator.sub}
@@ -76,7 +77,9 @@ class _Parser:
         if percent is not None:
             raise self.wrong(f"write {Quotient.of(percent / 100)} in place of {self.text}")
         if self.kind:
-            raise self.wrong("expected an operator" + (", a power is written **" if self.token == "^" else ""))
+            raise self.wrong(
+                "expected an operator" + (", a power is written **" if self.token == "^" else "")
+            )
         return value
 
     def sum(self) -> Quotient:
@@ -133,7 +136,11 @@ class _Parser:
                 raise self.wrong("known are the names exp and sqrt")
             self.take()
         if self.token != "(":
-            raise self.wrong("expected a number, exp(…), sqrt(…) or a bracket" if function is None else "expected (")
+            raise self.wrong(
+                "expected a number, exp(…), sqrt(…) or a bracket"
+                if function is None
+                else "expected ("
+            )
         self.take()
         value = self.deeper(self.sum)
         if self.token != ")":
@@ -225,7 +232,9 @@ def read(x: Any) -> Quotient:
         import sympy
 
         return parse(str(x.xreplace({f: sympy.Rational(f) for f in x.atoms(sympy.Float)})))
-    raise InputError(f"exact: no exact number in a {type(x).__name__}; give an integer, fraction, float or text")
+    raise InputError(
+        f"exact: no exact number in a {type(x).__name__}; give an integer, fraction, float or text"
+    )
 
 
 def _ratio(n: int, d: int) -> Quotient:
@@ -236,5 +245,7 @@ def _from_ratio(x: Any) -> Quotient:
     try:
         value = Fraction(*(int(part) for part in x.as_integer_ratio()))
     except (ValueError, OverflowError):
-        raise InputError(f"exact: {x} is not a number that can be held; only masks may forbid an entry") from None
+        raise InputError(
+            f"exact: {x} is not a number that can be held; only masks may forbid an entry"
+        ) from None
     return _ratio(value.numerator, value.denominator)

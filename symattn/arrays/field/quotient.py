@@ -214,7 +214,9 @@ class Quotient:
         from symattn.arrays.field.logarithm import logarithm
 
         if self.sign() <= 0:
-            raise Refused(f"exact: log({brief(self)}): the logarithm of a number that is not positive")
+            raise Refused(
+                f"exact: log({brief(self)}): the logarithm of a number that is not positive"
+            )
         return logarithm(ZERO_ELEMENT, self)
 
     def tanh(self) -> Quotient:
@@ -235,7 +237,9 @@ class Quotient:
     def sign(self) -> int:
         """Return −1, 0 or 1. Raises Undecided beyond ``approximation.LIMIT`` bits."""
         u, n, d = self.parts
-        return approximation.sign_of_sum(u, n) * (1 if len(d) == 1 else approximation.sign_of_sum(u, d))
+        return approximation.sign_of_sum(u, n) * (
+            1 if len(d) == 1 else approximation.sign_of_sum(u, d)
+        )
 
     def same(self, other: Quotient) -> bool:
         """Return whether the numbers are equal."""
@@ -292,12 +296,20 @@ class Quotient:
     def to_float(self) -> float:
         """Return the nearest double, ties to even, or an infinity beyond the largest."""
         r = self.rational()
-        return approximation.nearest_double(self.arb) if r is None else approximation.rational_double(r)
+        return (
+            approximation.nearest_double(self.arb)
+            if r is None
+            else approximation.rational_double(r)
+        )
 
     def decimal(self, digits: int = 6) -> str:
         """Return the value rounded to ``digits`` significant digits, without trailing zeros if exact."""
         r = self.rational()
-        return approximation.decimal(self.arb, digits) if r is None else approximation.rational_decimal(r, digits)
+        return (
+            approximation.decimal(self.arb, digits)
+            if r is None
+            else approximation.rational_decimal(r, digits)
+        )
 
     def to_sympy(self) -> Any:
         """Return the number as a SymPy expression."""
@@ -374,4 +386,10 @@ def _aligned(x: Quotient, y: Quotient) -> tuple[Unit | None, Sum, Sum, Sum, Sum]
     if u is None or v is None:
         return v or u, x._n, x._d, y._n, y._d
     w = joined(u, v)
-    return w, converted(x._n, u, w), converted(x._d, u, w), converted(y._n, v, w), converted(y._d, v, w)
+    return (
+        w,
+        converted(x._n, u, w),
+        converted(x._d, u, w),
+        converted(y._n, v, w),
+        converted(y._d, v, w),
+    )

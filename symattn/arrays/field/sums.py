@@ -19,7 +19,16 @@ from typing import Any, NamedTuple, cast
 
 import flint
 
-from symattn.arrays.field.surds import K, Surd, enclosure, integer_terms, inverse, plain, reduced, with_product
+from symattn.arrays.field.surds import (
+    K,
+    Surd,
+    enclosure,
+    integer_terms,
+    inverse,
+    plain,
+    reduced,
+    with_product,
+)
 
 Sum = dict[K, K]
 ONE: Sum = {0: 1}
@@ -131,7 +140,9 @@ def times(f: Sum, g: Sum) -> Sum:
 def _product_of_surds(f: Sum, g: Sum) -> Sum:
     """f g in integer multiples of roots over one common denominator, each coefficient in lowest terms at the end."""
     p, q = (lcm(*[integer_terms(c)[1] for c in h.values()]) for h in (f, g))
-    left, right = ([(k, integer_terms(c * den)[0]) for k, c in h.items()] for h, den in ((f, p), (g, q)))
+    left, right = (
+        [(k, integer_terms(c * den)[0]) for k, c in h.items()] for h, den in ((f, p), (g, q))
+    )
     out: dict[K, dict[int, int]] = {}
     for (k, x), (b, y) in product(left, right):
         with_product(out.setdefault(k + b, {}), x, y)
@@ -238,7 +249,10 @@ def proportion(d: Sum, e: Sum) -> Fraction | None:
     p, q = d[k], e[k]
     if p.__class__ is not int or q.__class__ is not int or not q:
         return None
-    if any(c.__class__ is not int or e[j].__class__ is not int or c * q != cast(int, e[j]) * p for j, c in d.items()):
+    if any(
+        c.__class__ is not int or e[j].__class__ is not int or c * q != cast(int, e[j]) * p
+        for j, c in d.items()
+    ):
         return None
     return Fraction(p, q)
 
@@ -259,7 +273,9 @@ def in_lowest_terms(n: Sum, d: Sum) -> tuple[Sum, Sum]:
     except TypeError:  # not only integers
         c = content(n)
         lowest = c / q
-        return scaled(n, lowest.numerator / c), ONE if lowest.denominator == 1 else {0: lowest.denominator}
+        return scaled(n, lowest.numerator / c), ONE if lowest.denominator == 1 else {
+            0: lowest.denominator
+        }
     if g > 1:
         n = {k: cast(int, c) // g for k, c in n.items()}
     return n, ONE if q == g else {0: q // g}

@@ -182,4 +182,6 @@ def _factors(n: int) -> Iterator[tuple[int, int]]:
         elif isqrt(p) ** 2 == p:
             yield isqrt(p), 2 * e
         else:
-            raise Refused(f"exact: the square root of a {n.bit_length()}-bit integer of unknown factors; use ball")
+            raise Refused(
+                f"exact: the square root of a {n.bit_length()}-bit integer of unknown factors; use ball"
+            )

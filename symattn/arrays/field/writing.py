@@ -18,7 +18,16 @@ from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar, cast
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.arrays.field.sums import Sum, content, exponent, from_polynomial, polynomials, scaled, shifted, times
+from symattn.arrays.field.sums import (
+    Sum,
+    content,
+    exponent,
+    from_polynomial,
+    polynomials,
+    scaled,
+    shifted,
+    times,
+)
 from symattn.arrays.field.surds import K, Surd, integer_terms, inverse, sign
 from symattn.document import notation as nt
 from symattn.document.text import text as line
@@ -35,7 +44,13 @@ def notation(x: Quotient) -> nt.Node:
     p, q = form.ratio.numerator, form.ratio.denominator
     whole = form.denominator == [(0, 1)]
     above = _multiple(p, form.numerator, distribute=whole and q == 1)
-    below = None if whole and q == 1 else nt.node(q) if whole else _multiple(q, form.denominator, distribute=False)
+    below = (
+        None
+        if whole and q == 1
+        else nt.node(q)
+        if whole
+        else _multiple(q, form.denominator, distribute=False)
+    )
     return _signed(form.sign, _over(above, below))
 
 
@@ -57,7 +72,9 @@ def constant(c: K) -> nt.Node:
     below = nt.node(den) if den != 1 else None
     if len(terms) > 1:
         sign, ordered = leading_positive(sorted(terms.items()), lambda term: term[1])
-        return _signed(sign, _over(_sum((n * sign, _root(a) if a > 1 else None) for a, n in ordered), below))
+        return _signed(
+            sign, _over(_sum((n * sign, _root(a) if a > 1 else None) for a, n in ordered), below)
+        )
     ((a, n),) = terms.items()
     sign, n = (1, n) if n > 0 else (-1, -n)
     if den % a == 0:

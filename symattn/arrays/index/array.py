@@ -17,14 +17,26 @@ import numpy as np
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.index import building as build
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
-from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
+from symattn.arrays.index.expressions import (
+    FORBIDDEN,
+    Expression,
+    Index,
+    Letter,
+    Position,
+    PositiveLetter,
+    fresh,
+)
 from symattn.arrays.notes import assigned, meet
 from symattn.document.errors import InputError, Meaningless, Refused
 from symattn.document.model import Document
 
-Place = tuple[int, tuple[Any, ...]]  # the number of a block, and one index (or number) for each of its factors
+Place = tuple[
+    int, tuple[Any, ...]
+]  # the number of a block, and one index (or number) for each of its factors
 Places = tuple[Place, ...]
-_CACHE: ContextVar[dict[Any, tuple[Indexed, Expression]] | None] = ContextVar("symattn_elements", default=None)
+_CACHE: ContextVar[dict[Any, tuple[Indexed, Expression]] | None] = ContextVar(
+    "symattn_elements", default=None
+)
 
 
 def once() -> AbstractContextManager[object]:
@@ -47,17 +59,25 @@ class Indexed(ArrayBase):
     holds = "expressions of its indices, for all sizes at once"
     dtype: Any = None  # a letter may stand for a number or a boolean
 
-    def __init__(self, axes: Sequence[Any], at: Callable[[Places], Expression], declared: bool = False) -> None:
+    def __init__(
+        self, axes: Sequence[Any], at: Callable[[Places], Expression], declared: bool = False
+    ) -> None:
         self.shape = tuple(axis(a) for a in axes)
         self._computed = at
-        self._declared = declared  # whether all elements are letters; then the first along any axis is one
+        self._declared = (
+            declared  # whether all elements are letters; then the first along any axis is one
+        )
 
     def at(self, places: Places) -> Expression:
         """Return the element at a place."""
         result = _CACHE.get()
         if result is None:
             return self._computed(places)
-        key = (id(self), places, build.kept())  # the array is kept alive, so that its id is not reused
+        key = (
+            id(self),
+            places,
+            build.kept(),
+        )  # the array is kept alive, so that its id is not reused
         known = result.get(key) or result.setdefault(key, (self, self._computed(places)))
         return known[1]
 
@@ -68,12 +88,25 @@ class Indexed(ArrayBase):
         kind = PositiveLetter if positive else Letter
 
         def at(places: Places) -> Expression:
-            blocks = "" if all(len(a.blocks) == 1 for a in lengths) else "@" + ",".join(str(b) for b, _ in places)
-            entries = [i for place, a in zip(places, lengths, strict=True) for i in _fitting(place, a)]
+            blocks = (
+                ""
+                if all(len(a.blocks) == 1 for a in lengths)
+                else "@" + ",".join(str(b) for b, _ in places)
+            )
+            entries = [
+                i for place, a in zip(places, lengths, strict=True) for i in _fitting(place, a)
+            ]
             fixed: list[Any] = [i for i in entries if isinstance(i, int)]
-            sorts = [f for (block, _), a in zip(places, lengths, strict=True) for f in a.blocks[block]]
-            if any(isinstance(i, int) and isinstance(f, str) for i, f in zip(entries, sorts, strict=True)):
-                fixed = [i if isinstance(i, int) else "·" for i in entries]  # x[0, ·] is not x[·, 0]
+            sorts = [
+                f for (block, _), a in zip(places, lengths, strict=True) for f in a.blocks[block]
+            ]
+            if any(
+                isinstance(i, int) and isinstance(f, str)
+                for i, f in zip(entries, sorts, strict=True)
+            ):
+                fixed = [
+                    i if isinstance(i, int) else "·" for i in entries
+                ]  # x[0, ·] is not x[·, 0]
             label = name + blocks + (f"[{', '.join(map(str, fixed))}]" if fixed else "")
             return kind(label, tuple(i for i in entries if not isinstance(i, int)))
 
@@ -113,12 +146,18 @@ class Indexed(ArrayBase):
             elif isinstance(k, slice):
                 start, stop = _boundary(a, k.start, 0), _boundary(a, k.stop, len(a.blocks))
                 if k.step not in (None, 1):
-                    raise Refused("indexed: a strided slice; hint: reshape to (f, 2) and take [..., 0]")
+                    raise Refused(
+                        "indexed: a strided slice; hint: reshape to (f, 2) and take [..., 0]"
+                    )
                 sources.append(_shifted(len(axes), start))
                 axes.append(Axis(a.blocks[start:stop]))
             else:
                 sources.append(_fixed(_element(a, k, self._declared)))
-        return Indexed(axes, lambda places: self.at(tuple(source(places) for source in sources)), self._declared)
+        return Indexed(
+            axes,
+            lambda places: self.at(tuple(source(places) for source in sources)),
+            self._declared,
+        )
 
     def _pairs(self, keys: tuple[object, ...]) -> list[tuple[Any, Any]]:
         """Return each key with its axis; an ellipsis, also the implicit one at the end, becomes full slices."""
@@ -136,7 +175,9 @@ class Indexed(ArrayBase):
         if sum(isinstance(k, Permutation) for k in used) > 1:
             raise Refused("indexed: two permutations at once pick a diagonal; hint: x[pi][:, rho]")
         if self.shape[at].blocks != ((pi.sort,),):
-            raise InputError(f"indexed: the permutation {pi.name} is of {pi.sort}, the axis of length {self.shape[at]}")
+            raise InputError(
+                f"indexed: the permutation {pi.name} is of {pi.sort}, the axis of length {self.shape[at]}"
+            )
 
         def image(place: Place) -> Place:
             block, indices = place
@@ -170,18 +211,31 @@ class Indexed(ArrayBase):
         to = None if dtype is None else np.dtype(dtype)
         if to is None or to == np.float64:
             return self
-        fits = build.is_truth if to.kind == "b" else build.is_whole if to.kind in "iu" else lambda _: False
+        fits = (
+            build.is_truth
+            if to.kind == "b"
+            else build.is_whole
+            if to.kind in "iu"
+            else lambda _: False
+        )
         return Indexed(self.shape, lambda places: _cast(self.at(places), fits, to))
 
     def places(self) -> list[Places]:
         """Return places that cover the array: fresh indices for each choice of blocks and of indices along numbers."""
         # The factors of a block are sorts and numbers; a number stands for all smaller ones.
         block_of = [
-            [[(f,) if isinstance(f, str) else range(f) for f in block] for block in a.blocks] for a in self.shape
+            [[(f,) if isinstance(f, str) else range(f) for f in block] for block in a.blocks]
+            for a in self.shape
         ]
-        every = [[(b, entry) for b, fs in enumerate(of) for entry in itertools.product(*fs)] for of in block_of]
+        every = [
+            [(b, entry) for b, fs in enumerate(of) for entry in itertools.product(*fs)]
+            for of in block_of
+        ]
         return [
-            tuple((b, tuple(fresh(i) if isinstance(i, str) else i for i in entry)) for b, entry in chosen)
+            tuple(
+                (b, tuple(fresh(i) if isinstance(i, str) else i for i in entry))
+                for b, entry in chosen
+            )
             for chosen in itertools.product(*every)
         ]
 
@@ -193,7 +247,9 @@ class Indexed(ArrayBase):
         while elements:
             x = elements.pop()
             if isinstance(x, Letter):
-                raise Refused("a mask of letters may be of booleans or of numbers: that is undecided for all sizes")
+                raise Refused(
+                    "a mask of letters may be of booleans or of numbers: that is undecided for all sizes"
+                )
             elements += x.children
         return False
 
@@ -202,7 +258,9 @@ def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:
     """Return the indices of a place in an axis. Raises AssertionError if they are not of its sorts."""
     block, indices = place
     for i, f in zip(indices, a.blocks[block], strict=True):
-        if not (i.sort == f if isinstance(i, Index) else i == 0 if isinstance(f, str) else 0 <= i < f):
+        if not (
+            i.sort == f if isinstance(i, Index) else i == 0 if isinstance(f, str) else 0 <= i < f
+        ):
             raise AssertionError(f"the index {i} in an axis of length {a}")
     return indices
 
@@ -210,7 +268,9 @@ def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:
 def _cast(x: Expression, fits: Callable[[Expression], bool], to: object) -> Expression:
     if isinstance(x, Position) or fits(build.simplified(x) if build.kept() else x):
         return x
-    raise Meaningless(f"indexed: astype({to}) would change elements that are letters; hint: leave it out")
+    raise Meaningless(
+        f"indexed: astype({to}) would change elements that are letters; hint: leave it out"
+    )
 
 
 def expression(x: Any) -> Expression:
@@ -229,7 +289,9 @@ def expression(x: Any) -> Expression:
         if x != x or x == np.inf:
             raise InputError(f"indexed: {x} in the data; only a mask may hold -inf")
         if isinstance(x, float | np.floating) and (name := irrational(float(x))):
-            raise Meaningless(f"indexed: the float {float(x)!r} is not {name}; hint: the pi of the array's namespace")
+            raise Meaningless(
+                f"indexed: the float {float(x)!r} is not {name}; hint: the pi of the array's namespace"
+            )
         meet(x)
         return build.constant(Fraction(x.item() if isinstance(x, np.generic) else x))  # type: ignore[arg-type]
     raise Refused(f"indexed: a plain array of shape {np.shape(x)} has numbers for sizes")
@@ -259,7 +321,11 @@ def _element(a: Axis, k: object, declared: bool) -> Place:
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
         raise Refused("indexed: a gather by an array; hint: declare a Permutation")
     if not any(isinstance(f, str) for b in a.blocks for f in b):
-        every = [(b, tuple(map(int, t))) for b, fs in enumerate(a.blocks) for t in np.ndindex(*map(int, fs))]
+        every = [
+            (b, tuple(map(int, t)))
+            for b, fs in enumerate(a.blocks)
+            for t in np.ndindex(*map(int, fs))
+        ]
         return every[int(k)]
     if k == -1 and a.blocks[-1] == ():
         return len(a.blocks) - 1, ()
@@ -284,9 +350,17 @@ def irrational(x: float) -> str:
     for name, value in _KNOWN.items():
         for below in (1, 2, 3, 4, 6, 8, 12, 180):
             times = round(x / value * below)
-            if times and abs(times) <= 720 and math.isclose(x, value * times / below, rel_tol=1e-15):
+            if (
+                times
+                and abs(times) <= 720
+                and math.isclose(x, value * times / below, rel_tol=1e-15)
+            ):
                 return name if times == below else f"a multiple of {name}"
             inverse = round(1 / (x * value) * below) if abs(x) > 1e-9 else 0
-            if inverse and inverse <= 12 and math.isclose(1 / x, value * inverse / below, rel_tol=1e-15):
+            if (
+                inverse
+                and inverse <= 12
+                and math.isclose(1 / x, value * inverse / below, rel_tol=1e-15)
+            ):
                 return f"a part of 1/{name}"
     return ""

@@ -32,7 +32,9 @@ something that differs between letters and numbers, a proof would hold for lette
 
 def _refusals() -> list[Refused] | None:
     """Return the list for refusals if the code of a statement is the caller, else None: symattn itself may do all."""
-    frame = sys._getframe(3) if withheld.get() is not None else None  # the caller of a method of a length
+    frame = (
+        sys._getframe(3) if withheld.get() is not None else None
+    )  # the caller of a method of a length
     while frame and _package(frame) in sys.stdlib_module_names:
         frame = frame.f_back
     return withheld.get() if frame and _package(frame) != "symattn" else None
@@ -70,7 +72,9 @@ class Compared:
             return False
         if (value := meet_branch(gap.coefficients)) is not None:
             return value == 0
-        raise Undecided(f"indexed: is {self} = {other}? That depends on the sizes, and the code branches on it")
+        raise Undecided(
+            f"indexed: is {self} = {other}? That depends on the sizes, and the code branches on it"
+        )
 
     def __lt__(self, other: object) -> bool:
         gap = linear(other) - linear(self)
@@ -80,7 +84,9 @@ class Compared:
             return False
         if (value := meet_branch(gap.coefficients)) is not None:
             return value > 0
-        raise Undecided(f"indexed: is {self} < {other}? That depends on the sizes, and the code branches on it")
+        raise Undecided(
+            f"indexed: is {self} < {other}? That depends on the sizes, and the code branches on it"
+        )
 
     def __le__(self, other: object) -> bool:
         return self < linear(other) + 1
@@ -151,7 +157,9 @@ class Linear(Compared):
     def __mul__(self, other: object) -> Any:
         if isinstance(other, int):
             return Linear({k: c * other for k, c in self.coefficients.items()})
-        return Axis.kind.lift(self) * (Axis.kind.lift(other) if isinstance(other, (Linear, Axis)) else other)
+        return Axis.kind.lift(self) * (
+            Axis.kind.lift(other) if isinstance(other, (Linear, Axis)) else other
+        )
 
     __rmul__ = __mul__
 
@@ -172,16 +180,24 @@ class Linear(Compared):
 
     def always_positive(self) -> bool:
         """Return whether its form shows that it is > 0 for all sizes from 1 on."""
-        return all(c > 0 for k, c in self.coefficients.items() if k) and sum(self.coefficients.values()) > 0
+        return (
+            all(c > 0 for k, c in self.coefficients.items() if k)
+            and sum(self.coefficients.values()) > 0
+        )
 
     def words(self) -> str:
-        words = ["·".join([str(c)] * (c != 1 or not k) + list(k)) for k, c in sorted(self.coefficients.items())]
+        words = [
+            "·".join([str(c)] * (c != 1 or not k) + list(k))
+            for k, c in sorted(self.coefficients.items())
+        ]
         return " + ".join(words) or "0"
 
     def expression(self) -> Expression:
         """Return the length as an index expression."""
         with as_written(False):
-            return add(*[multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()])
+            return add(
+                *[multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()]
+            )
 
 
 class Remainder:
@@ -191,7 +207,9 @@ class Remainder:
         self.length, self.modulus = length, modulus
 
     def _value(self, other: object) -> int:
-        return meet_remainder(self.length.coefficients, self.modulus, other if isinstance(other, int) else 0)
+        return meet_remainder(
+            self.length.coefficients, self.modulus, other if isinstance(other, int) else 0
+        )
 
     def __eq__(self, other: object) -> bool:
         return self._value(other) == other
@@ -227,7 +245,9 @@ class Axis(Compared):
         """Return the length without the order of its blocks."""
         results: Counter[tuple[str, ...]] = Counter()
         for b in self.blocks:
-            results[tuple(sorted(f for f in b if isinstance(f, str)))] += prod(f for f in b if isinstance(f, int))
+            results[tuple(sorted(f for f in b if isinstance(f, str)))] += prod(
+                f for f in b if isinstance(f, int)
+            )
         return Linear(dict(results))
 
     def __add__(self, other: object) -> Any:
@@ -274,7 +294,9 @@ class Axis(Compared):
                     rest.remove(factor)
             return Axis([tuple(rest)])
         k = by.linear().coefficients.get((), 0)
-        size = len(self.blocks) // k if k and same_length(by, k) and len(self.blocks) % k == 0 else 0
+        size = (
+            len(self.blocks) // k if k and same_length(by, k) and len(self.blocks) % k == 0 else 0
+        )
         if size and self.blocks[:size] * k == self.blocks:
             return Axis(self.blocks[:size])
         raise Refused(f"indexed: {self} // {by} is not known to be a whole number")
@@ -300,7 +322,9 @@ class Axis(Compared):
     def _number(self) -> int:
         if not any(isinstance(f, str) for b in self.blocks for f in b):
             return sum(prod(f for f in b if isinstance(f, int)) for b in self.blocks)
-        reason = Refused(f"indexed: the size {self.words()} is a letter, and the code needs a number")
+        reason = Refused(
+            f"indexed: the size {self.words()} is a letter, and the code needs a number"
+        )
         if (refusals := _refusals()) is not None:
             refusals.append(reason)
         raise reason
@@ -321,7 +345,9 @@ def same_length(a: object, b: object) -> bool:
     return linear(a).coefficients == linear(b).coefficients
 
 
-Part = tuple[int, tuple[int, ...], Block]  # the number of a block, entries of its leading numbers, its other factors
+Part = tuple[
+    int, tuple[int, ...], Block
+]  # the number of a block, entries of its leading numbers, its other factors
 
 
 def split(a: Axis) -> list[Part]:
@@ -329,13 +355,18 @@ def split(a: Axis) -> list[Part]:
     result: list[Part] = []
     for number, block in enumerate(a.blocks):
         leading = tuple(itertools.takewhile(lambda f: isinstance(f, int), block))
-        result += [(number, at, block[len(leading) :]) for at in itertools.product(*map(range, leading))]  # type: ignore[arg-type]
+        result += [
+            (number, at, block[len(leading) :])
+            for at in itertools.product(*map(range, leading))  # type: ignore[arg-type]
+        ]
     return result
 
 
 def same_order(a: Axis, b: Axis) -> bool:
     """Return whether two axes have the same parts: 2·n is n + n, and 4 is 2 + 2 or 2·2."""
-    return a.blocks == b.blocks or [rest for _, _, rest in split(a)] == [rest for _, _, rest in split(b)]
+    return a.blocks == b.blocks or [rest for _, _, rest in split(a)] == [
+        rest for _, _, rest in split(b)
+    ]
 
 
 def axis(x: object) -> Axis:

@@ -80,7 +80,9 @@ def add(*xs: ex.Expression) -> ex.Expression:
 
 def _hoisted(xs: list[ex.Expression]) -> ex.Expression | None:
     """Return the predicates common to all terms times the sum of the rest; None if there are none."""
-    common = frozenset.intersection(*[frozenset(f for f in factors(x) if isinstance(f, ex.Predicate)) for x in xs])
+    common = frozenset.intersection(
+        *[frozenset(f for f in factors(x) if isinstance(f, ex.Predicate)) for x in xs]
+    )
     if not common:
         return None
     rest = [multiply(*[f for f in factors(x) if f not in common]) for x in xs]
@@ -209,8 +211,12 @@ def divide(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     if roots:
         for f in roots:
             ex.demand(">", f.children[0])
-        upside_down = [ex.Opaque("rsqrt" if f.name == "sqrt" else "sqrt", *f.children) for f in roots]
-        return divide(multiply(a, *upside_down), multiply(*[f for f in factors(b) if f not in roots]))
+        upside_down = [
+            ex.Opaque("rsqrt" if f.name == "sqrt" else "sqrt", *f.children) for f in roots
+        ]
+        return divide(
+            multiply(a, *upside_down), multiply(*[f for f in factors(b) if f not in roots])
+        )
     ex.demand("≠", b)
     if isinstance(a, ex.Masked):
         return multiply(a, divide(ex.ONE, b))
@@ -272,7 +278,9 @@ def total(index: ex.Index, x: ex.Expression) -> ex.Expression:
     inside = [f for f in parts if index in f.free]
     if x is ex.ZERO:
         return ex.ZERO
-    return multiply(*outside, ex.Total(index, multiply(*inside)) if inside else ex.Count(index.sort))
+    return multiply(
+        *outside, ex.Total(index, multiply(*inside)) if inside else ex.Count(index.sort)
+    )
 
 
 def bound(index: ex.Index, x: ex.Expression) -> ex.Expression:
@@ -286,7 +294,9 @@ def bound(index: ex.Index, x: ex.Expression) -> ex.Expression:
 def bound_in_order(index: ex.Index, x: ex.Expression) -> ex.Expression:
     """Bind an index in a function that depends on the order of its arguments. Raises Refused for a permuted index."""
     if _image_in(index, x) is not None:
-        raise Refused("indexed: any norm of a permuted row; a norm need not be that of the row itself")
+        raise Refused(
+            "indexed: any norm of a permuted row; a norm need not be that of the row itself"
+        )
     return bound(index, x)
 
 
@@ -295,7 +305,9 @@ def _image_in(index: ex.Index, x: ex.Expression) -> ex.Index | None:
     images = [i for i in x.free if i[:2] == index[:2]]
     if len(images) > 1:
         bare = index in images
-        raise Refused(f"indexed: an index occurs both {'bare and permuted' if bare else 'under two permutations'}")
+        raise Refused(
+            f"indexed: an index occurs both {'bare and permuted' if bare else 'under two permutations'}"
+        )
     return next((i for i in images if i.image), None)
 
 

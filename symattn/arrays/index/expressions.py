@@ -52,7 +52,10 @@ class Expression:
         if result is None:
             result = object.__new__(cls)
             below: Any = parts[0] if issubclass(cls, Many) else parts
-            result.parts, result.children = parts, tuple([x for x in below if isinstance(x, Expression)])
+            result.parts, result.children = (
+                parts,
+                tuple([x for x in below if isinstance(x, Expression)]),
+            )
             result.free = result._free()
             Expression._table[key] = result
         return result

@@ -54,13 +54,20 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return each(_add, a, self.negative(b))
 
     def negative(self, a: object) -> Indexed:
-        return each(lambda x: positions.negate_position(x) if isinstance(x, ex.Position) else build.negate(x), a)
+        return each(
+            lambda x: (
+                positions.negate_position(x) if isinstance(x, ex.Position) else build.negate(x)
+            ),
+            a,
+        )
 
     def positive(self, a: object) -> Any:
         return a
 
     def multiply(self, a: object, b: object) -> Indexed:
-        return each(lambda x, y: build.multiply(positions.as_number(x), positions.as_number(y)), a, b)
+        return each(
+            lambda x, y: build.multiply(positions.as_number(x), positions.as_number(y)), a, b
+        )
 
     def divide(self, a: object, b: object) -> Indexed:
         return each(lambda x, y: build.divide(positions.as_number(x), positions.as_number(y)), a, b)
@@ -119,11 +126,15 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return _reduced(a, axis, keepdims, lambda parts: build.add(*_bound(build.total, parts)))
 
     def max(self, a: object, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
-        return _reduced(a, axis, keepdims, lambda parts: ex.Opaque("max", *_bound(build.bound, parts)))
+        return _reduced(
+            a, axis, keepdims, lambda parts: ex.Opaque("max", *_bound(build.bound, parts))
+        )
 
     def any_norm(self, a: object) -> Indexed:
         """Return a norm of each row, as an opaque function of it."""
-        return _reduced(a, -1, True, lambda parts: ex.Opaque("norm", *_bound(build.bound_in_order, parts)))
+        return _reduced(
+            a, -1, True, lambda parts: ex.Opaque("norm", *_bound(build.bound_in_order, parts))
+        )
 
     def mean(self, a: Array, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
         result = self.sum(a, axis=axis, keepdims=keepdims)
@@ -135,7 +146,9 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         """Return partial sums, by the predicate j ≤ i."""
         last = self.moveaxis(a, axis, -1)
         n = self.arange(a.shape[axis])
-        return self.moveaxis(self.sum(last[..., None, :] * (n[None, :] <= n[:, None]), axis=-1), -1, axis)
+        return self.moveaxis(
+            self.sum(last[..., None, :] * (n[None, :] <= n[:, None]), axis=-1), -1, axis
+        )
 
     # -- products -----------------------------------------------------------------------------------------------------
     def matmul(self, a: Array, b: Array) -> Indexed:
@@ -144,7 +157,11 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         if not a.ndim or not b.ndim:
             raise InputError("indexed: matmul of a number; hint: multiply by it")
         if a.ndim == 1:
-            return self.matmul(a[None, :], b)[..., 0, :] if b.ndim > 1 else self.sum(_fitting(a, b) * b, axis=-1)
+            return (
+                self.matmul(a[None, :], b)[..., 0, :]
+                if b.ndim > 1
+                else self.sum(_fitting(a, b) * b, axis=-1)
+            )
         if b.ndim == 1:
             return self.matmul(a, b[:, None])[..., 0]
         if not same_order(a.shape[-1], b.shape[-2]):
@@ -175,7 +192,9 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
     def ones_like(self, a: Array, **_: object) -> Indexed:
         return self.full(a.shape, 1)
 
-    def eye(self, n_rows: object, n_cols: object = None, /, *, k: object = 0, **_: object) -> Indexed:
+    def eye(
+        self, n_rows: object, n_cols: object = None, /, *, k: object = 0, **_: object
+    ) -> Indexed:
         """Return the identity matrix: δ_ij, 1 where row and column are the same position, and 0 elsewhere.
 
         Raises Refused for an offset ``k``, and for numbers of rows and columns of which it depends on the sizes
@@ -195,7 +214,9 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
             try:
                 return equal.at(places)
             except Undecided as reason:
-                raise Refused(f"indexed: eye of {rows} rows and {columns} columns, for all sizes") from reason
+                raise Refused(
+                    f"indexed: eye of {rows} rows and {columns} columns, for all sizes"
+                ) from reason
 
         return Indexed([rows, columns], at)
 
@@ -231,7 +252,9 @@ def each(step: Step, *operands: object) -> Indexed:
 
     def pick(x: Indexed, places: Places) -> ex.Expression:
         own = range(rank - x.ndim, rank)
-        return x.at(tuple(_place(places[k], shape[k], a) for k, a in zip(own, x.shape, strict=True)))
+        return x.at(
+            tuple(_place(places[k], shape[k], a) for k, a in zip(own, x.shape, strict=True))
+        )
 
     return Indexed(shape, lambda places: step(*[pick(x, places) for x in arrays]))
 
@@ -267,7 +290,9 @@ def _common(a: Axis, b: Axis) -> Axis:
         return a
     if a.blocks == ((),):
         return b
-    raise InputError(f"indexed: axes of lengths {a} and {b} do not fit; hint: name equal lengths with one letter")
+    raise InputError(
+        f"indexed: axes of lengths {a} and {b} do not fit; hint: name equal lengths with one letter"
+    )
 
 
 def _place(place: Place, of: Axis, own: Axis) -> Place:
@@ -275,7 +300,9 @@ def _place(place: Place, of: Axis, own: Axis) -> Place:
     if own.blocks in (((),), of.blocks):
         return place if own.blocks == of.blocks else (0, ())
     number, entries = place
-    k = next(k for k, (b, at, _) in enumerate(split(of)) if b == number and at == entries[: len(at)])
+    k = next(
+        k for k, (b, at, _) in enumerate(split(of)) if b == number and at == entries[: len(at)]
+    )
     leading = len(split(of)[k][1])
     block, at, _ = split(own)[k]
     return block, (*at, *entries[leading:])
@@ -322,10 +349,16 @@ def _where(condition: ex.Expression, a: ex.Expression, b: ex.Expression) -> ex.E
     _expect_truth(condition)
     a, b = positions.as_number(a), positions.as_number(b)
     if b is ex.FORBIDDEN:
-        return build.add(a, ex.Masked(condition, ex.ZERO)) if isinstance(a, ex.Masked) else ex.Masked(condition, a)
+        return (
+            build.add(a, ex.Masked(condition, ex.ZERO))
+            if isinstance(a, ex.Masked)
+            else ex.Masked(condition, a)
+        )
     if a is ex.FORBIDDEN:
         return _where(build.add(ex.ONE, build.negate(condition)), b, a)
-    return build.add(build.multiply(condition, a), build.multiply(build.add(ex.ONE, build.negate(condition)), b))
+    return build.add(
+        build.multiply(condition, a), build.multiply(build.add(ex.ONE, build.negate(condition)), b)
+    )
 
 
 def _equal(a: ex.Expression, b: ex.Expression) -> ex.Expression:
@@ -374,7 +407,9 @@ def _axes(a: Array, axis: Any) -> list[int]:
 Parts = list[tuple[list[ex.Index], ex.Expression]]
 
 
-def _reduced(a: Any, axis: object, keepdims: object, join: Callable[[Parts], ex.Expression]) -> Indexed:
+def _reduced(
+    a: Any, axis: object, keepdims: object, join: Callable[[Parts], ex.Expression]
+) -> Indexed:
     for k in _axes(a, axis):
         a = _over(a, k, join)
         if keepdims:
@@ -399,6 +434,11 @@ def _over(a: Indexed, k: int, join: Callable[[Parts], ex.Expression]) -> Indexed
     return Indexed((*a.shape[:k], *a.shape[k + 1 :]), at)
 
 
-def _bound(bind: Callable[[ex.Index, ex.Expression], ex.Expression], parts: Parts) -> list[ex.Expression]:
+def _bound(
+    bind: Callable[[ex.Index, ex.Expression], ex.Expression], parts: Parts
+) -> list[ex.Expression]:
     """Return the elements of the blocks, with their indices bound."""
-    return [reduce(lambda x, i: bind(i, x), reversed(indices), positions.as_number(x)) for indices, x in parts]
+    return [
+        reduce(lambda x, i: bind(i, x), reversed(indices), positions.as_number(x))
+        for indices, x in parts
+    ]

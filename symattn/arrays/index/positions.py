@@ -25,7 +25,9 @@ def as_number(x: ex.Expression) -> ex.Expression:
     if not isinstance(x, ex.Position):
         return x
     with as_written(False):
-        places = [multiply(constant(sign), ex.Letter(PLACE + i.sort, (i,))) for sign, i in x.indices]
+        places = [
+            multiply(constant(sign), ex.Letter(PLACE + i.sort, (i,))) for sign, i in x.indices
+        ]
         return add(x.offset.expression(), *places)
 
 
@@ -86,7 +88,10 @@ def same_position(a: ex.Expression, b: ex.Expression) -> ex.Expression:
         return ex.ZERO if gap.offset.coefficients else ex.ONE
     if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and not gap.offset.coefficients:
         return predicate("=", downs[0], ups[0])
-    below, above = _never_negative(gap.offset - 1, downs, ups), _never_negative(-gap.offset - 1, ups, downs)
+    below, above = (
+        _never_negative(gap.offset - 1, downs, ups),
+        _never_negative(-gap.offset - 1, ups, downs),
+    )
     if below or above:
         return ex.ZERO
     raise Undecided(f"indexed: {a} = {b} is not decided for all sizes")
@@ -115,7 +120,10 @@ def in_sizes(x: ex.Expression) -> Polynomial | None:
     if len(polynomials) < len(parts):
         return None
     if isinstance(x, ex.Sum):
-        return {k: sum(p.get(k, 0) for p in polynomials) for k in {k: None for p in polynomials for k in p}}
+        return {
+            k: sum(p.get(k, 0) for p in polynomials)
+            for k in {k: None for p in polynomials for k in p}
+        }
     result: dict[tuple[str, ...], Fraction | int] = {(): 1}
     for p in polynomials:
         once: dict[tuple[str, ...], Fraction | int] = {}
@@ -144,4 +152,6 @@ def _never_negative(rest: Linear, downs: list[ex.Index], ups: list[ex.Index]) ->
     sorts = {(i.sort,) for i in [*ups, *downs]}
     if any(c < 0 for k, c in lowest.items() if k):
         return False
-    return sum(c for k, c in lowest.items() if k in sorts) + lowest[()] >= 0  # these sizes are at least 1
+    return (
+        sum(c for k, c in lowest.items() if k in sorts) + lowest[()] >= 0
+    )  # these sizes are at least 1

@@ -19,7 +19,9 @@ class IndexStructure:
     def permute_dims(self, a: Any, axes: Sequence[int]) -> Indexed:
         order = [k % a.ndim for k in axes]
         back = [order.index(k) for k in range(a.ndim)]
-        return Indexed([a.shape[k] for k in order], lambda places: a.at(tuple(places[k] for k in back)))
+        return Indexed(
+            [a.shape[k] for k in order], lambda places: a.at(tuple(places[k] for k in back))
+        )
 
     def matrix_transpose(self, a: Array) -> Indexed:
         return self.permute_dims(a, (*range(a.ndim - 2), a.ndim - 1, a.ndim - 2))
@@ -53,7 +55,9 @@ class IndexStructure:
         k = axis % arrays[0].ndim
         for x in arrays[1:]:
             rest = [
-                (a.blocks, b.blocks) for n, (a, b) in enumerate(zip(x.shape, arrays[0].shape, strict=True)) if n != k
+                (a.blocks, b.blocks)
+                for n, (a, b) in enumerate(zip(x.shape, arrays[0].shape, strict=True))
+                if n != k
             ]
             if any(a != b for a, b in rest):
                 raise InputError(f"indexed: concat of shapes {arrays[0].shape} and {x.shape}")
@@ -88,7 +92,9 @@ class IndexStructure:
         pieces = _pieces(a.shape)
         groups = _grouped(pieces, wanted, a.shape)
         if any(_length_of(group) is None for group in groups):
-            raise Refused(f"indexed: reshape of {a.shape} to {wanted} joins an axis that is a sum with others")
+            raise Refused(
+                f"indexed: reshape of {a.shape} to {wanted} joins an axis that is a sum with others"
+            )
         lengths = [Axis(_length_of(group)) for group in groups]
 
         def at(places: Places) -> Expression:
@@ -120,7 +126,9 @@ def _grouped(pieces: list[Any], wanted: list[Axis | None], shape: object) -> lis
         else:
             groups.append(rest[: _pieces_in(rest, length)])
             if not _is_as_long(_length_of(groups[-1]), length):
-                raise Refused(f"indexed: reshape of {shape} to {wanted}: {length} does not start {rest}")
+                raise Refused(
+                    f"indexed: reshape of {shape} to {wanted}: {length} does not start {rest}"
+                )
         rest = rest[len(groups[-1]) :]
     if rest:
         raise Refused(f"indexed: reshape of {shape} to {wanted} leaves {rest}")
@@ -132,12 +140,17 @@ def _pieces_in(rest: list[Any], length: Axis) -> int:
     if len(length.blocks) != 1:
         return 1
     wanted, result = length.blocks[0], 0
-    ints, letters = prod(f for f in wanted if isinstance(f, int)), sum(isinstance(f, str) for f in wanted)
+    ints, letters = (
+        prod(f for f in wanted if isinstance(f, int)),
+        sum(isinstance(f, str) for f in wanted),
+    )
     for piece in rest:
         if (ints == 1 and not letters) or isinstance(piece, Axis):
             break
         (factor,) = piece
-        ints, letters = (ints // factor, letters) if isinstance(factor, int) else (ints, letters - 1)
+        ints, letters = (
+            (ints // factor, letters) if isinstance(factor, int) else (ints, letters - 1)
+        )
         result += 1
     return result
 
@@ -155,4 +168,6 @@ def _is_as_long(blocks: Any, length: Axis) -> bool:
 def _length_of(group: list[Any]) -> Any:
     if len(group) == 1 and isinstance(group[0], Axis):
         return group[0].blocks
-    return (tuple(f for p in group for f in p),) if all(isinstance(p, tuple) for p in group) else None
+    return (
+        (tuple(f for p in group for f in p),) if all(isinstance(p, tuple) for p in group) else None
+    )

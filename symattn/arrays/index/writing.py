@@ -115,7 +115,9 @@ class Writing:
                 i = self._bind(x.index, depth)
                 return nt.total(i, 1, size(x.index.sort), self._write(x.body, depth + 1))
             case ex.Masked():
-                return nt.call(nt.Words("masked"), self._write(x.value, depth), self._write(x.allowed, depth))
+                return nt.call(
+                    nt.Words("masked"), self._write(x.value, depth), self._write(x.allowed, depth)
+                )
             case ex.Opaque():
                 return self._opaque(x, depth)
         raise Refused(f"{type(x).__name__.lower()} is not written as a formula")
@@ -135,12 +137,18 @@ class Writing:
         return nt.name("1", nt.relation(left, x.relation, right), bold=True)
 
     def _product(self, x: ex.Product, depth: int) -> nt.Node:
-        numbers = [y for y in x.children if isinstance(y, ex.Constant)]  # several, before any simplification
+        numbers = [
+            y for y in x.children if isinstance(y, ex.Constant)
+        ]  # several, before any simplification
         sums = [y for y in x.children if isinstance(y, ex.Total)]
         rest = [y for y in x.children if y not in numbers and y not in sums]
         # Join equal factors to powers; powers of e stay as they are.
         times = Counter(self._write(y, depth) for y in (*rest, *sums))
-        factors = [g for f, n in times.items() for g in ([f] * n if n == 1 or isinstance(f, nt.Power) else [f**n])]
+        factors = [
+            g
+            for f, n in times.items()
+            for g in ([f] * n if n == 1 or isinstance(f, nt.Power) else [f**n])
+        ]
         value = prod((abs(y.value) for y in numbers), start=Fraction(1))
         shown = [nt.node(value), *factors] if value != 1 or not factors else factors
         product = shown[0]
@@ -151,7 +159,10 @@ class Writing:
     def _opaque(self, x: ex.Opaque, depth: int) -> nt.Node:
         if x.name == "max" and len(x.children) == 1 and isinstance(x.children[0], ex.BoundIndex):
             return self._over(x.children[0], depth)
-        below = [self._over(y, depth) if isinstance(y, ex.BoundIndex) else self._write(y, depth) for y in x.children]
+        below = [
+            self._over(y, depth) if isinstance(y, ex.BoundIndex) else self._write(y, depth)
+            for y in x.children
+        ]
         if x.name in ("1/", "rsqrt"):
             return nt.Over(nt.node(1), below[0] if x.name == "1/" else nt.Root(below[0]))
         return nt.Root(below[0]) if x.name == "sqrt" else nt.call(x.name, *below)
@@ -163,7 +174,9 @@ class Writing:
             indices.append(self._bind(body.index, depth + len(indices)))
             body = body.body
         inner = self._write(body, depth + len(indices))
-        return nt.Big("max", indices[0] if len(indices) == 1 else nt.commas(*indices), None, None, inner)
+        return nt.Big(
+            "max", indices[0] if len(indices) == 1 else nt.commas(*indices), None, None, inner
+        )
 
 
 def _sum(terms: list[nt.Node]) -> nt.Node:
@@ -220,7 +233,10 @@ def document(array: Indexed) -> Document:
     from symattn.arrays.shown import sentence
 
     return Document(
-        "listing", array.name, (), (Paragraph(sentence(array, array.shape)), *(_at(array, p) for p in array.places()))
+        "listing",
+        array.name,
+        (),
+        (Paragraph(sentence(array, array.shape)), *(_at(array, p) for p in array.places())),
     )
 
 
@@ -229,7 +245,9 @@ def _at(array: Indexed, places: Places) -> Block:
     result = array.at(places)
     indices = [i for _, entry in places for i in entry]
     writing = Writing([result], [i for i in indices if isinstance(i, ex.Index)])
-    parts = [f"part {b + 1}" for a, (b, _) in zip(array.shape, places, strict=True) if len(a.blocks) > 1]
+    parts = [
+        f"part {b + 1}" for a, (b, _) in zip(array.shape, places, strict=True) if len(a.blocks) > 1
+    ]
     nodes = [writing.index(i) if isinstance(i, ex.Index) else nt.node(i) for i in indices]
     at = tuple(part for n in nodes for part in (", ", n))[1:]
     where: Text = (f"{', '.join(parts)}, " if parts else "", "at ", *at)
@@ -238,5 +256,7 @@ def _at(array: Indexed, places: Places) -> Block:
     except Refused:
         shown = None
     if shown is None:
-        return Paragraph(("The element ", *where, f" has {length(result)} parts, too many to be written out."))
+        return Paragraph(
+            ("The element ", *where, f" has {length(result)} parts, too many to be written out.")
+        )
     return Steps((Step(shown, where if indices else ("the only element",)),))

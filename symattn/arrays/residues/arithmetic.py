@@ -148,7 +148,9 @@ class ResidueExponential:
         for at in blocks(s.shape):
             part, x = (out[at], s[at]) if at else (out, s)
             holes = np.isnan(x) if np.isnan(x.sum()) else None
-            i = (x + self._least if holes is None else np.where(holes, 0, x + self._least)).astype(np.int64)
+            i = (x + self._least if holes is None else np.where(holes, 0, x + self._least)).astype(
+                np.int64
+            )
             np.multiply(self._low[i & ((1 << _LOW) - 1)], self._high[i >> _LOW], out=part)
             self._values._reduce(part)
             if holes is not None:

@@ -68,7 +68,9 @@ class MonomialWeight:
     norm: float = 0.0
 
     def __mul__(self, other: MonomialWeight) -> MonomialWeight:
-        return MonomialWeight(self.span + other.span, self.degree + other.degree, self.norm + other.norm)
+        return MonomialWeight(
+            self.span + other.span, self.degree + other.degree, self.norm + other.norm
+        )
 
     def __add__(self, other: MonomialWeight) -> MonomialWeight:
         norm = float(np.logaddexp2(self.norm, other.norm))
@@ -154,7 +156,9 @@ class ResidueRatio:
     parts: int = 1
     power: int | None = None
 
-    def _joined(self, other: ResidueRatio, top: MonomialWeight, bottom: MonomialWeight, n: int) -> ResidueRatio | None:
+    def _joined(
+        self, other: ResidueRatio, top: MonomialWeight, bottom: MonomialWeight, n: int
+    ) -> ResidueRatio | None:
         power = other.power if self.power is None else self.power
         if other.power not in (None, power):
             return None
@@ -169,7 +173,9 @@ class ResidueRatio:
         return self._joined(other, a + b, self.bottom if same else self.bottom * other.bottom, n)
 
     def times(self, other: ResidueRatio) -> ResidueRatio | None:
-        return self._joined(other, self.top * other.top, self.bottom * other.bottom, self.number * other.number)
+        return self._joined(
+            other, self.top * other.top, self.bottom * other.bottom, self.number * other.number
+        )
 
     def over(self, other: ResidueRatio) -> ResidueRatio | None:
         """Return the ratio of the quotient."""
@@ -180,7 +186,9 @@ class ResidueRatio:
         """Return the ratio of a sum of n such quotients; ``same`` if they share B."""
         if same or n < 2:
             return replace(self, top=self.top.terms(n))
-        return replace(self, top=(self.top * self.bottom.power(n - 1)).terms(n), bottom=self.bottom.power(n))
+        return replace(
+            self, top=(self.top * self.bottom.power(n - 1)).terms(n), bottom=self.bottom.power(n)
+        )
 
     def either(self, other: ResidueRatio) -> ResidueRatio | None:
         n = lcm(self.number, other.number)
@@ -210,7 +218,9 @@ class Chance(NamedTuple):
         """Return D/(q − 1) + b/|𝒫| for the least q and |𝒫| = ``choices``, rounded up; at most 1."""
         if self.degree == inf or self.norm == inf:
             return 1.0
-        bad = int((self.norm * (1 + 1e-9) + 1e-6) / log2(LEAST))  # more than float64 lost in adding logarithms
+        bad = int(
+            (self.norm * (1 + 1e-9) + 1e-6) / log2(LEAST)
+        )  # more than float64 lost in adding logarithms
         return min(1.0, (self.degree / (LEAST // 2 - 1) + bad / choices) * (1 + 1e-12))
 
 

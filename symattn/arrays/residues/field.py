@@ -12,7 +12,14 @@ import numpy as np
 
 from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Floats, Modulus, ResidueExponential
-from symattn.arrays.residues.degree import ONE, UNKNOWN, Decisions, ExponentForm, MonomialWeight, ResidueRatio
+from symattn.arrays.residues.degree import (
+    ONE,
+    UNKNOWN,
+    Decisions,
+    ExponentForm,
+    MonomialWeight,
+    ResidueRatio,
+)
 from symattn.arrays.residues.infinities import at_levels, have_levels, scaled_levels, sum_of_levels
 from symattn.arrays.residues.state import Plane, State, numbers, power_of
 from symattn.document.errors import Refused
@@ -32,7 +39,9 @@ class Work:
         """Count an array. Raises Refused if no units are left."""
         self.left -= 1 + elements // 512
         if self.left < 0:
-            raise Refused(f"modular: the code makes more arrays than {self.units:g}, which is as far as it is followed")
+            raise Refused(
+                f"modular: the code makes more arrays than {self.units:g}, which is as far as it is followed"
+            )
 
 
 class Field:
@@ -41,22 +50,32 @@ class Field:
     def __init__(self, p: int, q: int, seed: int) -> None:
         self.random = np.random.default_rng([seed, p, q])
         self.p, self.q = Modulus(p), Modulus(q)
-        log2 = int(self.random.integers(1, q))  # of the square 2 to the base g, which makes g a random generator
+        log2 = int(
+            self.random.integers(1, q)
+        )  # of the square 2 to the base g, which makes g a random generator
         self.exponential = ResidueExponential(self.p, q, pow(2, pow(log2, -1, q), p))
         self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
         self._ln2 = {self.p: int(self.random.integers(1, p)), self.q: log2}
         self.decisions = Decisions()
-        self.unbounded: dict[str, None] = {}  # why the chance of a wrong yes has no bound, each reason once
+        self.unbounded: dict[
+            str, None
+        ] = {}  # why the chance of a wrong yes has no bound, each reason once
         self.work = Work()
         self.scalars: dict[float, State] = {}  # a cache of plain numbers
-        self.meant = False  # whether code is read as intended: short decimals, comparisons with numbers
+        self.meant = (
+            False  # whether code is read as intended: short decimals, comparisons with numbers
+        )
         self.ordered = False  # whether a maximum is one of its arguments, in an arbitrary order, not a new letter
         self.free = False  # whether new letters were used for the larger of two
         self.nested = False  # whether an exponential stands for any function, with which e^(s − m)/e^(−m) is not e^s
         self.capped = False  # whether e^x has an exponent of its own, see ``functions.capping``
         self.stand_ins = False  # whether a finite number was read as −∞
-        self.leveled = False  # whether finite numbers that stand for −∞ have levels, see ``infinities``
-        self.rough = False  # whether numbers that are nearly equal as floats count as equal, see ``modular``
+        self.leveled = (
+            False  # whether finite numbers that stand for −∞ have levels, see ``infinities``
+        )
+        self.rough = (
+            False  # whether numbers that are nearly equal as floats count as equal, see ``modular``
+        )
 
     def letters(self, shape: Shape) -> State:
         """Return new letters, uniform mod p and, independently, mod q."""
@@ -78,7 +97,9 @@ class Field:
 
         form = ExponentForm(0, abs(c.numerator), c.denominator, power)
         sign = 2 if c > 0 else 0
-        return State(shape, plane(self.p), plane(self.q), None, form, sign=sign, multiple=c, power=power)
+        return State(
+            shape, plane(self.p), plane(self.q), None, form, sign=sign, multiple=c, power=power
+        )
 
     def add(self, x: State, y: State) -> State:
         if have_levels(x, y):
@@ -127,7 +148,9 @@ class Field:
         if (x.multiple or y.multiple) and (a := x.constant) and (b := y.constant) and a[0] * b[0]:
             return self.constant(a[0] * b[0], a[1] + b[1], shape)
         if (x.forbidden is not None and y.sign < 2) or (y.forbidden is not None and x.sign < 2):
-            raise Refused("modular: -inf (a masked score) times something that is not known to be positive")
+            raise Refused(
+                "modular: -inf (a masked score) times something that is not known to be positive"
+            )
         return State(
             shape,
             _lifted(self.p.multiply, x.value, y.value),
@@ -145,7 +168,9 @@ class Field:
         """±(ln 2)^k (s + log Z) = ±(ln 2)^k s + (ln 2)^k log Z^±1."""
         c, power = y.constant or (Fraction(0), 0)
         if c not in (1, -1) or len(y.shape) > len(x.shape) or (c == -1 and x.forbidden is not None):
-            raise Refused("modular: a logarithm times anything but 1, -1 and powers of ln 2; only exp takes logarithms")
+            raise Refused(
+                "modular: a logarithm times anything but 1, -1 and powers of ln 2; only exp takes logarithms"
+            )
         x = replace(
             x,
             exponent=_lifted(self.q.multiply, x.exponent, y.exponent),
@@ -179,7 +204,11 @@ class Field:
             self._by(self.p, y, x.value, y.value),
             self._by(self.q, y, x.exponent, y.exponent),
             ratio,
-            _lifted(lambda a, b: a * ExponentForm(0, abs(b.denominator), abs(b.numerator)), x.form, y.number or None),
+            _lifted(
+                lambda a, b: a * ExponentForm(0, abs(b.denominator), abs(b.numerator)),
+                x.form,
+                y.number or None,
+            ),
             forbidden=_anywhere(x, y, shape),
             divisors=joint,
             number=_lifted(lambda a, b: a / b, x.number, y.number or None),
@@ -203,11 +232,15 @@ class Field:
 
         return Plane.after(run, a, b)
 
-    def _quotient(self, x: State, y: State, shape: Shape) -> tuple[ResidueRatio | None, np.ndarray | None]:
+    def _quotient(
+        self, x: State, y: State, shape: Shape
+    ) -> tuple[ResidueRatio | None, np.ndarray | None]:
         if x.ratio is None or y.ratio is None:
             return None, None
         if y.number:
-            ratio = x.ratio.times(ResidueRatio(ONE.terms(y.number.denominator), number=abs(y.number.numerator)))
+            ratio = x.ratio.times(
+                ResidueRatio(ONE.terms(y.number.denominator), number=abs(y.number.numerator))
+            )
             return ratio, divisors.joined(x.divisors, None, shape)
         return x.ratio.over(y.ratio), divisors.joined(x.divisors, divisors.fresh(y.shape), shape)
 
@@ -222,7 +255,9 @@ class Field:
         n = x.shape[axis]
         same = divisors.constant(x.divisors, axis)
         if x.value is None or x.forbidden is not None:
-            raise Refused(f"modular: a sum over {'a logarithm' if x.value is None else '-inf'}; only exp takes it")
+            raise Refused(
+                f"modular: a sum over {'a logarithm' if x.value is None else '-inf'}; only exp takes it"
+            )
         return State(
             (*x.shape[:axis], *x.shape[axis + 1 :]),
             _lifted(lambda a: self.p.total(a, axis), x.value),
@@ -239,7 +274,9 @@ class Field:
         n = x.shape[-1]
         for s in (x, y):
             if s.value is None or s.forbidden is not None:
-                raise Refused(f"modular: {'a logarithm' if s.value is None else '-inf'} in a product of matrices")
+                raise Refused(
+                    f"modular: {'a logarithm' if s.value is None else '-inf'} in a product of matrices"
+                )
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
         same = divisors.constant(x.divisors, -1) and divisors.constant(y.divisors, -2)
         left, right = divisors.first(x.divisors, -1), divisors.first(y.divisors, -2)
@@ -263,7 +300,9 @@ class Field:
             if form.degree == 0 and form.size < self.q.m // 2 - 8 and a.exponent is not None:
                 unit = form.divisor * pow(self._ln2[self.q], -form.power, self.q.m)
                 whole = np.abs(self.q.multiply(a.exponent.value, self.q.constants([unit])))
-                reach = int(np.nan_to_num(whole).sum(axis=axis).max(initial=0))  # undefined ones are of no size
+                reach = int(
+                    np.nan_to_num(whole).sum(axis=axis).max(initial=0)
+                )  # undefined ones are of no size
                 return replace(form * other, size=reach * other.size)
         return (x.form * y.form).terms(x.shape[-1])
 
@@ -272,7 +311,9 @@ def _lifted(function: Callable[..., Any], *operands: Any) -> Any:
     """Apply ``function`` to planes, as a plane to be computed, or to other operands; None if one of them is None."""
     if operands[0] is None or operands[-1] is None:  # there are one or two
         return None
-    return Plane.after(function, *operands) if isinstance(operands[0], Plane) else function(*operands)
+    return (
+        Plane.after(function, *operands) if isinstance(operands[0], Plane) else function(*operands)
+    )
 
 
 def _anywhere(x: State, y: State, shape: Shape) -> np.ndarray | None:

@@ -27,8 +27,13 @@ from symattn.arrays.residues.state import Plane, State, chosen, moved, power_of
 from symattn.document.errors import Refused, Undecided
 
 NOT_LINEAR = "an exponential or a quotient of data inside an exponent; exponents must be linear"
-TINY, LARGE = 1e-5, 10**4  # numbers that are negligible next to floats of ordinary size, or make these negligible
-BEYOND = 37  # a bound for exponents: e^−37 is less than a unit in the last place of 1, in float64 too
+TINY, LARGE = (
+    1e-5,
+    10**4,
+)  # numbers that are negligible next to floats of ordinary size, or make these negligible
+BEYOND = (
+    37  # a bound for exponents: e^−37 is less than a unit in the last place of 1, in float64 too
+)
 
 
 def exponential(field: Field, x: State) -> State:
@@ -60,7 +65,9 @@ def exponential(field: Field, x: State) -> State:
     return State(
         x.shape,
         Plane.after(run, x.exponent, *factor),
-        _power_within(field, x.value) if field.capped and x.value is not None and forbidden is None else None,
+        _power_within(field, x.value)
+        if field.capped and x.value is not None and forbidden is None
+        else None,
         ratio,
         None,
         divisors=x.divisors if factor else None,
@@ -74,8 +81,14 @@ def _power_within(field: Field, x: Plane) -> Plane:
 
     def run(v: Floats) -> Floats:
         z = field.p.canonical(np.nan_to_num(v))
-        mixed = _mixed(field, "exp inside an exponent", np.minimum(z, field.p.m - z).astype(np.uint64).reshape(-1))
-        power = field.q.reduced((mixed % np.uint64(field.q.m - 1) + np.uint64(1)).astype(np.float64)).reshape(v.shape)
+        mixed = _mixed(
+            field,
+            "exp inside an exponent",
+            np.minimum(z, field.p.m - z).astype(np.uint64).reshape(-1),
+        )
+        power = field.q.reduced(
+            (mixed % np.uint64(field.q.m - 1) + np.uint64(1)).astype(np.float64)
+        ).reshape(v.shape)
         power = np.where(2 * z > field.p.m, field.q.inverse(power), power)
         return np.where(np.isnan(v), np.nan, np.where(z == 0, 1.0, power))
 
@@ -170,7 +183,10 @@ def highest(field: Field, x: State, axis: int) -> State:
     if have_levels(x):
         return _highest_of_levels(field, x, axis)
     peaks = _peaks_of(field, x).sum(axis=axis, dtype=np.uint64)
-    return _forbidden(_letters_for(field, peaks, x), None if x.forbidden is None else np.all(x.forbidden, axis=axis))
+    return _forbidden(
+        _letters_for(field, peaks, x),
+        None if x.forbidden is None else np.all(x.forbidden, axis=axis),
+    )
 
 
 def _highest_of_levels(field: Field, x: State, axis: int) -> State:
@@ -178,7 +194,9 @@ def _highest_of_levels(field: Field, x: State, axis: int) -> State:
     level = x.levels.max(axis=axis, keepdims=True)
     highest = x.levels == level
     bare = np.all(bare_infinities(x) | ~highest, axis=axis)
-    peaks = np.where(highest, _peaks_of(field, _without_bare(x)), np.uint64(0)).sum(axis=axis, dtype=np.uint64)
+    peaks = np.where(highest, _peaks_of(field, _without_bare(x)), np.uint64(0)).sum(
+        axis=axis, dtype=np.uint64
+    )
     return _at_level_or_bare(_letters_for(field, peaks, x), level.squeeze(axis), bare)
 
 
@@ -208,7 +226,10 @@ def _without_bare(x: State) -> State:
 
 def _at_level_or_bare(letters: State, level: np.ndarray, bare: np.ndarray) -> State:
     """Return letters at these levels; where all numbers are one bare infinity, this one."""
-    value, exponent = (plane and Plane(np.where(bare, 0.0, plane.value)) for plane in (letters.value, letters.exponent))
+    value, exponent = (
+        plane and Plane(np.where(bare, 0.0, plane.value))
+        for plane in (letters.value, letters.exponent)
+    )
     return at_levels(replace(letters, value=value, exponent=exponent), level)
 
 
@@ -220,7 +241,9 @@ def _peaks_of(field: Field, x: State) -> np.ndarray:
     if x.peaks is not None:
         result = x.peaks.value
     else:
-        result = _identified("peak", field, *((field.q, x.exponent) if x.exponent else (field.p, x.value)))
+        result = _identified(
+            "peak", field, *((field.q, x.exponent) if x.exponent else (field.p, x.value))
+        )
         if x.factor is not None:
             result = result ^ _identified("peak of logarithm", field, field.p, x.factor)
     return result if x.forbidden is None else np.where(x.forbidden, np.uint64(0), result)
@@ -238,7 +261,9 @@ def _letters_for(field: Field, peaks: np.ndarray, *of: State) -> State:
     """Return a letter for each set of numbers, as exponents, times the power of ln 2 that the numbers have."""
 
     def uniform(m: Modulus) -> Plane:
-        return Plane(m.reduced((_mixed(field, f"maximum {m.m}", peaks) % np.uint64(m.m)).astype(np.float64)))
+        return Plane(
+            m.reduced((_mixed(field, f"maximum {m.m}", peaks) % np.uint64(m.m)).astype(np.float64))
+        )
 
     letters = field.letters(peaks.shape)
     power = next((x.form.power for x in of if x.form and x.form.size), 0)
@@ -255,11 +280,17 @@ def higher(field: Field, x: State, y: State) -> State:
             field, *(moved(lambda plane: np.broadcast_to(plane, shape), shape, [s]) for s in (x, y))
         )
     if x.all_forbidden or y.all_forbidden:
-        return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if x.all_forbidden else x])
+        return moved(
+            lambda plane: np.broadcast_to(plane, shape), shape, [y if x.all_forbidden else x]
+        )
     if (first := known_number(x)) is not None and (second := known_number(y)) is not None:
         larger = x if first > second else y
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
-    if (field.ordered or 0 in (x.number, y.number)) and not field.rough and _is_ordered(field, x, y):
+    if (
+        (field.ordered or 0 in (x.number, y.number))
+        and not field.rough
+        and _is_ordered(field, x, y)
+    ):
         x, y = (moved(lambda plane: np.broadcast_to(plane, shape), shape, [s]) for s in (x, y))
         return chosen(less(field, x, y), y, x)
     for bound, data in ((x, y), (y, x)):
@@ -277,7 +308,9 @@ def higher(field: Field, x: State, y: State) -> State:
 def _without_copies(shape: tuple[int, ...], planes: Sequence[np.ndarray]) -> tuple[slice, ...]:
     """Return the index that keeps one element along axes of copies, as in the lanes of a kernel."""
     wide = [np.broadcast_to(plane, shape) for plane in planes]
-    return tuple(slice(None if any(plane.strides[k] for plane in wide) else 1) for k in range(len(shape)))
+    return tuple(
+        slice(None if any(plane.strides[k] for plane in wide) else 1) for k in range(len(shape))
+    )
 
 
 def _cuts_off_nothing(bound: State, data: State) -> bool:
@@ -329,7 +362,12 @@ def undefined(x: State) -> np.ndarray:
 
 def decided_equal(field: Field, x: State, y: State) -> np.ndarray:
     """Return where elements are equal; a decision, unless both are known numbers."""
-    if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
+    if (
+        x.number is not None
+        and y.number is not None
+        and x.forbidden is None
+        and y.forbidden is None
+    ):
         return np.full(np.broadcast_shapes(x.shape, y.shape), x.number == y.number)
     name = field.decisions.name()
     same, chance = equal(field, x, y)
@@ -354,7 +392,12 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
         if y.number == 0 and x.sign:
             return np.zeros(shape, dtype=bool)
     for far, data in ((x, y), (y, x)):
-        if field.rough and far.number is not None and abs(far.number) >= BEYOND and _is_exponent(data):
+        if (
+            field.rough
+            and far.number is not None
+            and abs(far.number) >= BEYOND
+            and _is_exponent(data)
+        ):
             return np.broadcast_to(_is_less_than_far(far.number, data, far is x), shape)
     if _is_ordered(field, x, y):
         return _in_any_order(field, x, y)
@@ -367,7 +410,9 @@ def _less_by_level(field: Field, x: State, y: State) -> np.ndarray:
     equal_infinities = np.isneginf(x.levels + y.levels) | (bare_infinities(x) & bare_infinities(y))
     if not (alike & ~equal_infinities).any():
         return np.asarray(below)
-    return np.asarray(np.where(alike, ~equal_infinities & less(field, x.finite(), y.finite()), below))
+    return np.asarray(
+        np.where(alike, ~equal_infinities & less(field, x.finite(), y.finite()), below)
+    )
 
 
 def _is_less_than_far(far: Fraction, data: State, reverse: bool) -> np.ndarray:
@@ -378,8 +423,12 @@ def _is_less_than_far(far: Fraction, data: State, reverse: bool) -> np.ndarray:
 
 def _is_ordered(field: Field, x: State, y: State) -> bool:
     """Return whether an arbitrary order suffices: of data and a number, or of all data if the field is ordered."""
-    finite = x.forbidden is None and y.forbidden is None and x.value is not None and y.value is not None
-    return field.meant and finite and (field.ordered or x.number is not None or y.number is not None)
+    finite = (
+        x.forbidden is None and y.forbidden is None and x.value is not None and y.value is not None
+    )
+    return (
+        field.meant and finite and (field.ordered or x.number is not None or y.number is not None)
+    )
 
 
 def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:

@@ -65,8 +65,12 @@ def scaled_levels(x: State, y: State) -> np.ndarray:
     factors = _small_whole_numbers(y) if number is None else np.asarray(float(number))
     if factors is None:
         if y.sign < 2 or (level > 0).any():
-            raise Refused("modular: -inf (a masked score) times something that is not known to be positive")
-        return np.broadcast_to(np.where(level < 0, -np.inf, 0), np.broadcast_shapes(x.shape, y.shape))
+            raise Refused(
+                "modular: -inf (a masked score) times something that is not known to be positive"
+            )
+        return np.broadcast_to(
+            np.where(level < 0, -np.inf, 0), np.broadcast_shapes(x.shape, y.shape)
+        )
     if (np.isneginf(level) & (factors <= 0)).any():
         raise Refused("modular: -inf (a masked score) times a number that is not positive")
     return np.asarray(level * factors)

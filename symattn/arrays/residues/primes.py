@@ -16,14 +16,18 @@ import numpy as np
 from symattn.document.errors import InputError, Refused
 
 LEAST, BELOW = 1 << 22, 1 << 23  # the range of p
-_FACTORED_BITS = 128  # of the largest integer whose root is computed: sizes, and parts of short fractions
+_FACTORED_BITS = (
+    128  # of the largest integer whose root is computed: sizes, and parts of short fractions
+)
 
 
 class NoRoot(Refused):
     """Raised if a prime has no square root here; ``draw`` with it among ``roots`` gives pairs for which it has one."""
 
     def __init__(self, prime: int, modulus: int) -> None:
-        super().__init__(f"modular: {prime} has no square root mod {modulus}; draw the primes with roots=({prime},)")
+        super().__init__(
+            f"modular: {prime} has no square root mod {modulus}; draw the primes with roots=({prime},)"
+        )
         self.prime = prime
 
 
@@ -43,14 +47,21 @@ def pairs(roots: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
 
 def is_pair(p: int, q: int) -> bool:
     """Return whether (p, q) is among all ``pairs``."""
-    return LEAST < p < BELOW and p == 2 * q + 1 and q % 4 == 3 and all(flint.fmpz(n).is_prime() for n in (p, q))
+    return (
+        LEAST < p < BELOW
+        and p == 2 * q + 1
+        and q % 4 == 3
+        and all(flint.fmpz(n).is_prime() for n in (p, q))
+    )
 
 
 def draw(count: int, random: Random, roots: tuple[int, ...] = ()) -> list[tuple[int, int]]:
     """Draw ``count`` different pairs uniformly. Raises InputError if there are not enough."""
     candidates = pairs(tuple(sorted(roots)))
     if count > len(candidates):
-        raise InputError(f"{count} pairs of primes with roots of {roots} were requested; there are {len(candidates)}")
+        raise InputError(
+            f"{count} pairs of primes with roots of {roots} were requested; there are {len(candidates)}"
+        )
     return random.sample(candidates, count)
 
 

@@ -71,7 +71,11 @@ class State:
         """The level of each element: 0 where it is finite."""
         if self.level is not None:
             return self.level
-        return np.zeros(self.shape) if self.forbidden is None else np.where(self.forbidden, -np.inf, 0.0)
+        return (
+            np.zeros(self.shape)
+            if self.forbidden is None
+            else np.where(self.forbidden, -np.inf, 0.0)
+        )
 
     def finite(self) -> State:
         """Return the same residues, as elements that are all finite."""
@@ -105,13 +109,18 @@ def _integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
         return m.reduced(np.mod(plain, m.m).astype(np.float64))
 
     if plain.dtype.kind != "f":
-        plain = plain.astype(np.uint64 if plain.dtype == np.uint64 else np.int64)  # narrow integers cannot hold m
+        plain = plain.astype(
+            np.uint64 if plain.dtype == np.uint64 else np.int64
+        )  # narrow integers cannot hold m
     ends = [int(plain.min()), int(plain.max())] if plain.size else []
     return _of_numbers(plain.shape, ends, lambda: residues(p), lambda: residues(q))
 
 
 def _of_numbers(
-    shape: tuple[int, ...], values: Sequence[Fraction | int], mod_p: Callable[[], Any], mod_q: Callable[[], Any]
+    shape: tuple[int, ...],
+    values: Sequence[Fraction | int],
+    mod_p: Callable[[], Any],
+    mod_q: Callable[[], Any],
 ) -> State:
     """Return the state of numbers with the extremes and denominators of ``values``."""
     c = lcm(*[x.denominator for x in values])
@@ -181,7 +190,10 @@ def _optional(run: Moving, planes: Sequence[Any], states: Sequence[State]) -> np
     if not present:
         return None
     zero = present[0].dtype.type(0)
-    full = [np.broadcast_to(zero, s.shape) if x is None else x for x, s in zip(planes, states, strict=True)]
+    full = [
+        np.broadcast_to(zero, s.shape) if x is None else x
+        for x, s in zip(planes, states, strict=True)
+    ]
     result = np.asarray(run(*full))
     return None if divisors.none(result) else result
 
@@ -194,7 +206,12 @@ def chosen(condition: np.ndarray, x: State, y: State) -> State:
     """Return elements of x where the condition holds, else of y."""
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
     for state, other, dropped in ((x, y, ~condition), (y, x, condition)):
-        if other.all_forbidden and other.level is None and state.level is None and state.shape == shape:
+        if (
+            other.all_forbidden
+            and other.level is None
+            and state.level is None
+            and state.shape == shape
+        ):
             where = dropped if state.forbidden is None else dropped | state.forbidden
             where = np.broadcast_to(where, shape)
             return replace(state.alias(), forbidden=where, number=None, multiple=None, sign=0)
@@ -233,7 +250,9 @@ def _peaks_to_write_to(state: State) -> Plane | None:
     return Plane(np.zeros(state.shape, np.uint64)) if state.all_forbidden else state.peaks
 
 
-def _overwritten(old: Plane | None, new: Plane | None, place: Callable[[np.ndarray, Any], None]) -> Plane | None:
+def _overwritten(
+    old: Plane | None, new: Plane | None, place: Callable[[np.ndarray, Any], None]
+) -> Plane | None:
     if old is None or new is None:
         return None
     source = new.value  # computed before checking whether the old plane is still read
@@ -241,7 +260,10 @@ def _overwritten(old: Plane | None, new: Plane | None, place: Callable[[np.ndarr
 
 
 def _placed(
-    old: np.ndarray | None, new: np.ndarray | None, shape: tuple[int, ...], place: Callable[[np.ndarray, Any], None]
+    old: np.ndarray | None,
+    new: np.ndarray | None,
+    shape: tuple[int, ...],
+    place: Callable[[np.ndarray, Any], None],
 ) -> np.ndarray | None:
     if old is None and new is None:
         return None
@@ -258,7 +280,9 @@ def _placed(
 # it (``overwritten``), and reuses its memory only if nobody can still read the old one. Arrays that are views of one
 # another share one holder of planes (see ``modular``) and see each other's changes because they read through it.
 
-_DEPTH = 64  # the longest chain of pending planes; longer ones are computed, to limit Python's stack
+_DEPTH = (
+    64  # the longest chain of pending planes; longer ones are computed, to limit Python's stack
+)
 
 
 class Plane:
@@ -274,7 +298,9 @@ class Plane:
         self._depth = 0
 
     @classmethod
-    def after(cls, function: Callable[..., np.ndarray], *sources: Plane, owned: bool = True) -> Plane:
+    def after(
+        cls, function: Callable[..., np.ndarray], *sources: Plane, owned: bool = True
+    ) -> Plane:
         """Return the plane of ``function`` of the values of ``sources``; not ``owned`` if it may be their memory."""
         plane = cls(None, owned)
         plane._compute, plane._depth = (function, sources), 1

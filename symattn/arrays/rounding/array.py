@@ -103,7 +103,9 @@ class ComputedNumber(Planes):
     def find_slopes(cls, name: str, x: Self, y: Any) -> bounds.Floats:
         """Return f'(x) for y = f(x) as float64, 0 where x is no number."""
         of_balls = np.frompyfunc(
-            lambda s, t: flint.arb(0) if isinstance(s, SPECIAL) else _slope_of_ball(name, s, t), 2, 1
+            lambda s, t: flint.arb(0) if isinstance(s, SPECIAL) else _slope_of_ball(name, s, t),
+            2,
+            1,
         )
         return bounds.floats(of_balls(x.planes[0], y.entries))
 
@@ -121,9 +123,16 @@ class ComputedNumber(Planes):
         """Raise ``MovedByRounding`` if roundings can change whether a is less than, or equal to, b."""
 
         def check(x: Any, y: Any, e: float) -> None:
-            if e > 0 and not isinstance(x, SPECIAL) and not isinstance(y, SPECIAL) and not abs(x - y) > e:
+            if (
+                e > 0
+                and not isinstance(x, SPECIAL)
+                and not isinstance(y, SPECIAL)
+                and not abs(x - y) > e
+            ):
                 numbers = f"{x.str(6)} {words} {y.str(6)}"
-                raise MovedByRounding(f"{cls.name}: is {numbers}, when rounding moves them by {e:.2g}?")
+                raise MovedByRounding(
+                    f"{cls.name}: is {numbers}, when rounding moves them by {e:.2g}?"
+                )
 
         np.frompyfunc(check, 3, 1)(a.planes[0], b.planes[0], bounds.up(a.error + b.error))
 
@@ -135,8 +144,13 @@ class ComputedNumber(Planes):
 
         Single numbers and integers are constants of the program, in the format ``score``.
         """
-        value, whole = cls.values.lift(data), isinstance(data, np.ndarray) and data.dtype.kind in "biu"
-        return cls._read(value, cls.precision.score if whole or not value.ndim else cls.precision.input, data)
+        value, whole = (
+            cls.values.lift(data),
+            isinstance(data, np.ndarray) and data.dtype.kind in "biu",
+        )
+        return cls._read(
+            value, cls.precision.score if whole or not value.ndim else cls.precision.input, data
+        )
 
     @classmethod
     @sharply
@@ -146,8 +160,12 @@ class ComputedNumber(Planes):
     @classmethod
     def _read(cls, value: Any, f: Format, data: object = None) -> Self:
         x = cls.read_floats(value, data)
-        read = np.where(bounds.holds(f, x), 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f))
-        return cls(cls.write_plane(value), *bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x)
+        read = np.where(
+            bounds.holds(f, x), 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f)
+        )
+        return cls(
+            cls.write_plane(value), *bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x
+        )
 
     @property
     def rows(self) -> bounds.Errors:
@@ -170,7 +188,9 @@ class ComputedNumber(Planes):
         """Return the numbers as float64. Raises ``Undecided`` if one is none, or was rounded before."""
         near = self.near
         if near.off.any() or self.error.any() or self.find_special(self.planes[0]).any():
-            raise Undecided(f"{self.name}: numbers that were computed before are enclosed, not exact")
+            raise Undecided(
+                f"{self.name}: numbers that were computed before are enclosed, not exact"
+            )
         return near.near
 
     @property
@@ -183,7 +203,9 @@ class ComputedNumber(Planes):
         """Name each own error as an ε, here and in views, so that all later readers share it."""
         before = self.rows
         rows = bounds.named(before)
-        repeated = any(n > 1 and not step for n, step in zip(self.plain_shape, before.own.strides, strict=True))
+        repeated = any(
+            n > 1 and not step for n, step in zip(self.plain_shape, before.own.strides, strict=True)
+        )
         if repeated or not before.own.flags.writeable:
             return type(self)(self.planes[0], *rows, *self.planes[5:])
         for mine, new in zip(before, rows, strict=True):
@@ -191,7 +213,9 @@ class ComputedNumber(Planes):
         return self
 
     @staticmethod
-    def linear(shape: tuple[int, ...], parts: Iterable[tuple[bounds.Floats, ComputedNumber]]) -> LinearErrors:
+    def linear(
+        shape: tuple[int, ...], parts: Iterable[tuple[bounds.Floats, ComputedNumber]]
+    ) -> LinearErrors:
         """Return Σ c_i (x̂_i − x_i) for the (c_i, x_i) in ``parts``."""
         parts = list(parts)
         ids = bounds.common_ids([x.rows for _, x in parts], int(np.prod(shape)))
@@ -241,7 +265,9 @@ class ComputedNumber(Planes):
         x = cls.read_floats(value) if near is None else near
         last = np.where(same, last, 0.0) if unchanged else np.zeros(())
         e = bounds.up(radius + rest + last)
-        fresh = bounds.rounding(bounds.up(x.size + e), x.low - e, relative, cls.precision.score, small)
+        fresh = bounds.rounding(
+            bounds.up(x.size + e), x.low - e, relative, cls.precision.score, small
+        )
         last = last + np.where(same, 0.0, fresh) if unchanged else fresh
         plane = cls.write_plane(value)
         odd = cls.find_special(plane)

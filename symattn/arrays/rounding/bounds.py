@@ -40,7 +40,9 @@ def up(x: Any) -> np.ndarray:
 
 def growth(f: Format, n: object) -> np.ndarray:
     """g(n), rounded up."""
-    return _growth(f, n) if isinstance(n, int) else up(np.expm1(np.asarray(n) * np.log1p(float(f.u))))
+    return (
+        _growth(f, n) if isinstance(n, int) else up(np.expm1(np.asarray(n) * np.log1p(float(f.u))))
+    )
 
 
 @lru_cache(256)
@@ -48,7 +50,9 @@ def _growth(f: Format, n: int) -> np.ndarray:
     return growth(f, np.asarray(n))
 
 
-def rounding(size: np.ndarray, low: np.ndarray, relative: np.ndarray, f: Format, small: int = 1) -> np.ndarray:
+def rounding(
+    size: np.ndarray, low: np.ndarray, relative: np.ndarray, f: Format, small: int = 1
+) -> np.ndarray:
     """Return the error of ``small`` roundings, in total ``relative``, of numbers x̂ with ``low`` ≤ |x̂| ≤ ``size``.
 
     None underflows if ``low`` is a normal number. The error is +∞ if the result may overflow; the caller silences that.
@@ -68,7 +72,9 @@ def product(c: Any, e: Any) -> np.ndarray:
     values = up(c * e)
     if np.isfinite(values).all():
         return values
-    return np.where(np.isinf(e), np.inf, np.where((np.asarray(c) == 0) | (np.asarray(e) == 0), 0.0, values))
+    return np.where(
+        np.isinf(e), np.inf, np.where((np.asarray(c) == 0) | (np.asarray(e) == 0), 0.0, values)
+    )
 
 
 class Floats(NamedTuple):
@@ -116,10 +122,18 @@ _FLOATS = np.frompyfunc(_float, 1, 2)
 def times(x: Floats, y: Floats) -> Floats:
     """Return the products: |x y − ``near``| ≤ |x| y.off + |y| x.off + x.off y.off, plus half an ulp of float64."""
     near = x.near * y.near
-    off = UP * (np.abs(x.near) * y.off + np.abs(y.near) * x.off + x.off * y.off + np.abs(near) * 2.0**-53 + TINY)
+    off = UP * (
+        np.abs(x.near) * y.off
+        + np.abs(y.near) * x.off
+        + x.off * y.off
+        + np.abs(near) * 2.0**-53
+        + TINY
+    )
     zero = (x.near == 0) & (x.off == 0) | (y.near == 0) & (y.off == 0)
     finite = np.isfinite(near) & np.isfinite(off)
-    return Floats(np.where(finite & ~zero, near, 0.0), np.where(zero, 0.0, np.where(finite, off, inf)))
+    return Floats(
+        np.where(finite & ~zero, near, 0.0), np.where(zero, 0.0, np.where(finite, off, inf))
+    )
 
 
 def holds(f: Format, values: Floats) -> np.ndarray:
@@ -135,7 +149,9 @@ def holds(f: Format, values: Floats) -> np.ndarray:
 
 
 LIMIT = 2**21
-SLACK = 2.0**-49  # relative error of c x + d y in float64, relative to |c x| + |d y|; of n terms, n/8 times it
+SLACK = (
+    2.0**-49
+)  # relative error of c x + d y in float64, relative to |c x| + |d y|; of n terms, n/8 times it
 
 _unused = count()
 
@@ -214,7 +230,12 @@ def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if not groups or not ids.size:
         return np.zeros((*shape, ids.size)), errors.radius
     c, left = groups[0][0], np.zeros(lines.size)
-    if len(groups) == 1 and c.ids is ids and len(lines) == len(c.coefficients) and (lines[1:] > lines[:-1]).all():
+    if (
+        len(groups) == 1
+        and c.ids is ids
+        and len(lines) == len(c.coefficients)
+        and (lines[1:] > lines[:-1]).all()
+    ):
         return c.coefficients.reshape(*shape, ids.size), left.reshape(shape)
     out = np.zeros((lines.size, ids.size))
     for c, at in groups:
@@ -226,7 +247,9 @@ def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         present = ids[columns] == c.ids
         if not present.all():
             columns, part = columns[present], part[:, present]
-            left[at] = np.maximum(errors.radius.reshape(-1)[at] - np.abs(part).sum(axis=-1) * (1 - 2.0**-30), 0)
+            left[at] = np.maximum(
+                errors.radius.reshape(-1)[at] - np.abs(part).sum(axis=-1) * (1 - 2.0**-30), 0
+            )
         out[at if isinstance(at, slice) else at[:, None], columns] = part
     return out.reshape(*shape, ids.size), left.reshape(shape)
 
@@ -236,7 +259,9 @@ def radii(coefficients: np.ndarray) -> np.ndarray:
     return np.asarray(np.abs(coefficients).sum(axis=-1) * (1 + 2.0**-30))
 
 
-def errors_of(coefficients: np.ndarray, ids: np.ndarray, own: np.ndarray, radius: np.ndarray) -> Errors:
+def errors_of(
+    coefficients: np.ndarray, ids: np.ndarray, own: np.ndarray, radius: np.ndarray
+) -> Errors:
     """Return a table and its ``radii`` as the errors of an array, without columns of zeros."""
     flat = coefficients.reshape(own.size, ids.size)
     used = flat.any(axis=0)
@@ -262,4 +287,6 @@ def named(errors: Errors) -> Errors:
     wide[:, : ids.size] = values.reshape(r.size, ids.size)
     wide[which, ids.size + np.arange(which.size)] = r[which]
     rest = np.where(np.isfinite(errors.own), 0, errors.own) + left
-    return errors_of(wide, np.concatenate([ids, fresh]), rest, radii(wide).reshape(errors.own.shape))
+    return errors_of(
+        wide, np.concatenate([ids, fresh]), rest, radii(wide).reshape(errors.own.shape)
+    )

@@ -81,7 +81,9 @@ class RoundedElementwise(ComputedNumber):
         joined, more, count, f = (m + n > 0) & ~zero, np.zeros(()), m + n, cls.precision.accumulate
         if joined.any():
             together = np.maximum(m, 1) + np.maximum(n, 1)
-            grown = (growth(f, together) - growth(f, m)) * x + (growth(f, together) - growth(f, n)) * y
+            grown = (growth(f, together) - growth(f, m)) * x + (
+                growth(f, together) - growth(f, n)
+            ) * y
             more, count = np.where(joined, up(grown), 0), np.where(joined, together, m + n)
         return cls.made(
             value,
@@ -181,7 +183,11 @@ class RoundedElementwise(ComputedNumber):
         rest, flat = up(beyond_tangent(name, x, y, e)), up(steepest(name, x, e) * e)
         bounded = flat < up(tangent.size * e + rest)
         tangent = Floats(np.where(bounded, 0, tangent.near), np.where(bounded, 0, tangent.off))
-        exact = (e == 0) & (x.off == 0) & ((x.near == 0) | ((name == "sqrt") & holds(cls.precision.score, y)))
+        exact = (
+            (e == 0)
+            & (x.off == 0)
+            & ((x.near == 0) | ((name == "sqrt") & holds(cls.precision.score, y)))
+        )
         return cls.made(
             value,
             cls.linear(value.plain_shape, [(tangent, a)]),
@@ -243,7 +249,9 @@ def _is_power(x: Floats, e: np.ndarray) -> np.ndarray:
     return np.asarray((e == 0) & (x.off == 0) & (np.abs(np.frexp(x.near)[0]) == 0.5))
 
 
-def _scaled(x: ComputedNumber, c: ComputedNumber, by: Callable[[], np.ndarray] | None = None) -> np.ndarray:
+def _scaled(
+    x: ComputedNumber, c: ComputedNumber, by: Callable[[], np.ndarray] | None = None
+) -> np.ndarray:
     """Return Σ|x_l y_l| after multiplication by at most ``by()`` (None: |ĉ|), if c is common to matrices; else 0."""
     if any(n != 1 for n in c.plain_shape[-2:]) or not x.terms.any():
         return np.zeros(())

@@ -68,4 +68,6 @@ class InEnclosures(ComputedNumber):
         numbers = np.isfinite(a.planes[0]) & np.isfinite(b.planes[0])
         numbers, e, apart = np.broadcast_arrays(numbers, e, apart)
         if (numbers & (e > 0) & ~(apart > e)).any():
-            raise MovedByRounding(f"{cls.name}: is a number {words} another, if rounding moves them by {e.max():.2g}?")
+            raise MovedByRounding(
+                f"{cls.name}: is a number {words} another, if rounding moves them by {e.max():.2g}?"
+            )

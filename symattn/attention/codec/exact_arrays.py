@@ -16,11 +16,16 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 
 Entries = list[Any]
-MOST = 10**12  # the largest absolute value; larger ones could need decimals of a thousand billion digits
+MOST = (
+    10**12
+)  # the largest absolute value; larger ones could need decimals of a thousand billion digits
 _AXES = 4
 INFINITE = ("mask",)
 """Arrays that may hold −∞."""
-_MEANING = {"keep": ": true for real keys, false for padding", "drop": ": true for weights that are kept"}
+_MEANING = {
+    "keep": ": true for real keys, false for padding",
+    "drop": ": true for weights that are kept",
+}
 _DECIMAL = re.compile(r"[.eE]")
 
 
@@ -91,7 +96,9 @@ def _read(entries: object, place: str, name: str, decimals: list[bool], depth: i
     if isinstance(entries, list):
         if depth > _AXES:
             raise InputError(f"{place} has more than {_AXES} axes")
-        return [_read(e, f"{place}[{i}]", name, decimals, depth + 1) for i, e in enumerate(entries, 1)]
+        return [
+            _read(e, f"{place}[{i}]", name, decimals, depth + 1) for i, e in enumerate(entries, 1)
+        ]
     if isinstance(entries, bool):
         if name != "mask" and _holds(name) != "booleans":
             raise InputError(f"{place} is {shown(entries)}; only mask and keep hold truth values")
@@ -138,7 +145,9 @@ def flat(entries: object) -> list[Any]:
 
 
 # -- names of arrays ---------------------------------------------------------------------------------------------------
-INPUTS = tuple(dict.fromkeys((*TOKENS, *(f"{a}_{b}" for b in "qkvo" for a in "wb"), *NEEDED, *OPTIONAL)))
+INPUTS = tuple(
+    dict.fromkeys((*TOKENS, *(f"{a}_{b}" for b in "qkvo" for a in "wb"), *NEEDED, *OPTIONAL))
+)
 _INPUT_NAMES = {plain(name): name for name in INPUTS}
 
 
@@ -149,10 +158,18 @@ def input_name(name: str) -> str | None:
 
 # Words that people use in place of letters: ``query`` for q, ``w_query`` and ``query_weight`` for w_q.
 _WORDS = {"query": "q", "queries": "q", "key": "k", "keys": "k", "value": "v", "values": "v"}
-_WORDS |= {start + word: "w" + letter for word, letter in _WORDS.items() for start in ("w", "weight")} | {
-    word + end: "w" + letter for word, letter in _WORDS.items() for end in ("w", "weight", "weights", "proj")
+_WORDS |= {
+    start + word: "w" + letter for word, letter in _WORDS.items() for start in ("w", "weight")
+} | {
+    word + end: "w" + letter
+    for word, letter in _WORDS.items()
+    for end in ("w", "weight", "weights", "proj")
 }
-_WORDS |= {letter + "proj": "w" + letter for letter in "qkvo"} | {"embedding": "x", "embeddings": "x", "input": "x"}
+_WORDS |= {letter + "proj": "w" + letter for letter in "qkvo"} | {
+    "embedding": "x",
+    "embeddings": "x",
+    "input": "x",
+}
 
 
 def suggested(word: str, names: Iterable[str]) -> str:

@@ -68,14 +68,21 @@ def _written(name: str, value: object, hint: object, changed: bool) -> Any:
     if name == "scale":
         return ROOT if value is None else str(value)
     if isinstance(value, tuple):
-        return [str(x) if isinstance(x, Fraction | float) else list(x) if isinstance(x, tuple) else x for x in value]
-    rational = isinstance(value, Fraction | float) or (isinstance(value, int) and Fraction in members(hint))
+        return [
+            str(x) if isinstance(x, Fraction | float) else list(x) if isinstance(x, tuple) else x
+            for x in value
+        ]
+    rational = isinstance(value, Fraction | float) or (
+        isinstance(value, int) and Fraction in members(hint)
+    )
     return str(value) if rational else value
 
 
 def as_options(spec: object, names: Iterable[str] = ()) -> dict[str, str | bool]:
     """Return the fields ``names``, or those that differ from their defaults, as options of the command line."""
-    values = {name: getattr(spec, name) for name in names} if names else differing(spec, type(spec)())
+    values = (
+        {name: getattr(spec, name) for name in names} if names else differing(spec, type(spec)())
+    )
     options = {name: x if isinstance(x, bool) else typed(x) for name, x in values.items()}
     return options | ({"scale": ROOT} if "scale" in values and values["scale"] is None else {})
 
@@ -93,9 +100,13 @@ def _value(hint: object, value: object, place: str) -> Any:
     if descriptions(hint):
         return _description(hint, value, place)
     rows = [m for m in members(hint) if get_origin(m) is tuple]
-    if rows and (isinstance(value, list | tuple) or (isinstance(value, str) and _SEPARATOR.search(value))):
+    if rows and (
+        isinstance(value, list | tuple) or (isinstance(value, str) and _SEPARATOR.search(value))
+    ):
         if isinstance(value, str):  # ``2,0`` or ``2/0``, or a nested tuple ``3/4/5;5/12/13``
-            nested = any(get_origin(m) is tuple for kind in get_args(rows[0]) for m in members(kind))
+            nested = any(
+                get_origin(m) is tuple for kind in get_args(rows[0]) for m in members(kind)
+            )
             value = value.split(";") if nested else _SEPARATOR.split(value)
         return _row(rows[0], value, place)
     return _plain(hint, value, place)
@@ -112,7 +123,9 @@ def _plain(hint: object, value: object, place: str) -> Any:
     if str in kinds and isinstance(value, str):
         return str(value)
     suggestion = near(value, map(str, words(hint))) if isinstance(value, str) else ""
-    raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}.{suggestion}".rstrip("."))
+    raise InputError(
+        f"{place} is {_alternatives(hint)}, not {shown(value)}.{suggestion}".rstrip(".")
+    )
 
 
 def _rational(value: object, hint: object, place: str) -> Fraction:
@@ -141,7 +154,9 @@ def _description(hint: object, value: object, place: str) -> Any:
             raise InputError(f"{place}: {error}") from None
     if isinstance(value, str):
         called, _, rest = value.partition(":")
-        if len(kinds) == 1 and not _kind_of(called, kinds):  # one kind needs no name: fields, or ``plain``
+        if len(kinds) == 1 and not _kind_of(
+            called, kinds
+        ):  # one kind needs no name: fields, or ``plain``
             called, rest = next(iter(kinds)), rest if called == "plain" else value
         value = {called: pairs(rest)}
     if value is True and len(kinds) == 1:
@@ -159,7 +174,9 @@ def _description(hint: object, value: object, place: str) -> Any:
     wrong = next(iter(value), "nothing")
     other = kind_name(str(wrong), kinds)
     suggestion = f" Did you mean {other!r}?" if other else near(_name(str(wrong)), kinds)
-    raise InputError(f"{place}: {short(str(wrong))!r} is not one of {', '.join(kinds)}.{suggestion}")
+    raise InputError(
+        f"{place}: {short(str(wrong))!r} is not one of {', '.join(kinds)}.{suggestion}"
+    )
 
 
 def pairs(text: str) -> dict[str, Any]:
@@ -203,7 +220,13 @@ def _is_whole(text: str) -> bool:
 
 
 def _alternatives(hint: object) -> str:
-    result = ["a number"] if Fraction in members(hint) else ["a whole number"] if int in members(hint) else []
+    result = (
+        ["a number"]
+        if Fraction in members(hint)
+        else ["a whole number"]
+        if int in members(hint)
+        else []
+    )
     result += ["a text"] if str in members(hint) else []
     result += [*map(str, words(hint)), *descriptions(hint)]
     result += ["true", "false"] if bool in members(hint) else []
@@ -214,7 +237,9 @@ def _alternatives(hint: object) -> str:
 
 def _kind_of(word: str, kinds: Mapping[str, type]) -> str:
     """Return the name of the kind that a word names, or ""; case, hyphens and underscores are ignored."""
-    return next((name for name, x in kinds.items() if plain(word) in map(plain, (name, x.__name__))), "")
+    return next(
+        (name for name, x in kinds.items() if plain(word) in map(plain, (name, x.__name__))), ""
+    )
 
 
 def _called(description: type) -> str:
@@ -227,7 +252,15 @@ def _name(word: str) -> str:
 
 
 # -- descriptions in Python's notation: ``rotary``, ``Rotary(base=500000, layout='interleaved')`` ----------------------
-_UNREADABLE = (SyntaxError, ValueError, TypeError, KeyError, ZeroDivisionError, MemoryError, RecursionError)
+_UNREADABLE = (
+    SyntaxError,
+    ValueError,
+    TypeError,
+    KeyError,
+    ZeroDivisionError,
+    MemoryError,
+    RecursionError,
+)
 _WITHIN: dict[str, type[Any]] = {plain(kind.__name__): kind for kind in get_args(Scaling)}
 
 
@@ -246,9 +279,13 @@ def parsed(text: str, known: Iterable[str]) -> tuple[str, dict[str, Any]]:
     except _UNREADABLE:
         node = None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise InputError(f"{text!r} is no definition; hint: NAME, or NAME(FIELD=VALUE, ...); known: {listed}")
+        raise InputError(
+            f"{text!r} is no definition; hint: NAME, or NAME(FIELD=VALUE, ...); known: {listed}"
+        )
     if plain(node.func.id) not in names:
-        raise InputError(f"{node.func.id!r} is not one of {listed}{perhaps(node.func.id, names.values())}")
+        raise InputError(
+            f"{node.func.id!r} is not one of {listed}{perhaps(node.func.id, names.values())}"
+        )
     if node.args:
         raise InputError(f"{text!r}: fields are given by their names")
     return names[plain(node.func.id)], {k.arg or "**": _field(k, text) for k in node.keywords}
@@ -260,13 +297,17 @@ def _field(keyword: ast.keyword, text: str) -> Any:
     except InputError:
         raise
     except _UNREADABLE:
-        raise InputError(f"{text!r}: the value of {keyword.arg} is not a number and no word in quotes") from None
+        raise InputError(
+            f"{text!r}: the value of {keyword.arg} is not a number and no word in quotes"
+        ) from None
 
 
 def _literal(node: ast.expr) -> Any:
     """Return the value of an expression of literals, fractions and descriptions. Raises one of ``_UNREADABLE``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
-        return _WITHIN[plain(node.func.id)](**{str(k.arg): _literal(k.value) for k in node.keywords})
+        return _WITHIN[plain(node.func.id)](
+            **{str(k.arg): _literal(k.value) for k in node.keywords}
+        )
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         return Fraction(_literal(node.left)) / Fraction(_literal(node.right))
     if isinstance(node, ast.Tuple):

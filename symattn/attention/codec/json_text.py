@@ -29,7 +29,9 @@ def content(path: str, most: int, hint: str) -> bytes:
         with file.open("rb") as opened:
             result = opened.read(most + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if len(result) > most:
         raise InputError(f"{path} is larger than {most // 2**20} MiB{hint}")
     return result
@@ -40,7 +42,9 @@ def decoded(content: bytes, where: str, exact: bool = True) -> Any:
     strict: dict[str, Any] = {
         "parse_float": TypedNumber,
         "parse_int": TypedNumber,
-        "parse_constant": lambda word: _refuse(f"{where}: {word} is not a number that a sheet may hold"),
+        "parse_constant": lambda word: _refuse(
+            f"{where}: {word} is not a number that a sheet may hold"
+        ),
         "object_pairs_hook": lambda pairs: _object(pairs, where),
     }
     try:
@@ -51,10 +55,15 @@ def decoded(content: bytes, where: str, exact: bool = True) -> Any:
         hint = "save it as UTF-8" + ", or give an npz" * exact
         raise InputError(f"{where} is not UTF-8 text (byte {error.start}); hint: {hint}") from None
     except json.JSONDecodeError as error:
-        place, more = f"line {error.lineno}, column {error.colno}", '; fractions are texts, "1/3"' * exact
+        place, more = (
+            f"line {error.lineno}, column {error.colno}",
+            '; fractions are texts, "1/3"' * exact,
+        )
         raise InputError(f"{where} is not valid JSON at {place}: {error.msg}{more}") from None
     except (RecursionError, ValueError):  # an integer of thousands of digits is a ValueError
-        raise InputError(f"{where} is nested too deeply, or holds a number too long, to be read") from None
+        raise InputError(
+            f"{where} is nested too deeply, or holds a number too long, to be read"
+        ) from None
 
 
 def loaded(path: Path, most: int, toml: bool = False) -> Any:
@@ -73,14 +82,18 @@ def refuse_unknown(data: Iterable[str], names: Iterable[str], where: str) -> Non
     names = list(names)
     for key in data:
         if key not in names:
-            raise InputError(f"{where}: unknown name {short(key)!r}.{near(key, names)} Known: {', '.join(names)}")
+            raise InputError(
+                f"{where}: unknown name {short(key)!r}.{near(key, names)} Known: {', '.join(names)}"
+            )
 
 
 def check_fields(description: type, data: Iterable[str], where: str) -> None:
     """Raise InputError for a key that is not a field of a description, and for missing fields."""
     known = fields(description)
     refuse_unknown(data, [f.name for f in known], where)
-    missing = [f.name for f in known if f.default is f.default_factory is MISSING and f.name not in data]
+    missing = [
+        f.name for f in known if f.default is f.default_factory is MISSING and f.name not in data
+    ]
     if missing:
         example = f"{description.__name__}({', '.join(f'{name}=…' for name in missing)})"
         raise InputError(f"{where} lacks {' and '.join(missing)}; hint: {example}")
@@ -95,7 +108,13 @@ def shown(value: object) -> str:
     """Return a JSON value in the words of an error message."""
     if value is None or isinstance(value, bool):
         return {True: "true", False: "false", None: "null"}[value]
-    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(short(str(value)))
+    return (
+        "an object"
+        if isinstance(value, dict)
+        else "a list"
+        if isinstance(value, list)
+        else repr(short(str(value)))
+    )
 
 
 def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:

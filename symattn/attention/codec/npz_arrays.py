@@ -36,12 +36,17 @@ def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.nda
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             if len(members) > _MOST_ARRAYS:
-                raise InputError(f"{path} holds {len(members)} files; at most {_MOST_ARRAYS} arrays are read")
+                raise InputError(
+                    f"{path} holds {len(members)} files; at most {_MOST_ARRAYS} arrays are read"
+                )
             names = [_name(member, path) for member in members]
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise InputError(f"{path} holds {short(twice)!r} twice")
-            return {name: _array(archive, member, path, most) for name, member in zip(names, members, strict=True)}
+            return {
+                name: _array(archive, member, path, most)
+                for name, member in zip(names, members, strict=True)
+            }
     except InputError:
         raise
     except _BROKEN as error:
@@ -75,14 +80,20 @@ def described(stream: BinaryIO, place: str) -> tuple[tuple[int, ...], bool, np.d
     """
     version = npy.read_magic(stream)
     if version not in _VERSIONS:
-        raise InputError(f"{place} is written in version {version} of the npy format; 1.0 and 2.0 are read")
+        raise InputError(
+            f"{place} is written in version {version} of the npy format; 1.0 and 2.0 are read"
+        )
     try:
         shape, fortran, dtype = _VERSIONS[version](stream)
     except Exception as error:  # its type depends on where NumPy's parser of literals gives up
         raise ValueError(f"the header of an array: {str(error) or type(error).__name__}") from None
     if not all(type(n) is int and n >= 0 for n in shape):
-        raise InputError(f"{place} declares the shape {short(str(shape))}; lengths are whole numbers from 0 on")
-    if len(shape) > _MOST_AXES or (0 in shape and math.prod(n for n in shape if n) >= _MOST_ENTRIES):
+        raise InputError(
+            f"{place} declares the shape {short(str(shape))}; lengths are whole numbers from 0 on"
+        )
+    if len(shape) > _MOST_AXES or (
+        0 in shape and math.prod(n for n in shape if n) >= _MOST_ENTRIES
+    ):
         raise InputError(f"{place} declares the shape {short(str(shape))}, which no array has")
     return shape, fortran, dtype
 
@@ -90,12 +101,18 @@ def described(stream: BinaryIO, place: str) -> tuple[tuple[int, ...], bool, np.d
 def check_declared(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str) -> None:
     """Check the declared dtype and size, before any memory is allocated. Raises InputError."""
     if dtype.hasobject:
-        raise InputError(f"{place} holds pickled objects, which are never loaded; hint: save an array of numbers")
+        raise InputError(
+            f"{place} holds pickled objects, which are never loaded; hint: save an array of numbers"
+        )
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise InputError(f"{place} has the type {dtype}; hint: save float64, float32, float16, integers or booleans")
+        raise InputError(
+            f"{place} has the type {dtype}; hint: save float64, float32, float16, integers or booleans"
+        )
     declared = math.prod(shape) * dtype.itemsize
     if declared != there:
-        raise InputError(f"{place} declares {declared} bytes, shape {shape}, and holds {there}: the file is damaged")
+        raise InputError(
+            f"{place} declares {declared} bytes, shape {shape}, and holds {there}: the file is damaged"
+        )
 
 
 def elements(array: np.ndarray, place: str) -> Any:

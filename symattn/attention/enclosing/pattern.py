@@ -22,7 +22,19 @@ from symattn.attention.stages.weights import by_place
 from symattn.document.errors import InputError, Refused
 
 _TAKEN = (
-    *("scale", "causal", "alignment", "window", "block", "prefix", "mask", "padding", "heads", "kv_heads", "base"),
+    *(
+        "scale",
+        "causal",
+        "alignment",
+        "window",
+        "block",
+        "prefix",
+        "mask",
+        "padding",
+        "heads",
+        "kv_heads",
+        "base",
+    ),
     *("sink", "stabilised", "fully_masked"),
 )
 #: The bounds hold for sums of fewer terms than this.
@@ -65,8 +77,12 @@ def exactly(name: str, array: np.ndarray, widened: bool = True) -> Array:
     if kind == "b":
         return values
     if kind in "OSUc" or values.dtype == np.longdouble != np.float64:
-        raise InputError(f"{name} holds {values.dtype}; give an array of float64 or of a narrower type")
-    wide = xp.astype(values, xp.float64 if widened or values.dtype != xp.float32 else xp.float32, copy=False)
+        raise InputError(
+            f"{name} holds {values.dtype}; give an array of float64 or of a narrower type"
+        )
+    wide = xp.astype(
+        values, xp.float64 if widened or values.dtype != xp.float32 else xp.float32, copy=False
+    )
     if not xp.all(xp.isfinite(wide)):
         raise InputError(f"{name} holds NaN or infinity; there is no number to enclose")
     if kind in "iu" and not xp.all(xp.abs(wide) <= 2.0**53):
@@ -77,9 +93,13 @@ def exactly(name: str, array: np.ndarray, widened: bool = True) -> Array:
 def checked(spec: Attention, inputs: Mapping[str, Any], widened: bool = True) -> dict[str, Any]:
     """Return the inputs as float64 and booleans, with checked shapes. Raises InputError and Refused."""
     check_pattern(spec)
-    arrays = {name: exactly(name, array, widened) for name, array in inputs.items() if array is not None}
+    arrays = {
+        name: exactly(name, array, widened) for name, array in inputs.items() if array is not None
+    }
     if "x" in arrays:
-        raise Refused("enclose takes q, k and v; hint: project the tokens first, or use the kind 'enclosure'")
+        raise Refused(
+            "enclose takes q, k and v; hint: project the tokens first, or use the kind 'enclosure'"
+        )
     check_inputs(spec, arrays)
     if arrays["q"].shape[-1] + arrays["k"].shape[-2] > _MOST_TERMS:
         raise Refused("enclose takes fewer than 2^30 keys and columns")
@@ -106,7 +126,9 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
         read = index
         if spec.heads > 1:
             read = (*index[:-1], index[-1] * spec.key_heads // spec.heads)
-        if read != last:  # shared heads keep the same array objects, by which ``prepare`` recognises them
+        if (
+            read != last
+        ):  # shared heads keep the same array objects, by which ``prepare`` recognises them
             last, keys, values = read, k[read], v[read]
         seen = Seen(spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q))
         sink = None if spec.sink is None else 0.0
@@ -168,7 +190,9 @@ class Seen:
             result.append(self.given[queries if self.given.shape[0] > 1 else slice(None), keys])
         if not result:
             return None
-        return self.xp.broadcast_to(reduce(and_, result), (queries.stop - queries.start, keys.stop - keys.start))
+        return self.xp.broadcast_to(
+            reduce(and_, result), (queries.stop - queries.start, keys.stop - keys.start)
+        )
 
     @property
     def _offset(self) -> int:
@@ -188,7 +212,9 @@ class Seen:
             return False
         first, last = self._offset + queries.start, self._offset + queries.stop - 1
         before, after = self._sides
-        return (before is None or last - before <= keys.start) and (after is None or keys.stop - 1 <= first + after)
+        return (before is None or last - before <= keys.start) and (
+            after is None or keys.stop - 1 <= first + after
+        )
 
     def _places(self, queries: slice, keys: slice) -> Places:
         i = self.xp.arange(queries.start, queries.stop)[:, None] + self._offset

@@ -97,7 +97,11 @@ def spread(values: Floats, sink: bool) -> Spread:
     apart = values - centre
     squares = np.einsum("ij,ij->j", apart, apart)
     if sink:
-        least, greatest, squares = np.minimum(least, 0.0), np.maximum(greatest, 0.0), squares + centre * centre
+        least, greatest, squares = (
+            np.minimum(least, 0.0),
+            np.maximum(greatest, 0.0),
+            squares + centre * centre,
+        )
     length = np.sqrt(squares) + np.sqrt(values.shape[0] + 1) * 2.0**-536
     return Spread(*hull(least, greatest), (greatest - least) * UP, centre, length)
 
@@ -131,7 +135,14 @@ def _rows(head: Prepared, s: Sums, rows: slice) -> _Rows:
     largest = s.squares / (s.weights * s.weights)
     rest = np.maximum(1 - largest, 0.0) + 8 * alpha
     mean = scale * (s.lengths / s.weights) + fixed
-    return _Rows((scale * longest + fixed) * UP, mean * UP, np.sqrt(largest) * UP, rest, n * ETA / s.weights, alpha)
+    return _Rows(
+        (scale * longest + fixed) * UP,
+        mean * UP,
+        np.sqrt(largest) * UP,
+        rest,
+        n * ETA / s.weights,
+        alpha,
+    )
 
 
 @dataclass(frozen=True)
@@ -161,10 +172,14 @@ def _factors(rows: _Rows) -> _Factors:
     whole = 1 + grown * beta * (most / of_range)
     more = grown * (ETA + 2 * rows.tiny / (1 - rows.alpha)) + TINY
     lost = ~((rows.most < 1) & (divisor >= 0.5))
-    return _Factors(grown * (2 * beta + U) * UP, more * UP, rho * UP, rows.norm, of_range * UP, whole * UP, lost)
+    return _Factors(
+        grown * (2 * beta + U) * UP, more * UP, rho * UP, rows.norm, of_range * UP, whole * UP, lost
+    )
 
 
-def enclosed(head: Prepared, s: Sums, values: Spread, rows: slice, c: Floats, radius: Floats) -> np.ndarray:
+def enclosed(
+    head: Prepared, s: Sums, values: Spread, rows: slice, c: Floats, radius: Floats
+) -> np.ndarray:
     """Write centre c and radius (r, d_v) of a block of queries, and return the rows for which they are useless."""
     factors = _factors(_rows(head, s, rows))
     np.divide(s.values, s.weights[:, None], out=c)

@@ -103,7 +103,13 @@ def steps_factor(scale: Any, base: int | None, width: int) -> float:
     from symattn.arrays.ball import precision
 
     with precision(200):
-        real = 1 / flint.arb(width).sqrt() if scale is None else flint.arb(1) / width if scale == "1/d_k" else None
+        real = (
+            1 / flint.arb(width).sqrt()
+            if scale is None
+            else flint.arb(1) / width
+            if scale == "1/d_k"
+            else None
+        )
         if real is None:
             exact = Fraction(scale)
             real = flint.arb(flint.fmpq(exact.numerator, exact.denominator))

@@ -14,7 +14,9 @@ from symattn.attention.softmax import nonempty
 def summed_like(g: Array, x: Array) -> Array:
     """Return the gradient of a broadcast array x: g summed over the axes that x lacks or has with length 1."""
     xp, extra = namespace_of(g), g.ndim - x.ndim
-    wide = [extra + k for k, n in enumerate(x.shape) if same(n, 1) and not same(g.shape[extra + k], 1)]
+    wide = [
+        extra + k for k, n in enumerate(x.shape) if same(n, 1) and not same(g.shape[extra + k], 1)
+    ]
     g = xp.sum(g, axis=tuple(wide), keepdims=True) if wide else g
     return xp.sum(g, axis=tuple(range(extra))) if extra else g
 

@@ -92,9 +92,13 @@ class Block(Described, Shown):
                 "Block: gated is True, but there is no feed-forward layer to gate; hint: give an activation"
             )
         if self.attention.lse or (self.cross and self.cross.lse):
-            raise InputError("Block: lse gives a second result, for which a block has no place; hint: lse=False")
+            raise InputError(
+                "Block: lse gives a second result, for which a block has no place; hint: lse=False"
+            )
         if self.parallel and self.order == "post":
-            raise InputError("Block: parallel parts read X, and after a norm outside it is gone; hint: order='pre'")
+            raise InputError(
+                "Block: parallel parts read X, and after a norm outside it is gone; hint: order='pre'"
+            )
 
     def pipeline(self, input_names: Iterable[str]) -> tuple[Part, ...]:
         """Return the steps from the inputs named in ``input_names`` to the output."""
@@ -145,7 +149,11 @@ def norm_arrays(norm: str, index: str | int) -> dict[str, Named]:
 
 def sublayers(block: Block) -> tuple[str, ...]:
     """Return the parts of a block that have a norm and a residual, in order."""
-    wanted = {"attention": True, "cross": block.cross is not None, "mlp": block.activation is not None}
+    wanted = {
+        "attention": True,
+        "cross": block.cross is not None,
+        "mlp": block.activation is not None,
+    }
     return tuple(part for part, present in wanted.items() if present)
 
 
@@ -183,15 +191,25 @@ def check_names(block: Block, names: Iterable[str]) -> None:
     parts = tuple(f"{part}." for part in sublayers(block) if part != "mlp")
     for n in names:
         if n not in own and not n.startswith(parts):
-            raise InputError(f"unknown input {n!r}{among(n, (*own, *(f'{part}…' for part in parts)))}")
+            raise InputError(
+                f"unknown input {n!r}{among(n, (*own, *(f'{part}…' for part in parts)))}"
+            )
     for n in names:
         if n.rpartition(".")[2] in inputs.TOKENS and n not in own:
-            raise InputError(f"{n} is made by the block; give {' and '.join(t for t in TOKENS if t in own)} alone")
+            raise InputError(
+                f"{n} is made by the block; give {' and '.join(t for t in TOKENS if t in own)} alone"
+            )
     needed = ["x", *(["y"] if block.cross else [])]
-    needed += ["mlp.w_up", *(["mlp.w_gate"] if block.gated else []), "mlp.w_down"] if block.activation else []
+    needed += (
+        ["mlp.w_up", *(["mlp.w_gate"] if block.gated else []), "mlp.w_down"]
+        if block.activation
+        else []
+    )
     missing = [n for n in needed if n not in names]
     if missing:
-        raise InputError(f"the block needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}")
+        raise InputError(
+            f"the block needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        )
 
 
 def check_arrays(block: Block, arrays: Mapping[str, Any], sizes: AxisLengths | None = None) -> None:
@@ -205,7 +223,9 @@ def check_arrays(block: Block, arrays: Mapping[str, Any], sizes: AxisLengths | N
     check_batches(tokens, dict.fromkeys(tokens, 2))
     for part, names in attention_names(block, arrays):
         with place_named(part):
-            inputs.check_inputs(getattr(block, part), {n: arrays[where] for n, where in names.items()})
+            inputs.check_inputs(
+                getattr(block, part), {n: arrays[where] for n, where in names.items()}
+            )
 
 
 @contextmanager
@@ -282,11 +302,17 @@ class Stream:
         parameters = [f"{norm}.{n}" for n in keys]
         # g ⊙ (x − mean(x)) / √(var(x) + ε) + b, or g ⊙ x / √(mean(x²) + ε) + b
         written = "{@0 − mean(@0)}/√{var(@0) + ε}" if kind == "layer" else "@0/√{mean(@0²) + ε}"
-        written = (f"@1 ⊙ {{{written}}}" if "gain" in keys else written) + f" + @{len(keys)}" * ("bias" in keys)
-        self.add(result, run, [self.now, *parameters], letter, written, f"{TITLES[kind]} of each token")
+        written = (f"@1 ⊙ {{{written}}}" if "gain" in keys else written) + f" + @{len(keys)}" * (
+            "bias" in keys
+        )
+        self.add(
+            result, run, [self.now, *parameters], letter, written, f"{TITLES[kind]} of each token"
+        )
 
 
-def _sublayer(block: Block, stream: Stream, part: str, source: str, result: str, letter: Node) -> None:
+def _sublayer(
+    block: Block, stream: Stream, part: str, source: str, result: str, letter: Node
+) -> None:
     """Add a part that reads ``source``, with its norm and residual; ``result`` and ``letter`` name its result."""
     x, stream.now = stream.now, source
     where = ORDERS[block.order] if block.norm else ()
@@ -306,11 +332,15 @@ def _sublayer(block: Block, stream: Stream, part: str, source: str, result: str,
 
 def _added(part: str, x: Array, y: Array) -> Array:
     if not same(x.shape[-1], y.shape[-1]):
-        raise InputError(f"{part} gives tokens of shape {written(y)}; the tokens it is added to have {written(x)}")
+        raise InputError(
+            f"{part} gives tokens of shape {written(y)}; the tokens it is added to have {written(x)}"
+        )
     return layers.residual(x, y)
 
 
-def _by_keyword(function: Callable[..., object], keywords: Sequence[str], x: object, *arguments: object) -> Any:
+def _by_keyword(
+    function: Callable[..., object], keywords: Sequence[str], x: object, *arguments: object
+) -> Any:
     return function(x, **dict(zip(keywords, arguments, strict=True)))
 
 
@@ -355,10 +385,14 @@ def _mlp(block: Block, stream: Stream, part: str) -> None:
     run = partial(layers.gated, activation.run) if block.gated else activation.run
     of = [f"{stream.prefix}mlp.{n}" for n in ("gate", "up") if block.gated or n == "up"]
     written = f"{activation.sign}(@0){' ⊙ @1' * block.gated}"
-    stream.add("mlp.hidden", run, of, name("F"), written, f"{'gated, ' * block.gated}number by number")
+    stream.add(
+        "mlp.hidden", run, of, name("F"), written, f"{'gated, ' * block.gated}number by number"
+    )
     _linear(stream, "down", stream.now, name("M"), "output")
 
 
 def _linear(stream: Stream, which: str, x: str, letter: Node, result: str = "") -> None:
     names = [n for n in (f"mlp.w_{which}", f"mlp.b_{which}") if n in stream.names]
-    stream.add(f"mlp.{result or which}", project, [x, *names], letter, "@0 @1" + " + @2" * (len(names) > 1))
+    stream.add(
+        f"mlp.{result or which}", project, [x, *names], letter, "@0 @1" + " + @2" * (len(names) > 1)
+    )

@@ -47,7 +47,9 @@ class Evaluation(Shown):
         return Document("listing", "evaluation", (), (*shown, Paragraph((said.strip(),))))
 
 
-def evaluate(model: Callable[..., object], inputs: Mapping[str, object], digits: int = 50) -> Evaluation:
+def evaluate(
+    model: Callable[..., object], inputs: Mapping[str, object], digits: int = 50
+) -> Evaluation:
     """Return the output of an ``Attention``, ``Block`` or ``Transformer`` for rational inputs, to that many digits.
 
     Exact numbers hold one layer of exponentials over square roots of rational numbers; the grade is then
@@ -70,7 +72,9 @@ def evaluate(model: Callable[..., object], inputs: Mapping[str, object], digits:
         raise InputError('the inputs are passed by name; hint: {"q": ..., "k": ..., "v": ...}')
     try:
         output = _one_array(model(**lifted(kind("exact"), inputs)))
-        written = np.vectorize(lambda x: _told(x) or x.decimal(digits), otypes=[object])(output.entries)
+        written = np.vectorize(lambda x: _told(x) or x.decimal(digits), otypes=[object])(
+            output.entries
+        )
         return Evaluation(output, written, Evidence(Grade.CHECKED, "exact numbers"))
     except Refused as refusal:
         return enclose(model, inputs, digits, str(refusal))
@@ -86,22 +90,30 @@ def lifted(target: Any, inputs: Mapping[str, object]) -> dict[str, Any]:
         if plain.dtype == bool or (known is not None and known.holds != "numbers"):
             result[name] = plain
         elif own == "mask":
-            result[name] = target.literal(plain) if hasattr(target, "literal") else plain.astype(target.dtype)
+            result[name] = (
+                target.literal(plain) if hasattr(target, "literal") else plain.astype(target.dtype)
+            )
         else:
             result[name] = target.lift(data)
     return result
 
 
-def enclose(model: Callable[..., object], inputs: Mapping[str, object], digits: int, reason: str = "") -> Evaluation:
+def enclose(
+    model: Callable[..., object], inputs: Mapping[str, object], digits: int, reason: str = ""
+) -> Evaluation:
     """Return the output in balls, with as many bits as needed; ``reason`` says why it is not exact."""
     bits = 64 + 4 * digits
     while True:
         try:
             with precision(bits):
                 output = _one_array(model(**lifted(Ball, inputs)))
-                written = np.vectorize(lambda x: _told(x) or _proven(x, digits), otypes=[object])(output.entries)
+                written = np.vectorize(lambda x: _told(x) or _proven(x, digits), otypes=[object])(
+                    output.entries
+                )
             where = f"{digits} digits of each element, by balls of {bits} bits"
-            return Evaluation(output, written, Evidence(Grade.ENCLOSED, f"{where}; {reason}" if reason else where))
+            return Evaluation(
+                output, written, Evidence(Grade.ENCLOSED, f"{where}; {reason}" if reason else where)
+            )
         except Undecided as doubt:
             if 2 * bits > LIMIT:
                 raise Undecided(f"{bits} bits do not prove {digits} digits: {doubt}") from None
@@ -110,7 +122,9 @@ def enclose(model: Callable[..., object], inputs: Mapping[str, object], digits: 
 
 def _one_array(output: object) -> Any:
     if isinstance(output, tuple):
-        raise InputError(f"{len(output)} arrays come out, of which one would be evaluated; hint: lse=False")
+        raise InputError(
+            f"{len(output)} arrays come out, of which one would be evaluated; hint: lse=False"
+        )
     return output
 
 

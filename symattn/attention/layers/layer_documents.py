@@ -48,7 +48,9 @@ def block_document(block: Block, input_names: Iterable[str]) -> Document:
         Heading(("Conventions",)),
         Items(tuple(block_conventions(block))),
     )
-    return Document("derivation", "block", ("Transformer block",), blocks, parameters=parameters(block))
+    return Document(
+        "derivation", "block", ("Transformer block",), blocks, parameters=parameters(block)
+    )
 
 
 def default_names(block: Block) -> list[str]:
@@ -71,7 +73,11 @@ def default_names(block: Block) -> list[str]:
 def whole_formulas(block: Block) -> Iterator[Node]:
     """Return one formula for each part: X' = X + Attention(LayerNorm(X))."""
     where = ORDERS[block.order] if block.norm else ()
-    words = {"attention": "Attention({})", "cross": "CrossAttention({}, Y)", "mlp": "FeedForward({})"}
+    words = {
+        "attention": "Attention({})",
+        "cross": "CrossAttention({}, Y)",
+        "mlp": "FeedForward({})",
+    }
     x = "X"
 
     def normed(place: str, inner: str) -> str:
@@ -85,7 +91,9 @@ def whole_formulas(block: Block) -> Iterator[Node]:
         x = after
 
 
-def block_rows(block: Block, names: Iterable[str], prefix: str = "") -> Iterator[tuple[str, Node, Text]]:
+def block_rows(
+    block: Block, names: Iterable[str], prefix: str = ""
+) -> Iterator[tuple[str, Node, Text]]:
     """Name, letter and shape of each input."""
     own = own_arrays(block)
     names = list(names)
@@ -107,7 +115,9 @@ def lengths(letters: str) -> tuple[Node, ...]:
     return tuple(_LETTERS.get(axis) or name(axis) for axis in letters.split() if axis != "…")
 
 
-def sections(block: Block, parts: Iterable[Part], names: Sequence[str], prefix: str = "") -> Iterator[Piece]:
+def sections(
+    block: Block, parts: Iterable[Part], names: Sequence[str], prefix: str = ""
+) -> Iterator[Piece]:
     """Yield the steps of a block, a section for each of its parts."""
     rest = list(parts)
     for part in sublayers(block):
@@ -143,7 +153,9 @@ def block_conventions(block: Block) -> list[Text]:
 def norm_convention(norm: str, eps: int | float | Fraction) -> Text:
     """Return the convention of a norm."""
     words = "mean and variance are those of each token, the variance with the divisor $d_model$"
-    return running_text(f"$ε = {Fraction(eps)}$: {'the mean is that of each token' if norm == 'rms' else words}")
+    return running_text(
+        f"$ε = {Fraction(eps)}$: {'the mean is that of each token' if norm == 'rms' else words}"
+    )
 
 
 # -- a Transformer: inputs, the blocks that differ, conventions --------------------------------------------------------
@@ -166,7 +178,9 @@ def transformer_document(model: Transformer) -> Document:
         Heading(("Conventions",)),
         Items(tuple(result)),
     )
-    return Document("derivation", "transformer", ("Transformer",), blocks, parameters=parameters(model))
+    return Document(
+        "derivation", "transformer", ("Transformer",), blocks, parameters=parameters(model)
+    )
 
 
 def _names(model: Transformer) -> list[str]:
@@ -207,7 +221,9 @@ def _others(model: Transformer) -> Iterator[Piece]:
         for index, _, alike in _distinct(model, stack):
             if len(alike) > 1:
                 others = ", ".join(f"{stack}.{i}" for i in alike[1:])
-                yield Paragraph((f"{others}: the same inputs as {stack}.{index}, with values of their own.",))
+                yield Paragraph(
+                    (f"{others}: the same inputs as {stack}.{index}, with values of their own.",)
+                )
 
 
 def _sections(model: Transformer, parts: Sequence[Part]) -> Iterator[Piece]:
@@ -223,15 +239,22 @@ def _sections(model: Transformer, parts: Sequence[Part]) -> Iterator[Piece]:
         if stack == "encoder" and model.decoder:
             last = [p for p in parts if p.name.startswith("encoder")][-1]
             where = "" if model.norm else " of the last block"
-            yield Paragraph((SYMBOLS["y"], ", to which the decoder attends, is ", last.symbol, f"{where}."))
+            yield Paragraph(
+                (SYMBOLS["y"], ", to which the decoder attends, is ", last.symbol, f"{where}.")
+            )
     yield Heading(("Logits",), 2)
-    yield _steps([p for p in parts if p.name.startswith("logits")], "n vocabulary" if model.tied else "n words")
+    yield _steps(
+        [p for p in parts if p.name.startswith("logits")],
+        "n vocabulary" if model.tied else "n words",
+    )
 
 
 def _blocks(model: Transformer, stack: str, parts: Sequence[Part]) -> Iterator[Piece]:
     for index, block, alike in _distinct(model, stack):
         prefix = f"{stack}.{index}."
-        words = f"Block{'s' * (len(alike) > 1)} {', '.join(str(i + 1) for i in alike)} of the {stack}"
+        words = (
+            f"Block{'s' * (len(alike) > 1)} {', '.join(str(i + 1) for i in alike)} of the {stack}"
+        )
         yield Heading((words,), 2)
         mine = [p for p in parts if p.name.startswith(prefix)]
         for piece in sections(block, mine, default_names(block), prefix):

@@ -16,7 +16,16 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.flow import Trace, traced
 from symattn.attention.layers import block as parts
 from symattn.attention.layers import steps as layers
-from symattn.attention.layers.block import EPS, Block, Norm, Stream, below, block_parts, norm_arrays, place_named
+from symattn.attention.layers.block import (
+    EPS,
+    Block,
+    Norm,
+    Stream,
+    below,
+    block_parts,
+    norm_arrays,
+    place_named,
+)
 from symattn.attention.letters_of_attention import Named
 from symattn.attention.positions.angles import sinusoidal
 from symattn.attention.positions.rotary import inverse_frequencies, tables
@@ -82,17 +91,27 @@ class Transformer(Described, Shown):
             raise refusal(self, "softcap", "be a finite number above 0, or None")
         for field in ("decoder", "encoder"):
             blocks = getattr(self, field)
-            if not isinstance(blocks, tuple) or not all(isinstance(block, Block) for block in blocks):
+            if not isinstance(blocks, tuple) or not all(
+                isinstance(block, Block) for block in blocks
+            ):
                 raise refusal(self, field, "be a tuple of Blocks")
         if not self.decoder and not self.encoder:
-            raise InputError("Transformer: neither encoder nor decoder has blocks; hint: decoder=(Block(…),)")
+            raise InputError(
+                "Transformer: neither encoder nor decoder has blocks; hint: decoder=(Block(…),)"
+            )
         if any(block.cross for block in self.encoder):
-            raise InputError("Transformer: a block of the encoder has cross-attention, and nothing to attend to")
+            raise InputError(
+                "Transformer: a block of the encoder has cross-attention, and nothing to attend to"
+            )
         crossed = [block.cross is not None for block in self.decoder]
         if any(crossed) and not self.encoder:
-            raise InputError("Transformer: the decoder has cross-attention, and there is no encoder to attend to")
+            raise InputError(
+                "Transformer: the decoder has cross-attention, and there is no encoder to attend to"
+            )
         if self.encoder and self.decoder and not any(crossed):
-            raise InputError("Transformer: no block of the decoder has cross-attention, so that it ignores the encoder")
+            raise InputError(
+                "Transformer: no block of the decoder has cross-attention, so that it ignores the encoder"
+            )
 
     def pipeline(self, input_names: Iterable[str]) -> tuple[Part, ...]:
         """Return the steps from the inputs named in ``input_names`` to the logits."""
@@ -121,7 +140,9 @@ _E, _X, _L = name("X", "0", role="input"), name("X", role="input"), name("L", ro
 
 def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
     """Return the steps of a model from the inputs named in ``given`` to the logits."""
-    stream = Stream({n: n for n in given}, {n: array.symbol for n, array in own_arrays(model).items()})
+    stream = Stream(
+        {n: n for n in given}, {n: array.symbol for n, array in own_arrays(model).items()}
+    )
     encoded = ""  # the encoder's last step, which cross-attention reads
     for stack in stacks(model):
         _embedded(model, stream, stack)
@@ -147,17 +168,26 @@ def _embedded(model: Transformer, stream: Stream, stack: str) -> None:
 
     table = embedding_of(stream.names, ids)
     written = "√d_model " * model.scaled + ("E'_{@1}" if table == "source_embedding" else "E_{@1}")
-    stream.add(f"{stack}.embedded", run, [table, ids], _E, written, "one row of the table for each token")
+    stream.add(
+        f"{stack}.embedded", run, [table, ids], _E, written, "one row of the table for each token"
+    )
     if model.positions:
-        result, letter = f"{stack}.positioned", _X if not model.embedding_norm else name("X'", role="input")
+        result, letter = (
+            f"{stack}.positioned",
+            _X if not model.embedding_norm else name("X'", role="input"),
+        )
         if model.positions == "sinusoidal":
             reason = "sinusoidal positions: sines and cosines of the place, at falling frequencies"
             stream.add(result, _add_sinusoidal, [stream.now], letter, "@0 + P", reason)
         else:
             of = [stream.now, positions_of(stream.names, ids_of(model, stack))]
-            stream.add(result, learned, of, letter, "@0 + @1", "one row of positions for each place")
+            stream.add(
+                result, learned, of, letter, "@0 + @1", "one row of positions for each place"
+            )
     if model.embedding_norm:
-        stream.norm(model.embedding_norm, model.eps, "embedding_norm", f"{stack}.embedding_norm.output", _X)
+        stream.norm(
+            model.embedding_norm, model.eps, "embedding_norm", f"{stack}.embedding_norm.output", _X
+        )
 
 
 def sinusoids(positions: object, width: int, like: Array) -> Array:
@@ -184,7 +214,11 @@ def _add_sinusoidal(x: Array) -> Any:
 
 def _logits(model: Transformer, stream: Stream) -> None:
     bias = ["unembedding_bias"] if "unembedding_bias" in stream.names else []
-    table = embedding_of(stream.names, ids_of(model, stacks(model)[-1])) if model.tied else "unembedding"
+    table = (
+        embedding_of(stream.names, ids_of(model, stacks(model)[-1]))
+        if model.tied
+        else "unembedding"
+    )
     run, reason = project, "one logit for each word"
     if model.tied:  # Press, Wolf, Using the Output Embedding to Improve Language Models (2017)
         run, reason = (lambda x, table, *bias: project(x, table.mT, *bias)), "the embeddings again"
@@ -192,7 +226,10 @@ def _logits(model: Transformer, stream: Stream) -> None:
     written = f"@0 @1{'ᵀ' * model.tied}{' + @2' * len(bias)}"
     stream.add(result, run, [stream.now, table, *bias], _L, written, reason)
     if model.softcap is not None:
-        cap, words = partial(softcap, cap=model.softcap), f"softcap: c tanh(L/c), c = {model.softcap}"
+        cap, words = (
+            partial(softcap, cap=model.softcap),
+            f"softcap: c tanh(L/c), c = {model.softcap}",
+        )
         stream.add("logits", cap, [result], name("L'", role="output"), "softcap(@0)", words)
 
 
@@ -200,13 +237,19 @@ def _logits(model: Transformer, stream: Stream) -> None:
 STACKS = ("encoder", "decoder")
 IDS: dict[str, Named] = {
     "tokens": Named("t", "Numbers of the tokens", "… n", "input", holds="whole numbers"),
-    "source": Named("s", "Numbers of the encoder's tokens", "… n_k", "input", holds="whole numbers"),
+    "source": Named(
+        "s", "Numbers of the encoder's tokens", "… n_k", "input", holds="whole numbers"
+    ),
 }
 ARRAYS: dict[str, Named] = IDS | {
     "embedding": Named("E", "Embeddings", "vocabulary d_model"),
-    "source_embedding": Named("E'", "Embeddings of the encoder's tokens", "source_vocabulary d_model"),
+    "source_embedding": Named(
+        "E'", "Embeddings of the encoder's tokens", "source_vocabulary d_model"
+    ),
     "position_embedding": Named("P", "Positions, one row each", "rows d_model"),
-    "source_position_embedding": Named("P'", "Positions of the encoder's tokens", "source_rows d_model"),
+    "source_position_embedding": Named(
+        "P'", "Positions of the encoder's tokens", "source_rows d_model"
+    ),
     "unembedding": Named("W_U", "Unembedding", "d_model words", "output"),
     "unembedding_bias": Named("b_U", "Its bias", "words", "output"),
 }
@@ -248,7 +291,9 @@ def own_arrays(model: Transformer) -> dict[str, Named]:
     return result
 
 
-def block_names(model: Transformer, names: Iterable[str]) -> Iterator[tuple[str, Block, dict[str, str]]]:
+def block_names(
+    model: Transformer, names: Iterable[str]
+) -> Iterator[tuple[str, Block, dict[str, str]]]:
     """Yield each block's prefix and inputs by its own names: ``attention.w_q`` → ``decoder.0.attention.w_q``."""
     names = list(names)
     for stack in stacks(model):
@@ -260,7 +305,11 @@ def block_names(model: Transformer, names: Iterable[str]) -> Iterator[tuple[str,
 
 def _shared(stack: str, names: Iterable[str]) -> dict[str, str]:
     """Return the inputs that are given once for all blocks of a stack."""
-    return {n: full for n, full in below(f"{stack}.", names).items() if not n.partition(".")[0].isdecimal()}
+    return {
+        n: full
+        for n, full in below(f"{stack}.", names).items()
+        if not n.partition(".")[0].isdecimal()
+    }
 
 
 def check_names(model: Transformer, input_names: Iterable[str]) -> None:
@@ -271,17 +320,23 @@ def check_names(model: Transformer, input_names: Iterable[str]) -> None:
     used |= {full for stack in stacks(model) for full in _shared(stack, input_names).values()}
     for n in input_names:
         if n not in own and n not in used:
-            raise InputError(f"unknown input {n!r}{among(n, (*own, *(f'{stack}.0.…' for stack in stacks(model))))}")
+            raise InputError(
+                f"unknown input {n!r}{among(n, (*own, *(f'{stack}.0.…' for stack in stacks(model))))}"
+            )
     optional = ("source_embedding", "source_position_embedding", "unembedding_bias")
     missing = [n for n in own if n not in input_names and n not in optional and "_norm." not in n]
     if missing:
-        raise InputError(f"the model needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}")
+        raise InputError(
+            f"the model needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        )
     for prefix, block, names in block_names(model, input_names):
         with_tokens = {"x", *names} | ({"y"} if block.cross else set())
         with place_named(prefix.removesuffix(".")):
             for n in parts.TOKENS:
                 if n in names:
-                    raise InputError(f"{n} is made by the model; give {' and '.join(i for i in IDS if i in own)} alone")
+                    raise InputError(
+                        f"{n} is made by the model; give {' and '.join(i for i in IDS if i in own)} alone"
+                    )
             parts.check_names(block, with_tokens)
 
 
@@ -297,9 +352,13 @@ def check_arrays(model: Transformer, inputs: Mapping[str, Any]) -> None:
         _check_range(ids, inputs[ids], embedding_of(inputs, ids), inputs)
     _check_rows(model, inputs)
     width = inputs["embedding"].shape[-1]
-    embedded = {stack: Shaped((*inputs[ids_of(model, stack)].shape, width)) for stack in stacks(model)}
+    embedded = {
+        stack: Shaped((*inputs[ids_of(model, stack)].shape, width)) for stack in stacks(model)
+    }
     for prefix, block, names in block_names(model, inputs):
-        arrays = {n: inputs[full] for n, full in names.items()} | {"x": embedded[prefix.partition(".")[0]]}
+        arrays = {n: inputs[full] for n, full in names.items()} | {
+            "x": embedded[prefix.partition(".")[0]]
+        }
         if block.cross:
             arrays["y"] = embedded["encoder"]
         with place_named(prefix.removesuffix(".")):

@@ -27,11 +27,19 @@ RELATIVE = (position_fields.Shaw, position_fields.TransformerXL, position_fields
 #: Senseless combinations of fields, by reason.
 POSITIONS: dict[str, Callable[[Attention], bool]] = {
     "linear biases grow for keys ahead of a query; hint: causal=True without a prefix, or Alibi(two_sided=True)": (
-        lambda s: isinstance(s.position, position_fields.Alibi) and not s.position.two_sided and _looks_ahead(s)
+        lambda s: (
+            isinstance(s.position, position_fields.Alibi)
+            and not s.position.two_sided
+            and _looks_ahead(s)
+        )
     ),
     "buckets in one direction hold all keys ahead in one; hint: causal=True without a prefix, "
     "or Buckets(bidirectional=True)": (
-        lambda s: isinstance(s.position, position_fields.Buckets) and not s.position.bidirectional and _looks_ahead(s)
+        lambda s: (
+            isinstance(s.position, position_fields.Buckets)
+            and not s.position.bidirectional
+            and _looks_ahead(s)
+        )
     ),
     "with a latent, queries and keys have a part without positions; hint: Rotary, Alibi or Buckets": (
         lambda s: s.latent is not None and isinstance(s.position, RELATIVE)
@@ -77,12 +85,20 @@ def check_sizes(spec: Attention, bound: Mapping[str, object], names: Collection[
         rotary, letter = spec.position, "d_k" if spec.latent is None else "d_r"
         width = rotary.width or 2 * (len(rotary.triples) if rotary.triples else lengths.get("f", 0))
         if letter in lengths and width > lengths[letter]:
-            raise InputError(f"rotary: {width} columns are to be rotated, and queries and keys have {lengths[letter]}")
+            raise InputError(
+                f"rotary: {width} columns are to be rotated, and queries and keys have {lengths[letter]}"
+            )
         if n_q and n_k and n_q > n_k and not {"cos_q", "positions_q"} & set(names):
             what = "cos_q and sin_q" if spec.position.given == "tables" else "positions_q"
             where = "beginning" if spec.alignment == "top-left" else "end"
-            hint = f"give {what}" if spec.position.given else "Rotary(given='positions'), and positions_q"
-            raise InputError(f"rotary: {n_q} queries do not stand at the {where} of {n_k} keys; hint: {hint}")
+            hint = (
+                f"give {what}"
+                if spec.position.given
+                else "Rotary(given='positions'), and positions_q"
+            )
+            raise InputError(
+                f"rotary: {n_q} queries do not stand at the {where} of {n_k} keys; hint: {hint}"
+            )
     if _xl(spec) and n_q and n_k:
         rows = (n_k,) * (not _looks_ahead(spec)) + (n_q + n_k - 1,)
         if lengths["n_r"] not in rows:

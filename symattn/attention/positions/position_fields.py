@@ -49,11 +49,17 @@ class Rotary(Described):
     def __post_init__(self) -> None:
         if not finite(self.base) or self.base <= 1:
             raise refusal(self, "base", "be a finite number above 1")
-        if self.width is not None and (not isinstance(self.width, int) or self.width < 2 or self.width % 2):
+        if self.width is not None and (
+            not isinstance(self.width, int) or self.width < 2 or self.width % 2
+        ):
             raise refusal(self, "width", "be an even number of at least 2, or None")
         check(self)
         if self.scaling is not None and not isinstance(self.scaling, Scaling):
-            raise refusal(self, "scaling", f"be one of None, {', '.join(s.__name__ for s in get_args(Scaling))}")
+            raise refusal(
+                self,
+                "scaling",
+                f"be one of None, {', '.join(s.__name__ for s in get_args(Scaling))}",
+            )
         if isinstance(self.start, bool) or not isinstance(self.start, int):
             raise refusal(self, "start", "be an integer")
         self._check_triples()
@@ -62,12 +68,18 @@ class Rotary(Described):
     @property
     def least_width(self) -> int:
         """The smallest width of queries and keys that can be rotated."""
-        return self.width or 2 * len(self.triples or ()) or (self.scaling.least if self.scaling else 2)
+        return (
+            self.width or 2 * len(self.triples or ()) or (self.scaling.least if self.scaling else 2)
+        )
 
     def _check_triples(self) -> None:
         if self.triples is None:
             return
-        if not isinstance(self.triples, tuple) or not self.triples or not all(map(_is_triple, self.triples)):
+        if (
+            not isinstance(self.triples, tuple)
+            or not self.triples
+            or not all(map(_is_triple, self.triples))
+        ):
             raise refusal(self, "triples", "be a tuple of integers a, b, c with a² + b² = c²")
         if self.width is not None and self.width != 2 * len(self.triples):
             raise InputError(
@@ -78,17 +90,26 @@ class Rotary(Described):
         tables, triples = self.given == "tables", self.triples is not None
         for refused, words in (
             (tables and triples, "tables are given or made of triples, not both"),
-            (tables and self.scaling is not None, "given tables are not scaled; hint: scaling=None"),
+            (
+                tables and self.scaling is not None,
+                "given tables are not scaled; hint: scaling=None",
+            ),
             (
                 triples and self.scaling is not None,
                 "angles of triples have no frequencies to scale; hint: scaling=None",
             ),
-            (triples and self.given == "positions", "triples are for positions in order; hint: given=None"),
+            (
+                triples and self.given == "positions",
+                "triples are for positions in order; hint: given=None",
+            ),
             (
                 self.given is not None and self.start != 0,
                 f"start belongs to positions in order, not to given {self.given}",
             ),
-            (tables and self.width is not None, "given tables are as wide as they are; hint: width=None"),
+            (
+                tables and self.width is not None,
+                "given tables are as wide as they are; hint: width=None",
+            ),
             (
                 self.given == "positions" and self.scaling is not None and self.scaling.by_length,
                 "this scaling asks how many positions there are; hint: given=None",

@@ -79,7 +79,9 @@ def relative_queries(s: Array, k: Array, table: Array, index: Array) -> Array:
     return relative_keys(s.mT, k, table, index.mT).mT
 
 
-def with_biases(s: Array, q: Array, k: Array, table: Array, index: Array, u: Array, w: Array) -> Array:
+def with_biases(
+    s: Array, q: Array, k: Array, table: Array, index: Array, u: Array, w: Array
+) -> Array:
     """(q_i + u) · k_j + (q_i + w) · r_ij, from s_ij = q_i · k_j, with the row r_ij of a table of relative keys.
 
     u weighs a key regardless of its position, w a distance regardless of the query. Shapes: as in
@@ -123,7 +125,9 @@ def slopes(heads: int, like: Array) -> Any:
     return made_wide(lambda wide: powers_of(2, [-e for e in slope_exponents(heads)], wide), like)
 
 
-def biased(s: Array, slope: Array, two_sided: bool = False, alignment: str = "bottom-right") -> Array:
+def biased(
+    s: Array, slope: Array, two_sided: bool = False, alignment: str = "bottom-right"
+) -> Array:
     """s_ij − m_h (i − j), or m_h |i − j| if ``two_sided``, i and j counted from the last query and key.
 
     Shapes: s (…, h, n_q, n_k), slope (h,); for scores without heads (1,). Both agree where a causal mask allows.
@@ -132,7 +136,9 @@ def biased(s: Array, slope: Array, two_sided: bool = False, alignment: str = "bo
     wide = slope[:, None, None] if s.ndim > 2 else slope[:, None]
     if not two_sided:
         return linear_bias(s, wide, alignment)
-    return xp.where(causal(s, alignment), linear_bias(s, wide, alignment), linear_bias(s, -wide, alignment))
+    return xp.where(
+        causal(s, alignment), linear_bias(s, wide, alignment), linear_bias(s, -wide, alignment)
+    )
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------
@@ -149,9 +155,14 @@ def t5_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
     """
     m, d = buckets // 2, max_distance
     if buckets < 2 or d <= m:
-        raise InputError(f"{buckets} buckets up to the distance {d}: there must be two or more, and {d} above {m}")
+        raise InputError(
+            f"{buckets} buckets up to the distance {d}: there must be two or more, and {d} above {m}"
+        )
     c = buckets - m
-    return (*range(1, m), *(integer_root(d**t * m ** (c - t) - 1, c) + 1 for t in range(c)))  # roots, rounded up
+    return (
+        *range(1, m),
+        *(integer_root(d**t * m ** (c - t) - 1, c) + 1 for t in range(c)),
+    )  # roots, rounded up
 
 
 @cache
@@ -163,9 +174,14 @@ def deberta_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
     """
     m, d = buckets // 2, max_distance - 1
     if buckets < 4 or d <= m:
-        raise InputError(f"{buckets} buckets up to {d + 1}: there must be four or more, and {d} above {m}")
+        raise InputError(
+            f"{buckets} buckets up to {d + 1}: there must be four or more, and {d} above {m}"
+        )
     c = m - 1
-    ends = (integer_root(d**t * m ** (c - t) if t <= c else d**t // m ** (t - c), c) for t in range(buckets - m))
+    ends = (
+        integer_root(d**t * m ** (c - t) if t <= c else d**t // m ** (t - c), c)
+        for t in range(buckets - m)
+    )
     return (*range(1, m + 1), *(end + 1 for end in ends))
 
 
@@ -178,7 +194,9 @@ def bucket(distance: Array, starts: tuple[int, ...]) -> Array:
     return xp.sum(xp.astype(begun, xp.int64), axis=-1)
 
 
-def t5_bucket(ahead: Array, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> Array:
+def t5_bucket(
+    ahead: Array, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
+) -> Array:
     """Return the bucket of each j − i; keys ahead have half of the buckets, from b/2 on, or bucket 0 in one direction.
 
     Raises InputError for an odd number of buckets in two directions. Source: Raffel et al., T5 (2020), §2.1, and code.

@@ -28,7 +28,9 @@ def inverse_frequencies(width: int, base: Number, like: Array) -> Any:
     return powers_of(base, range(0, -2 * pairs(width), -2), like, width)
 
 
-def powers_of(base: Number, exponents: Sequence[int | Fraction], like: Array, over: int = 1) -> Array:
+def powers_of(
+    base: Number, exponents: Sequence[int | Fraction], like: Array, over: int = 1
+) -> Array:
     """base^(e/``over``) for every e of ``exponents``. Shapes: (f,)."""
     each = exponents if isinstance(exponents, range) else tuple(exponents)
     result: Array
@@ -42,7 +44,9 @@ def powers_of(base: Number, exponents: Sequence[int | Fraction], like: Array, ov
 
 
 @lru_cache(maxsize=64)  # every call of a specification needs the same frequencies
-def _floats(base: Fraction, exponents: Sequence[int | Fraction], dtype: np.dtype[Any], over: int) -> Any:
+def _floats(
+    base: Fraction, exponents: Sequence[int | Fraction], dtype: np.dtype[Any], over: int
+) -> Any:
     like: Any = np.zeros((), dtype=dtype)
     result: Any = powers(base, (Fraction(e, over) for e in exponents), like)
     result.flags.writeable = False
@@ -58,9 +62,13 @@ def _enclosed(base: Number, exponents: Sequence[int | Fraction], kind: Any, over
 def pairs(width: object) -> int:
     """Return the number of pairs of columns. Raises InputError for an odd number, or a letter."""
     if not isinstance(width, int):
-        raise InputError(f"frequencies of {width} columns: a number of columns is needed; hint: give cos and sin")
+        raise InputError(
+            f"frequencies of {width} columns: a number of columns is needed; hint: give cos and sin"
+        )
     if width < 2 or width % 2:
-        raise InputError(f"rotary embeddings turn pairs of columns; {int(width)} is not an even number from 2 on")
+        raise InputError(
+            f"rotary embeddings turn pairs of columns; {int(width)} is not an even number from 2 on"
+        )
     return int(width) // 2
 
 
@@ -98,12 +106,16 @@ def joined(far: Tables, near: Tables, n: int, index: int) -> Any:
     if n <= _TOGETHER:
         return xp.concat([near[index]])  # an array of its own: the short tables are kept
     cos, sin = (table[:, None, :] for table in far)
-    first, second = near if index == 0 else (near[1], -near[0])  # sin (a + b) = cos a sin b − sin a (−cos b)
+    first, second = (
+        near if index == 0 else (near[1], -near[0])
+    )  # sin (a + b) = cos a sin b − sin a (−cos b)
     later = xp.reshape(cos * first - sin * second, (-1, first.shape[-1]))
     return xp.concat([near[index], later])[:n]
 
 
-def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Array, start: int = 0) -> Tables:
+def pythagorean_tables(
+    n: int, triples: Sequence[tuple[int, int, int]], like: Array, start: int = 0
+) -> Tables:
     """(cos, sin) of the angles p θ_l at the positions p = start, …, start + n − 1, all of them rational.
 
     A triple a² + b² = c² is the angle with the cosine a/c and the sine b/c; its multiples follow from the addition
@@ -142,4 +154,6 @@ def rotate(x: Array, cos: Array, sin: Array, layout: str = "half") -> Array:
 
 def for_queries(table: Array, n_q: object, alignment: str = "bottom-right") -> Array:
     """Return the rows of the last n_q positions, or the first for ``top-left``. Shapes: (…, n_k, f) → (…, n_q, f)."""
-    return table[..., :n_q, :] if alignment == "top-left" else table[..., table.shape[-2] - n_q :, :]
+    return (
+        table[..., :n_q, :] if alignment == "top-left" else table[..., table.shape[-2] - n_q :, :]
+    )

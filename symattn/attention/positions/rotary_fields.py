@@ -115,7 +115,9 @@ class NTKScaling(_Scaling):
         """ω_l s^(−2l/(r−2)). Raises InputError for r = 2, whose only frequency is ω_0."""
         f = len(frequencies)
         if f < 2:
-            raise InputError("NTK-aware scaling of one frequency: the exponent r/(r − 2) is infinite for r = 2 columns")
+            raise InputError(
+                "NTK-aware scaling of one frequency: the exponent r/(r − 2) is infinite for r = 2 columns"
+            )
         return frequencies * powers_of(self.grown(n), range(0, -f, -1), frequencies, f - 1)
 
     @property
@@ -164,9 +166,13 @@ class YarnScaling(_Scaling):
             if not finite(getattr(self, field)):
                 raise refusal(self, field, "be a finite number")
         if self.slow >= self.fast:
-            raise InputError(f"YarnScaling: slow = {self.slow} turns must be fewer than fast = {self.fast}")
+            raise InputError(
+                f"YarnScaling: slow = {self.slow} turns must be fewer than fast = {self.fast}"
+            )
         if self.ramp == "turns" and not self.whole:
-            raise InputError("YarnScaling: whole belongs to the ramp over indices; hint: whole=True")
+            raise InputError(
+                "YarnScaling: whole belongs to the ramp over indices; hint: whole=True"
+            )
 
     def frequencies(self, frequencies: Array, base: Number, n: int) -> Array:
         """((1 − γ) / s + γ) ω_l with γ between 0 and 1."""
@@ -184,8 +190,12 @@ class YarnScaling(_Scaling):
         xp, f = namespace_of(frequencies), len(frequencies)
         if self.whole:
             first, last = correction_range(f, base, self.length, self.slow, self.fast)
-            return numbers([1 - Fraction(pair - first) / (last - first) for pair in range(f)], frequencies)
-        start, end = (_index(f, base, self.length, turns, frequencies) for turns in (self.fast, self.slow))
+            return numbers(
+                [1 - Fraction(pair - first) / (last - first) for pair in range(f)], frequencies
+            )
+        start, end = (
+            _index(f, base, self.length, turns, frequencies) for turns in (self.fast, self.slow)
+        )
         start, end = xp.maximum(start, 0), xp.minimum(end, 2 * f - 1)
         return 1 - (numbers(range(f), frequencies) - start) / (end - start)
 
@@ -217,7 +227,9 @@ class YarnScaling(_Scaling):
         where = f"$φ_ℓ {{{{1 − γ_ℓ}}/@factor + γ_ℓ}}$, $γ_ℓ$: {ramp}"
         if not self.weight and not self.shared:
             return where
-        weights = f"weight {self.weight}" + (f", divided by that of the weight {self.shared}" if self.shared else "")
+        weights = f"weight {self.weight}" + (
+            f", divided by that of the weight {self.shared}" if self.shared else ""
+        )
         return f"{where}; cosines and sines times $1 + w log(@factor)/10$, {weights}"
 
 
@@ -246,7 +258,11 @@ class LongRopeScaling(_Scaling):
         check(self, length=2)
         for field in ("short", "long"):
             given = getattr(self, field)
-            if not isinstance(given, tuple) or not given or not all(finite(x) and x > 0 for x in given):
+            if (
+                not isinstance(given, tuple)
+                or not given
+                or not all(finite(x) and x > 0 for x in given)
+            ):
                 raise refusal(self, field, "be a tuple of finite numbers above 0")
 
     @property
@@ -267,7 +283,9 @@ class LongRopeScaling(_Scaling):
         if self.factor <= 1:
             return number(1, like)
         log = namespace_of(like).log
-        return namespace_of(like).sqrt(1 + log(number(self.factor, like)) / log(number(self.length, like)))
+        return namespace_of(like).sqrt(
+            1 + log(number(self.factor, like)) / log(number(self.length, like))
+        )
 
     @property
     def multiplier(self) -> str:
@@ -302,7 +320,9 @@ class ProportionalScaling(_Scaling):
     def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
         """ω_l for the first pairs, 0 for the others."""
         f = len(frequencies)
-        return frequencies * numbers([int(pair < int(Fraction(self.share) * f)) for pair in range(f)], frequencies)
+        return frequencies * numbers(
+            [int(pair < int(Fraction(self.share) * f)) for pair in range(f)], frequencies
+        )
 
     @property
     def words(self) -> str:
@@ -310,18 +330,25 @@ class ProportionalScaling(_Scaling):
         return f"$φ_ℓ$ for a share of {self.share} of the pairs, else 0"
 
 
-Scaling: TypeAlias = LinearScaling | NTKScaling | YarnScaling | LongRopeScaling | ProportionalScaling
+Scaling: TypeAlias = (
+    LinearScaling | NTKScaling | YarnScaling | LongRopeScaling | ProportionalScaling
+)
 
 
 # -- the ramp over indices ------------------------------------------------------------------------------------------
 @cache
-def correction_range(f: int, base: Number, length: int, slow: Number, fast: Number) -> tuple[int, Fraction]:
+def correction_range(
+    f: int, base: Number, length: int, slow: Number, fast: Number
+) -> tuple[int, Fraction]:
     """Return the integers around the indices of the pairs that turn β and α times, clipped to 0 … r − 1.
 
     If they are equal, the second is a thousandth larger, as in implementations: the ramp is a step. The rounding is
     rigorous: L / 2πt is transcendental, so no index is an integer, and balls find the nearest integers.
     """
-    first, last = max(_floor(f, base, length, fast), 0), min(_floor(f, base, length, slow) + 1, 2 * f - 1)
+    first, last = (
+        max(_floor(f, base, length, fast), 0),
+        min(_floor(f, base, length, slow) + 1, 2 * f - 1),
+    )
     return first, Fraction(last) if last != first else first + Fraction(1, 1000)
 
 
@@ -331,7 +358,9 @@ def _floor(f: int, base: Number, length: int, turns: Number) -> int:
     def work() -> int:
         floor = _index(f, base, length, turns, Ball.lift(0)).item().floor().unique_fmpz()
         if floor is None:
-            raise Undecided(f"the pair that turns {turns} times has an index close to a whole number")
+            raise Undecided(
+                f"the pair that turns {turns} times has an index close to a whole number"
+            )
         return int(floor)
 
     return rising(work)

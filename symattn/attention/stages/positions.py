@@ -15,7 +15,14 @@ from symattn.attention.constants import made_wide
 from symattn.attention.flow import Flow
 from symattn.attention.letters_of_attention import query_place
 from symattn.attention.positions import relative, rotary
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import (
+    Alibi,
+    Buckets,
+    Disentangled,
+    Rotary,
+    Shaw,
+    TransformerXL,
+)
 from symattn.attention.stages.tokens import project
 from symattn.document.notation import Like
 
@@ -36,9 +43,13 @@ def rotating(flow: Flow) -> None:
         last = flow.spec.alignment if role == query and not own_tables else None
         reason = f"the columns {other} of each pair rotated by the angle of the position"
         names = (role, f"cos{letter}", f"sin{letter}")
-        heads = flow.spec.heads > 1 and role != "k_r"  # the part of a latent's keys is shared by all heads
+        heads = (
+            flow.spec.heads > 1 and role != "k_r"
+        )  # the part of a latent's keys is shared by all heads
         run, written = partial(_turn, rope.layout, last, heads), "rotate(@0, @1, @2)"
-        typed = partial(_rotated_entries, rope.layout, "j" if role[0] == "k" else "i", last is not None)
+        typed = partial(
+            _rotated_entries, rope.layout, "j" if role[0] == "k" else "i", last is not None
+        )
         flow.add(f"{role}_rotated", run, written, names, role=role, reason=reason, entries=typed)
 
 
@@ -50,7 +61,9 @@ def _rotated_entries(layout: str, i: str, last: bool) -> str:
     return f"{turned}\n⌈out[{i},l] = 0[{i},l] for $l > 2 width_1$⌉"
 
 
-def _turn(layout: str, alignment: str | None, heads: bool, x: Array, cos: Array, sin: Array) -> Array:
+def _turn(
+    layout: str, alignment: str | None, heads: bool, x: Array, cos: Array, sin: Array
+) -> Array:
     if alignment is not None:
         cos, sin = (rotary.for_queries(table, x.shape[-2], alignment) for table in (cos, sin))
     if heads:
@@ -70,10 +83,17 @@ def _tables(flow: Flow, rope: Rotary, role: str, letter: str) -> None:
     values: dict[str, Like] = {"start": rope.start, "base": Fraction(rope.base), **numbers}
     for index, function in enumerate(("cos", "sin")):
         reason = partial(_of_triples if rope.triples else _of_frequencies, rope, function)
-        times = f"{{{rope.scaling.multiplier}}} " if rope.scaling and rope.scaling.multiplier else ""
-        written, typed = f"{times}{function}(p {angle}_ℓ)", f"out[i,l] = {times}{function}({place} {angle}_l)"
+        times = (
+            f"{{{rope.scaling.multiplier}}} " if rope.scaling and rope.scaling.multiplier else ""
+        )
+        written, typed = (
+            f"{times}{function}(p {angle}_ℓ)",
+            f"out[i,l] = {times}{function}({place} {angle}_l)",
+        )
         run = partial(_table, rope, index)
-        flow.add(f"{function}{letter}", run, written, names, reason=reason, entries=typed, values=values)
+        flow.add(
+            f"{function}{letter}", run, written, names, reason=reason, entries=typed, values=values
+        )
 
 
 def _of_frequencies(rope: Rotary, function: str) -> str:
@@ -96,13 +116,17 @@ def _frequencies(rope: Rotary, n: Any, width: Any, like: Any) -> Any:
 
 
 @lru_cache(maxsize=4)  # cosines and sines are separate steps made of the same tables
-def _short_tables(rope: Rotary, n: int, width: int, kind: Any) -> tuple[rotary.Tables, rotary.Tables]:
+def _short_tables(
+    rope: Rotary, n: int, width: int, kind: Any
+) -> tuple[rotary.Tables, rotary.Tables]:
     return rotary.short_tables(rope.start, n, _frequencies(rope, n, width, kind.lift(np.zeros(()))))
 
 
 @lru_cache(maxsize=16)  # for the same reason, for floats
 def _angles(rope: Rotary, n: int, width: int, dtype: Any) -> Any:
-    return rotary.angles(np.arange(n) + rope.start, _frequencies(rope, n, width, np.zeros((), dtype)))
+    return rotary.angles(
+        np.arange(n) + rope.start, _frequencies(rope, n, width, np.zeros((), dtype))
+    )
 
 
 def _table(rope: Rotary, index: int, x: Array, positions: np.ndarray | None = None) -> Any:
@@ -126,7 +150,9 @@ def _table(rope: Rotary, index: int, x: Array, positions: np.ndarray | None = No
         else:
             xp = namespace_of(like)
             places = xp.arange(n) + rope.start if positions is None else positions
-            result = (xp.cos, xp.sin)[index](rotary.angles(places, _frequencies(rope, n, width, like)))
+            result = (xp.cos, xp.sin)[index](
+                rotary.angles(places, _frequencies(rope, n, width, like))
+            )
         return result if rope.scaling is None else result * rope.scaling.magnitude(like)
 
     return made_wide(make, x)
@@ -140,7 +166,9 @@ def relating(flow: Flow) -> None:
         most, alignment = position.most, flow.spec.alignment
 
         def run(s: Array, q: Array, table: Array) -> Array:
-            return relative.relative_keys(s, q, table, relative.clipped(relative.ahead(s, alignment), most))
+            return relative.relative_keys(
+                s, q, table, relative.clipped(relative.ahead(s, alignment), most)
+            )
 
         reason = f"rel: each row with the row of the table for the distance $j − i$, cut to −{most} … {most}"
         typed = "out[i,j] = 0[i,j] + Σ_{l=1}^width_1 1[i,l] a_k[@distance] -- the row for the distance of query and key"
@@ -153,34 +181,53 @@ def relating(flow: Flow) -> None:
 
 
 def _transformer_xl(flow: Flow) -> None:
-    project(flow, "r_k", "r", "w_r", heads=flow.spec.heads, reason="keys for distances, from far to near")
+    project(
+        flow,
+        "r_k",
+        "r",
+        "w_r",
+        heads=flow.spec.heads,
+        reason="keys for distances, from far to near",
+    )
     names = ("scores", "q", "k", "r_k", "b_u", "b_w")
     reason = "rel: each row with the row of the table for the distance $i − j$"
 
     def run(s: Array, q: Array, k: Array, table: Array, u: Array, w: Array) -> Array:
-        index = relative.from_far_to_near(relative.ahead(s, "bottom-right"), s.shape[-1], table.shape[-2])
+        index = relative.from_far_to_near(
+            relative.ahead(s, "bottom-right"), s.shape[-1], table.shape[-2]
+        )
         return relative.with_biases(s, q, k, table, index, u, w)
 
-    written, typed = "{@1 + @4} @2ᵀ + rel(@1 + @5, @3)", f"out[i,j] = 0[i,j] + {_WITH_BIASES} -- {_ROWS}"
+    written, typed = (
+        "{@1 + @4} @2ᵀ + rel(@1 + @5, @3)",
+        f"out[i,j] = 0[i,j] + {_WITH_BIASES} -- {_ROWS}",
+    )
     flow.add("positioned", run, written, names, role="scores", reason=reason, entries=typed)
 
 
 _ROWS = "rows for the distance of query and key"
-_WITH_BIASES = "Σ_{l=1}^width_1 4[@head,l] 2[j,l] + Σ_{l=1}^width_1 (1[i,l] + 5[@head,l]) 3[@distance]"
+_WITH_BIASES = (
+    "Σ_{l=1}^width_1 4[@head,l] 2[j,l] + Σ_{l=1}^width_1 (1[i,l] + 5[@head,l]) 3[@distance]"
+)
 
 
 def _disentangled(flow: Flow, disentangled: Disentangled) -> None:
     names, written = ["scores"], "@0"
     if disentangled.to_position:
-        project(flow, "p_k", "p", "w_pk", "b_pk", heads=flow.spec.heads, reason="keys for distances")
+        project(
+            flow, "p_k", "p", "w_pk", "b_pk", heads=flow.spec.heads, reason="keys for distances"
+        )
         names, written = [*names, "q", "p_k"], f"{written} + rel(@1, @2)"
     if disentangled.to_content:
-        project(flow, "p_q", "p", "w_pq", "b_pq", heads=flow.spec.heads, reason="queries for distances")
+        project(
+            flow, "p_q", "p", "w_pq", "b_pq", heads=flow.spec.heads, reason="queries for distances"
+        )
         written += f" + rel(@{len(names)}, @{len(names) + 1})ᵀ"
         names += ["k", "p_q"]
     what = "distance" if disentangled.max_distance is None else "bucket of the distance"
     reason = (
-        f"rel: each row with the row of the table for the {what}, cut to −{disentangled.span} … {disentangled.span - 1}"
+        f"rel: each row with the row of the table for the {what}, "
+        f"cut to −{disentangled.span} … {disentangled.span - 1}"
     )
     flow.terms = disentangled.terms
     run = partial(_disentangle, disentangled, flow.spec.alignment)
@@ -200,7 +247,9 @@ def _disentangle(disentangled: Disentangled, alignment: str, s: Array, *argument
         s = relative.relative_keys(s, q, table, _row(disentangled, behind))
     if disentangled.to_content:
         k, table = rest
-        s = relative.relative_queries(s, k, table, _row(disentangled, -behind if disentangled.backwards else behind))
+        s = relative.relative_queries(
+            s, k, table, _row(disentangled, -behind if disentangled.backwards else behind)
+        )
     return s
 
 
@@ -220,7 +269,15 @@ def placing(flow: Flow) -> None:
         reason = f"one number for each head and bucket $β_ij = bucket(j − {{{_query(flow)}}})$"
         run, names = partial(_bucket_bias, position, flow.spec.alignment), ("scores", "b_rel")
         typed = f"out[i,j] = 0[i,j] + b_rel[β,@head] -- $β$ is the bucket of $−δ$; {_behind(flow)}"
-        flow.add("positioned", run, "@0 + rows(@1, β)", names, role="scores", reason=reason, entries=typed)
+        flow.add(
+            "positioned",
+            run,
+            "@0 + rows(@1, β)",
+            names,
+            role="scores",
+            reason=reason,
+            entries=typed,
+        )
 
 
 def _behind(flow: Flow) -> str:

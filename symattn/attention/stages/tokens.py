@@ -21,19 +21,43 @@ def roles(flow: Flow) -> None:
     for packed in packed_names:  # with the columns q | k | v
         for role in "qkv":
             name = f"{packed[0]}_{role}"
-            run = partial(projections.unpack, role=role, heads=flow.spec.heads, key_heads=flow.spec.key_heads)
+            run = partial(
+                projections.unpack, role=role, heads=flow.spec.heads, key_heads=flow.spec.key_heads
+            )
             typed = partial(_columns_entries, name, flow.spec.heads, flow.spec.key_heads)
-            flow.add(name, run, "columns(@0)", (packed,), role=name, reason=f"the columns of {role}", entries=typed)
+            flow.add(
+                name,
+                run,
+                "columns(@0)",
+                (packed,),
+                role=name,
+                reason=f"the columns of {role}",
+                entries=typed,
+            )
             flow.given |= {name}
     for role in "qkv":
         source = "y" if "y" in flow.given and role != "q" else "x"
         if f"w_{role}" in flow.given:
             heads = flow.spec.heads_of[role]
-            reason = f"{heads} head{'s' * (heads > 1)}, one block of columns each" if flow.spec.heads > 1 else ""
-            project(flow, role, source, f"w_{role}", f"b_{role}", heads=heads, role=role, reason=reason)
+            reason = (
+                f"{heads} head{'s' * (heads > 1)}, one block of columns each"
+                if flow.spec.heads > 1
+                else ""
+            )
+            project(
+                flow, role, source, f"w_{role}", f"b_{role}", heads=heads, role=role, reason=reason
+            )
         elif flow.spec.latent is None:
             reason = "no parameters: the tokens themselves"
-            flow.add(role, lambda x: x, "@0", (source,), role=role, reason=reason, entries="out[i,l] = 0[i,l]")
+            flow.add(
+                role,
+                lambda x: x,
+                "@0",
+                (source,),
+                role=role,
+                reason=reason,
+                entries="out[i,l] = 0[i,l]",
+            )
 
 
 def _columns_entries(name: str, heads: int, key_heads: int) -> str:
@@ -45,7 +69,15 @@ def _columns_entries(name: str, heads: int, key_heads: int) -> str:
 
 
 def project(
-    flow: Flow, name: str, source: str, weight: str, bias: str = "", *, heads: int, role: str = "", reason: str
+    flow: Flow,
+    name: str,
+    source: str,
+    weight: str,
+    bias: str = "",
+    *,
+    heads: int,
+    role: str = "",
+    reason: str,
 ) -> None:
     """Add an array times a matrix, plus the bias if it is given, split into ``heads`` if there are several."""
 
@@ -75,7 +107,10 @@ def sharing(flow: Flow) -> None:
     for role, words in (("k", "keys"), ("v", "values")):
         run = partial(projections.repeat_heads, times=times)
         reason = f"each head of {words} is read by {times} heads of queries"
-        written, typed = f"repeat(@0, {times})", f"out[a,j,l] = 0[b,j,l] -- $b = a/{times}$, rounded up"
+        written, typed = (
+            f"repeat(@0, {times})",
+            f"out[a,j,l] = 0[b,j,l] -- $b = a/{times}$, rounded up",
+        )
         flow.add(f"{role}_shared", run, written, (role,), role=role, reason=reason, entries=typed)
 
 
@@ -92,11 +127,21 @@ def latents(flow: Flow) -> None:
     _compressed(flow, "c_kv", source, "w_dkv", "g_ckv")
     reason = "the part of the keys with positions, shared by all heads"
     of_keys = partial(_product_entries, "k_r", False)
-    flow.add("k_r", projections.project, "@0 @1", (source, "w_kr"), role="k_r", reason=reason, entries=of_keys)
+    flow.add(
+        "k_r",
+        projections.project,
+        "@0 @1",
+        (source, "w_kr"),
+        role="k_r",
+        reason=reason,
+        entries=of_keys,
+    )
     for index, (part, words) in enumerate((("first", "without"), ("last", "with positions"))):
         name, run = f"q_{'nr'[index]}", partial(_part, index)
         written, typed = f"{part}(@0)", f"out[i,l] = 0[i,l{' + width_q_n' * index}]"
-        flow.add(name, run, written, ("q", "k_r"), role=name, reason=f"the part {words}", entries=typed)
+        flow.add(
+            name, run, written, ("q", "k_r"), role=name, reason=f"the part {words}", entries=typed
+        )
     flow.now["width"] = "q"
     flow.rotated = ("q_r", "k_r")
     if not fields.absorbed:
@@ -109,7 +154,15 @@ def _compressed(flow: Flow, name: str, source: str, weight: str, gain: str) -> N
     assert fields is not None
     if fields.norm is None:
         entries, reason = partial(_product_entries, name, False), "a latent for each token"
-        flow.add(name, projections.project, "@0 @1", (source, weight), role=name, reason=reason, entries=entries)
+        flow.add(
+            name,
+            projections.project,
+            "@0 @1",
+            (source, weight),
+            role=name,
+            reason=reason,
+            entries=entries,
+        )
         return
     eps = fields.eps
 
@@ -121,7 +174,16 @@ def _compressed(flow: Flow, name: str, source: str, weight: str, gain: str) -> N
     before = "r_il = Σ_{m=1}^rows_1 0[i,m] 1[m,l] -- before it is normalised"
     typed = f"{before}\nout[i,l] = {root_entries('r_il', 'r_im', eps, '2[l]' * gained)}"
     reason = "a latent for each token, normalised"
-    flow.add(name, normed, written, names, role=name, reason=reason, entries=typed, values={"eps": Fraction(eps)})
+    flow.add(
+        name,
+        normed,
+        written,
+        names,
+        role=name,
+        reason=reason,
+        entries=typed,
+        values={"eps": Fraction(eps)},
+    )
 
 
 def root_entries(x: str, member: str, eps: object, gain: str) -> str:
@@ -143,21 +205,46 @@ def joining(flow: Flow) -> None:
         absorb = partial(latent.absorb, heads=heads)
         reason = "what makes keys of latents goes into the queries"
         typed = "out[a?,i,l] = Σ_{m=1}^width_q_n 0[i,m] 1[l,a?·width_q_n + m]"
-        flow.add("q_absorbed", absorb, "@0 @1ᵀ", ("q_n", "w_uk"), role="q_n", reason=reason, entries=typed)
+        flow.add(
+            "q_absorbed",
+            absorb,
+            "@0 @1ᵀ",
+            ("q_n", "w_uk"),
+            role="q_n",
+            reason=reason,
+            entries=typed,
+        )
     own = "c_kv" if fields.absorbed else "k_n"
-    for role, part, run in (("q", "q_n", latent.join), ("k", own, partial(_joined_keys, heads, fields.absorbed))):
+    for role, part, run in (
+        ("q", "q_n", latent.join),
+        ("k", own, partial(_joined_keys, heads, fields.absorbed)),
+    ):
         names = (part, f"{role}_r")
         reason, i = "both parts, side by side", "j" if role == "k" else "i"
         typed = f"out[{i},l] = 0[{i},l] for $l ≤ width_0$\nout[{i},l] = 1[{i},l − width_0] for $l > width_0$"
-        flow.add(f"{role}_joined", run, "concat(@0, @1)", names, role=role, reason=reason, entries=typed)
+        flow.add(
+            f"{role}_joined", run, "concat(@0, @1)", names, role=role, reason=reason, entries=typed
+        )
     if fields.absorbed:
         run, typed = partial(_repeat, heads), "out[j,l] = 0[j,l] -- the same for every head"
-        flow.add("v_absorbed", run, "@0", ("c_kv",), role="v", reason="in place of the values", entries=typed)
+        flow.add(
+            "v_absorbed",
+            run,
+            "@0",
+            ("c_kv",),
+            role="v",
+            reason="in place of the values",
+            entries=typed,
+        )
 
 
 def _joined_keys(heads: int, absorbed: bool, own: Array, positional: Array) -> Array:
     """Join the shared part of the keys to each head's own part, or to the latents, which all heads share."""
-    return _repeat(heads, latent.join(own, positional)) if absorbed else latent.join(own, _repeat(heads, positional))
+    return (
+        _repeat(heads, latent.join(own, positional))
+        if absorbed
+        else latent.join(own, _repeat(heads, positional))
+    )
 
 
 def _repeat(heads: int, x: Array) -> Array:

@@ -37,12 +37,25 @@ def normed(flow: Flow) -> None:
     kind = str(flow.spec.qk_norm)
     for role in "qk":
         names = [n for n in (f"g_{role}", f"beta_{role}") if n in flow.given]
-        run = norms.unit if kind == "l2" else partial(_normalised, kind, flow.spec.eps, tuple(n[0] for n in names))
+        run = (
+            norms.unit
+            if kind == "l2"
+            else partial(_normalised, kind, flow.spec.eps, tuple(n[0] for n in names))
+        )
         reason = "of length 1, head by head" if kind == "l2" else "head by head"
         written = f"{_WORDS[kind]}({', '.join(f'@{place}' for place in range(1 + len(names)))})"
         typed, of = partial(_normed_entries, kind, bool(flow.spec.eps), role, names), (role, *names)
         values = {"eps": Fraction(flow.spec.eps)}
-        flow.add(f"{role}_normed", run, written, of, role=role, reason=reason, entries=typed, values=values)
+        flow.add(
+            f"{role}_normed",
+            run,
+            written,
+            of,
+            role=role,
+            reason=reason,
+            entries=typed,
+            values=values,
+        )
 
 
 def _normed_entries(kind: str, eps: bool, role: str, names: list[str]) -> str:
@@ -54,7 +67,9 @@ def _normed_entries(kind: str, eps: bool, role: str, names: list[str]) -> str:
     if kind == "layer":
         x, member = f"r_{i}l", f"r_{i}m"
     gain, bias = (f"{n}[l]" if n in names else "" for n in (f"g_{role}", f"beta_{role}"))
-    whole = f"out[{i},l] = {tokens.root_entries(x, member, eps, gain)}{f' + {bias}' if bias else ''}"
+    whole = (
+        f"out[{i},l] = {tokens.root_entries(x, member, eps, gain)}{f' + {bias}' if bias else ''}"
+    )
     return f"{first}\n{whole}" if kind == "layer" else whole
 
 
@@ -116,7 +131,9 @@ _SCORES = {
 def scoring(flow: Flow) -> None:
     """Add the scores of every query and key."""
     run, written, names, reason, typed = _SCORES[flow.spec.score]
-    flow.add("scores", run, written, ("q", "k", *names), role="scores", reason=reason, entries=typed)
+    flow.add(
+        "scores", run, written, ("q", "k", *names), role="scores", reason=reason, entries=typed
+    )
 
 
 def scaling(flow: Flow) -> None:
@@ -124,7 +141,9 @@ def scaling(flow: Flow) -> None:
     scale, terms = flow.spec.scale, flow.terms
     if scale is None and flow.spec.score != "dot":
         return
-    width = "width" if "width" in flow.now else "q"  # absorbed or truncated queries have another width
+    width = (
+        "width" if "width" in flow.now else "q"
+    )  # absorbed or truncated queries have another width
     several, of = flow.spec.heads > 1, ["scores", width]
     run: Callable[..., Any]
     typed, values = EACH, {}
@@ -147,8 +166,21 @@ def capping(flow: Flow) -> None:
     """Cap the scores softly between −c and c."""
     cap = flow.spec.softcap
     assert cap is not None
-    run, written, values = partial(scores.softcap, cap=cap), "@cap tanh(@0/@cap)", {"cap": Fraction(cap)}
-    flow.add("capped", run, written, ["scores"], role="scores", reason="capped softly", entries=EACH, values=values)
+    run, written, values = (
+        partial(scores.softcap, cap=cap),
+        "@cap tanh(@0/@cap)",
+        {"cap": Fraction(cap)},
+    )
+    flow.add(
+        "capped",
+        run,
+        written,
+        ["scores"],
+        role="scores",
+        reason="capped softly",
+        entries=EACH,
+        values=values,
+    )
 
 
 def biasing(flow: Flow) -> None:
@@ -158,7 +190,15 @@ def biasing(flow: Flow) -> None:
     def run(s: Array, bias: Array) -> Array:
         return masks.add_mask(s, masks.for_heads(bias, s) if several else bias)
 
-    flow.add("biased", run, "@0 + @1", ("scores", "bias"), role="scores", reason="bias given", entries=EACH)
+    flow.add(
+        "biased",
+        run,
+        "@0 + @1",
+        ("scores", "bias"),
+        role="scores",
+        reason="bias given",
+        entries=EACH,
+    )
 
 
 # -- masks: the scores that no query may use become −∞ -----------------------------------------------------------------
@@ -168,8 +208,14 @@ def masking(flow: Flow) -> None:
     names = [n for n, used in (("mask", spec.mask), ("keep", spec.padding)) if used]
     if spec.documents:
         names += ["doc_q", "doc_k"] if "doc_q" in flow.given else ["doc", "doc"]
-    run, reason, typed = partial(_mask, spec, tuple(names)), partial(_mask_reason, spec), partial(_masked_entries, spec)
-    flow.add("masked", run, "mask(@0)", ("scores", *names), role="scores", reason=reason, entries=typed)
+    run, reason, typed = (
+        partial(_mask, spec, tuple(names)),
+        partial(_mask_reason, spec),
+        partial(_masked_entries, spec),
+    )
+    flow.add(
+        "masked", run, "mask(@0)", ("scores", *names), role="scores", reason=reason, entries=typed
+    )
 
 
 def _masked_entries(spec: Attention) -> str:
@@ -178,7 +224,14 @@ def _masked_entries(spec: Attention) -> str:
     by_place = spec.causal or spec.window is not None or spec.block is not None or spec.documents
     if not (by_place or spec.padding or spec.mask == "boolean"):
         return f"{seen} -- entry by entry"
-    plain = not (spec.padding or spec.mask or spec.documents or spec.block or spec.prefix or spec.window is not None)
+    plain = not (
+        spec.padding
+        or spec.mask
+        or spec.documents
+        or spec.block
+        or spec.prefix
+        or spec.window is not None
+    )
     behind = causal_condition(spec.alignment)
     when = f"for ${behind}$" if spec.causal and plain else '"for a key that may be seen"'
     return f'{seen} {when}\nout[i,j] = −∞ "for all other keys"'
@@ -225,7 +278,9 @@ def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> 
     return s
 
 
-def by_place(spec: Attention, s: Array | masks.Places, whole: masks.Places | None = None) -> Iterator[Any]:
+def by_place(
+    spec: Attention, s: Array | masks.Places, whole: masks.Places | None = None
+) -> Iterator[Any]:
     """Yield the masks by position for scores, or for positions ``s``, which may be a part of ``whole``."""
     if spec.prefix is not None:
         yield masks.prefix(s, spec.prefix, spec.alignment)
@@ -234,7 +289,9 @@ def by_place(spec: Attention, s: Array | masks.Places, whole: masks.Places | Non
     if spec.window is not None:
         yield masks.sides(s, *spec.sides, spec.alignment)
     if spec.block is not None:
-        yield masks.blocks(s, masks.block_bounds(s if whole is None else whole, spec.block), spec.alignment)
+        yield masks.blocks(
+            s, masks.block_bounds(s if whole is None else whole, spec.block), spec.alignment
+        )
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
@@ -242,7 +299,9 @@ def weighing(flow: Flow) -> None:
     """Add the weights of the keys for each query."""
     spec = flow.spec
     names = ("scores", "sink") if spec.sink == "given" else ("scores",)
-    written, reason, typed = (partial(f, spec) for f in (_weights_formula, _weights_reason, _weights_entries))
+    written, reason, typed = (
+        partial(f, spec) for f in (_weights_formula, _weights_reason, _weights_entries)
+    )
     flow.add("weights", _weigh(spec), written, names, role="weights", reason=reason, entries=typed)
 
 
@@ -251,14 +310,23 @@ def _weigh(spec: Attention) -> Callable[..., Any]:
     fully_masked = spec.fully_masked if spec.masks_anything else "nan"
     if not spec.is_softmax:
         weights = softmax.NORMALISERS[spec.normaliser].weights
-        return partial(weights, bias=spec.bias, stabilised=spec.stabilised, fully_masked=fully_masked)
+        return partial(
+            weights, bias=spec.bias, stabilised=spec.stabilised, fully_masked=fully_masked
+        )
     match spec.sink:
         case "zero":
             return partial(softmax.sink_weights, sink=0, stabilised=spec.stabilised, base=spec.base)
         case "given":
-            return lambda s, sink: softmax.sink_weights(s, of_rows(spec, sink), spec.stabilised, spec.base)
+            return lambda s, sink: softmax.sink_weights(
+                s, of_rows(spec, sink), spec.stabilised, spec.base
+            )
         case None:
-            return partial(softmax.softmax, stabilised=spec.stabilised, fully_masked=fully_masked, base=spec.base)
+            return partial(
+                softmax.softmax,
+                stabilised=spec.stabilised,
+                fully_masked=fully_masked,
+                base=spec.base,
+            )
 
 
 def of_rows(spec: Attention, sink: Array) -> Array:
@@ -273,18 +341,29 @@ def _weights_formula(spec: Attention) -> str:
 
 
 def _with_sink(spec: Attention, word: str) -> str:
-    return word + "_2" * bool(spec.base) + {"zero": "(@0, 0)", "given": "(@0, @1)", None: "(@0)"}[spec.sink]
+    return (
+        word
+        + "_2" * bool(spec.base)
+        + {"zero": "(@0, 0)", "given": "(@0, @1)", None: "(@0)"}[spec.sink]
+    )
 
 
 def _weights_reason(spec: Attention) -> str:
     if not spec.is_softmax:
         alone = not softmax.NORMALISERS[spec.normaliser].sums_to_one
-        return "score by score; rows need not sum to one" if alone else "row by row; keys with low scores get nothing"
+        return (
+            "score by score; rows need not sum to one"
+            if alone
+            else "row by row; keys with low scores get nothing"
+        )
     words = ["row by row"]
     if spec.sink:
         words += ["the sink takes its share, and gives nothing"]
     if spec.stabilised:
-        words += ["the row maximum is subtracted first" + (", the sink's logit included" if spec.sink else "")]
+        words += [
+            "the row maximum is subtracted first"
+            + (", the sink's logit included" if spec.sink else "")
+        ]
     return "; ".join(words)
 
 
@@ -303,7 +382,9 @@ def _weights_entries(spec: Attention) -> str:
 def _total_entries(spec: Attention, letter: str) -> str:
     """Σ_l e^{s_il}, with powers of two and the sink if the specification has them."""
     base = spec.base or "e"
-    sink = {"zero": "1 + ", "given": f"{base}^{'sink[a]' if spec.heads > 1 else 'z'} + ", None: ""}[spec.sink]
+    sink = {"zero": "1 + ", "given": f"{base}^{'sink[a]' if spec.heads > 1 else 'z'} + ", None: ""}[
+        spec.sink
+    ]
     return f"{sink}Σ_{{{letter}=1}}^n_k {base}^0[i,{letter}]"
 
 
@@ -313,7 +394,9 @@ def summing(flow: Flow) -> None:
     names = ("scores", "sink") if spec.sink == "given" else ("scores",)
     written, reason = _with_sink(spec, "lse"), "the logarithm of what each row is divided by"
     typed = f"out[i] = log{'_2' if spec.base else ''}({_total_entries(spec, 'j')})"
-    flow.add("lse", partial(_log_sums, spec), written, names, role="lse", reason=reason, entries=typed)
+    flow.add(
+        "lse", partial(_log_sums, spec), written, names, role="lse", reason=reason, entries=typed
+    )
 
 
 def _log_sums(spec: Attention, s: Array, sink: Any = None) -> Array:
@@ -332,9 +415,21 @@ def dropping(flow: Flow) -> None:
     def run(a: Array, keep: Array) -> Array:
         return softmax.dropout(a, masks.for_heads(keep, a) if several else keep, rate)
 
-    of, typed = ("weights", "drop"), "out[i,j] = 0[i,j]/@kept for a weight that is kept\nout[i,j] = 0 for all others"
+    of, typed = (
+        ("weights", "drop"),
+        "out[i,j] = 0[i,j]/@kept for a weight that is kept\nout[i,j] = 0 for all others",
+    )
     kept = {"kept": 1 - rate}
-    flow.add("dropped", run, "@0 ⊙ @1/@kept", of, role="weights", reason=reason, entries=typed, values=kept)
+    flow.add(
+        "dropped",
+        run,
+        "@0 ⊙ @1/@kept",
+        of,
+        role="weights",
+        reason=reason,
+        entries=typed,
+        values=kept,
+    )
 
 
 # -- output: A V, the heads side by side, and the output projection if one is given ------------------------------------
@@ -347,29 +442,51 @@ def closing(flow: Flow) -> None:
     reason = f"each output is a weighted {'mean' if spec.averages else 'sum'} of the values"
     run, written, of = scores.weighted_values, "@0 @1", ["weights", "v"]
     if isinstance(spec.position, Shaw) and spec.position.values:
-        run, written = partial(positions.valued, spec.position.most, spec.alignment), "@0 @1 + rel(@0, @2)"
+        run, written = (
+            partial(positions.valued, spec.position.most, spec.alignment),
+            "@0 @1 + rel(@0, @2)",
+        )
         of += ["a_v"]
     attended = "output" if last else "attended_latents" if absorbed else "attended"
-    typed = "out[i,l] = Σ_{j=1}^n_k 0[i,j] " + ("{1[j,l] + 2[@distance]}" if len(of) > 2 else "1[j,l]")
+    typed = "out[i,l] = Σ_{j=1}^n_k 0[i,j] " + (
+        "{1[j,l] + 2[@distance]}" if len(of) > 2 else "1[j,l]"
+    )
     typed += " -- in each head" * (spec.heads > 1 and not last)
     flow.add(attended, run, written, of, role="output", reason=reason, entries=typed)
     if absorbed:
         reason = "values are made of the weighted latents alone"
         run = partial(latent.expand, heads=spec.heads)
         typed = "out[a?,i,l] = Σ_{m=1}^rows_1 0[i,m] 1[m,a?·d_v + l]"
-        flow.add("attended", run, "@0 @1", ("output", "w_uv"), role="output", reason=reason, entries=typed)
+        flow.add(
+            "attended",
+            run,
+            "@0 @1",
+            ("output", "w_uv"),
+            role="output",
+            reason=reason,
+            entries=typed,
+        )
     if not last:
         names = [n for n in ("w_o", "b_o") if n in flow.given]
         reason = "output projection" if names else "the heads side by side" if merge else ""
         written = ("concat(@0)" if merge else "@0") + "".join((" @1", " + @2")[: len(names)])
         typed = _merged_entries(spec.heads > 1, names)
-        flow.add("output", partial(_merged, merge), written, ("output", *names), reason=reason, entries=typed)
+        flow.add(
+            "output",
+            partial(_merged, merge),
+            written,
+            ("output", *names),
+            reason=reason,
+            entries=typed,
+        )
 
 
 def _merged_entries(several: bool, names: Sequence[str]) -> str:
     if not names:
         return "out[i,a?·d_v + l] = 0[a?,i,l]" + " -- the heads side by side" * several
-    merged = f"out[i,l] = Σ_{{m=1}}^{{{'h ' * several}d_v}} 0[i,m] w_o[m,l]" + " + b_o[l]" * ("b_o" in names)
+    merged = f"out[i,l] = Σ_{{m=1}}^{{{'h ' * several}d_v}} 0[i,m] w_o[m,l]" + " + b_o[l]" * (
+        "b_o" in names
+    )
     return merged + " -- the heads side by side: column $m$ is head $m/d_v$, rounded up" * several
 
 
@@ -380,7 +497,12 @@ def _merged(merge: bool, x: Array, w: Array | None = None, b: Array | None = Non
 
 #: The stages in order, each with the field, property or input that enables it; "" marks those that always run.
 STAGES: tuple[tuple[str, Callable[[Flow], None]], ...] = (
-    *(("x", tokens.roles), ("latent", tokens.latents), ("qk_norm", normed), ("position", positions.rotating)),
+    *(
+        ("x", tokens.roles),
+        ("latent", tokens.latents),
+        ("qk_norm", normed),
+        ("position", positions.rotating),
+    ),
     *(("latent", tokens.joining), ("kv_heads", tokens.sharing), ("truncate", truncating)),
     *(("", scoring), ("position", positions.relating), ("", scaling), ("softcap", capping)),
     *(("position", positions.placing), ("bias", biasing), ("masks_anything", masking)),

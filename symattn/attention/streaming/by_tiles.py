@@ -18,7 +18,15 @@ from symattn.attention.gradients.backward import Way, pulled, way
 from symattn.attention.gradients.scores import summed_like
 from symattn.attention.inputs import check_inputs
 from symattn.attention.stages.weights import of_rows
-from symattn.attention.streaming.states import PartialOutput, SoftmaxState, finish, lse, merge, reference, tile_state
+from symattn.attention.streaming.states import (
+    PartialOutput,
+    SoftmaxState,
+    finish,
+    lse,
+    merge,
+    reference,
+    tile_state,
+)
 from symattn.document.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +34,11 @@ if TYPE_CHECKING:
 
 
 def by_tiles(
-    attention: Attention, rows: Sequence[object], keys: Sequence[object], *qkv: object, **inputs: object
+    attention: Attention,
+    rows: Sequence[object],
+    keys: Sequence[object],
+    *qkv: object,
+    **inputs: object,
 ) -> Any:
     """Return the output of ``attention``, with the weights in tiles between the bounds ``rows`` and ``keys``.
 
@@ -45,17 +57,23 @@ def by_tiles(
     weights, and positions that are added to values.
     """
     arrays = {**dict(zip("qkv", qkv, strict=False)), **inputs}
-    run = TileRun(attention, rows, keys, {name: array for name, array in arrays.items() if array is not None})
+    run = TileRun(
+        attention, rows, keys, {name: array for name, array in arrays.items() if array is not None}
+    )
     return (run.values["output"], run.values["lse"]) if attention.lse else run.values["output"]
 
 
 class TileRun:
     """A run by tiles: its steps, every named array but the weights, and the states saved by the forward pass."""
 
-    def __init__(self, attention: Attention, rows: Sequence[Any], keys: Sequence[Any], given: dict[str, Any]) -> None:
+    def __init__(
+        self, attention: Attention, rows: Sequence[Any], keys: Sequence[Any], given: dict[str, Any]
+    ) -> None:
         for field, plain in (("normaliser", "softmax"), ("base", None), ("dropout", 0)):
             if getattr(attention, field) != plain:
-                raise InputError(f"attention by tiles has {field} {plain!r}, not {getattr(attention, field)!r}")
+                raise InputError(
+                    f"attention by tiles has {field} {plain!r}, not {getattr(attention, field)!r}"
+                )
         if getattr(attention.position, "values", False):
             raise InputError("attention by tiles has no positions that are added to values")
         check_inputs(attention, given)
@@ -74,7 +92,11 @@ class TileRun:
         self.sink: Any = None
         if attention.sink is not None:
             xp, given = namespace_of(self.scores), self.values.get("sink")
-            logit = xp.asarray(0, dtype=self.scores.dtype) if given is None else of_rows(attention, given)
+            logit = (
+                xp.asarray(0, dtype=self.scores.dtype)
+                if given is None
+                else of_rows(attention, given)
+            )
             self.sink = xp.broadcast_to(logit, (*self.scores.shape[:-1], 1))
         self.states = row_states(self.scores, self.v, rows, keys, self.sink)
         fully_masked = attention.fully_masked if attention.masks_anything else "nan"
@@ -131,7 +153,9 @@ def backward_by_tiles(
     if attention.lse:
         raise InputError("the backward pass by tiles starts from the output alone; hint: lse=False")
     under, names = differentiable(inputs, wrt)
-    run = TileRun(attention, rows, keys, {name: array for name, array in inputs.items() if array is not None})
+    run = TileRun(
+        attention, rows, keys, {name: array for name, array in inputs.items() if array is not None}
+    )
     ends = {"output": cotangents(under, run.values["output"], cotangent)[0][1]}
     return pulled(_ways(run, rows, keys), ends, run.values, names)
 
@@ -146,9 +170,13 @@ def _ways(run: TileRun, rows: Sequence[object], keys: Sequence[object]) -> Itera
             yield way(run.attention, step, run.values)
 
 
-def _streamed(run: TileRun, rows: Sequence[object], keys: Sequence[object], g: Array) -> tuple[Any, ...]:
+def _streamed(
+    run: TileRun, rows: Sequence[object], keys: Sequence[object], g: Array
+) -> tuple[Any, ...]:
     """dS, dV and, if there is a given sink, its gradient, from dO."""
-    saved = PartialOutput(run.values[run.valued.name], _stacked([lse(state) for state in run.states]))
+    saved = PartialOutput(
+        run.values[run.valued.name], _stacked([lse(state) for state in run.states])
+    )
     results = score_and_value_gradients(run.scores, run.v, saved, g, rows, keys)
     if len(run.weights.of) == 1:
         return results
@@ -158,7 +186,12 @@ def _streamed(run: TileRun, rows: Sequence[object], keys: Sequence[object], g: A
 
 
 def score_and_value_gradients(
-    s: Array, v: Array, saved: PartialOutput, g: Array, rows: Sequence[object], keys: Sequence[object]
+    s: Array,
+    v: Array,
+    saved: PartialOutput,
+    g: Array,
+    rows: Sequence[object],
+    keys: Sequence[object],
 ) -> tuple[Array, Array]:
     """(dS, dV), each tile once: dS is the gradient with respect to the scores, and to a bias (n_q, n_k) that is added
     last; dV = Σ Pᵀ dO over the tiles of queries.
@@ -173,7 +206,9 @@ def score_and_value_gradients(
 
     result = [[tile(r, c) for c in cut(keys)] for r in cut(rows)]
     ds = [namespace_of(s).concat([by_scores for by_scores, _ in row], axis=-1) for row in result]
-    dv = [reduce(add, [by_values for _, by_values in column]) for column in zip(*result, strict=True)]
+    dv = [
+        reduce(add, [by_values for _, by_values in column]) for column in zip(*result, strict=True)
+    ]
     return _stacked(ds), _stacked(dv)
 
 

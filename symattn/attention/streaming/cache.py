@@ -108,13 +108,20 @@ def append(cache: Any, k: Array, v: Array) -> Any:
         return _append_sliding(cache, k, v)
     if isinstance(cache, Static):
         return _append_static(cache, k, v)
-    return Growing(*[namespace_of(old).concat([old, new], axis=-2) for old, new in zip(cache, (k, v), strict=True)])
+    return Growing(
+        *[
+            namespace_of(old).concat([old, new], axis=-2)
+            for old, new in zip(cache, (k, v), strict=True)
+        ]
+    )
 
 
 def _append_static(cache: Static, k: Array, v: Array) -> Static:
     length, room = cache.length + k.shape[-2], cache.k.shape[-2]
     if length > room:
-        raise InputError(f"{length} tokens in a cache with room for {room}; hint: use a larger cache, or Sliding")
+        raise InputError(
+            f"{length} tokens in a cache with room for {room}; hint: use a larger cache, or Sliding"
+        )
 
     def written(old: Array, new: Array) -> Array:
         parts = [old[..., : cache.length, :], new, old[..., length:, :]]
@@ -139,7 +146,9 @@ def ring_positions(slots: int, length: int, kept: int = 0) -> list[int]:
 def _append_sliding(cache: Sliding, k: Array, v: Array) -> Sliding:
     slots, length = cache.k.shape[-2], cache.length + k.shape[-2]
     if slots <= cache.kept:
-        raise InputError(f"a ring of {slots} slots of which {cache.kept} are kept has none for new tokens")
+        raise InputError(
+            f"a ring of {slots} slots of which {cache.kept} are kept has none for new tokens"
+        )
     xp = namespace_of(cache.k)
     sources = [p - cache.length for p in ring_positions(slots, length, cache.kept)]
     fresh = xp.asarray([source >= 0 for source in sources], dtype=xp.bool)[:, None]
@@ -177,7 +186,9 @@ def beside(cache: Cache, k: Array, v: Array) -> Held:
     there = xp.arange(k.shape[-2])
     new = (old.length[:, None] if isinstance(cache, Paged) else old.length) + there
     filled = xp.broadcast_to(there >= 0, new.shape)
-    positions = namespace_of(old.positions).broadcast_to(old.positions, (*new.shape[:-1], old.positions.shape[-1]))
+    positions = namespace_of(old.positions).broadcast_to(
+        old.positions, (*new.shape[:-1], old.positions.shape[-1])
+    )
     return Held(
         xp.concat([old.k, k], axis=-2),
         xp.concat([old.v, v], axis=-2),
@@ -204,7 +215,11 @@ def allowed(slots: Held, n: object, mask: Callable[[Places], object] = causal) -
 
 
 def attend(
-    attention: Callable[..., object], q: Array, slots: Held, mask: Callable[[Places], object] = causal, **inputs: object
+    attention: Callable[..., object],
+    q: Array,
+    slots: Held,
+    mask: Callable[[Places], object] = causal,
+    **inputs: object,
 ) -> Any:
     """Return the attention of the last n tokens over the slots of a cache, with a mask by position.
 
@@ -213,21 +228,29 @@ def attend(
     take slots for positions.
     """
     if getattr(attention, "position", None) is not None:
-        raise InputError("positions would be those of slots; hint: rotate queries and keys before they are cached")
+        raise InputError(
+            "positions would be those of slots; hint: rotate queries and keys before they are cached"
+        )
     for field in ("causal", "window", "block", "prefix", "documents"):
         if getattr(attention, field, None):
-            raise InputError(f"{field} would refer to slots; hint: Attention(mask='boolean'), and give attend the mask")
+            raise InputError(
+                f"{field} would refer to slots; hint: Attention(mask='boolean'), and give attend the mask"
+            )
     return attention(q, slots.k, slots.v, mask=allowed(slots, q.shape[-2], mask), **inputs)
 
 
-def prefill(attention: Callable[..., object], q: Array, k: Array, v: Array, bounds: Sequence[object]) -> Array:
+def prefill(
+    attention: Callable[..., object], q: Array, k: Array, v: Array, bounds: Sequence[object]
+) -> Array:
     """Return causal attention over a prompt, by chunks of queries between consecutive ``bounds`` (0, …, n).
 
     Each chunk sees the keys up to its own end, as if the earlier ones came from a cache; ``attention`` aligns its mask
     at the bottom right. Shapes: q, k (…, n, d_k), v (…, n, d_v) → (…, n, d_v). Source: Agrawal et al., SARATHI:
     Efficient LLM Inference by Piggybacking Decodes with Chunked Prefills (2023).
     """
-    chunks = [attention(q[..., lo:hi, :], k[..., :hi, :], v[..., :hi, :]) for lo, hi in pairwise(bounds)]
+    chunks = [
+        attention(q[..., lo:hi, :], k[..., :hi, :], v[..., :hi, :]) for lo, hi in pairwise(bounds)
+    ]
     return namespace_of(v).concat(chunks, axis=-2)
 
 
@@ -278,10 +301,14 @@ def _slots_of(cache: Paged, n: int) -> Any:
     entries = positions // size
     if bool(xp.any(entries >= cache.table.shape[-1])):
         room = cache.table.shape[-1] * size
-        raise InputError(f"a sequence of {int(xp.max(positions)) + 1} tokens in a table with room for {room}")
+        raise InputError(
+            f"a sequence of {int(xp.max(positions)) + 1} tokens in a table with room for {room}"
+        )
     pages = xp.take_along_axis(cache.table, entries, axis=-1)
     if bool(xp.any((pages < 0) | (pages >= cache.k.shape[0]))):
-        raise InputError(f"the table names a page that is not there; there are {cache.k.shape[0]} pages, from 0 on")
+        raise InputError(
+            f"the table names a page that is not there; there are {cache.k.shape[0]} pages, from 0 on"
+        )
     return pages * size + positions % size
 
 
@@ -294,6 +321,10 @@ def _check_free(cache: Paged, slots: Array) -> None:
     new = xp.reshape(slots, (-1,))
     others = xp.reshape(new[:, None] == new[None, :], (-1,))
     if int(xp.sum(xp.astype(others, xp.int64))) > prod(new.shape):
-        raise InputError("two sequences write to one slot of a page; hint: give each a page of its own")
+        raise InputError(
+            "two sequences write to one slot of a page; hint: give each a page of its own"
+        )
     if bool(xp.any(xp.reshape(taken, (-1, 1)) == new[None, :])):
-        raise InputError("a token would be written over one that a sequence has; hint: copy the page that they share")
+        raise InputError(
+            "a token would be written over one that a sequence has; hint: copy the page that they share"
+        )

@@ -45,7 +45,9 @@ def tile_state(s: Array, v: Array, maximum: Array | None = None) -> SoftmaxState
     return SoftmaxState(m, xp.sum(e, axis=-1, keepdims=True), e @ v)
 
 
-def merge(a: SoftmaxState, b: SoftmaxState, maximum: Array | None = None, base: int | None = None) -> SoftmaxState:
+def merge(
+    a: SoftmaxState, b: SoftmaxState, maximum: Array | None = None, base: int | None = None
+) -> SoftmaxState:
     """Return the state of both sets of keys: m = max(m_a, m_b), ℓ = ℓ_a e^{m_a − m} + ℓ_b e^{m_b − m}, likewise a.
 
     ``maximum`` (…, n_q, 1) replaces m; with the ``base`` 2, powers of 2 replace those of e.
@@ -55,7 +57,9 @@ def merge(a: SoftmaxState, b: SoftmaxState, maximum: Array | None = None, base: 
     m = xp.maximum(a.maximum, b.maximum) if maximum is None else maximum
     r = reference(m)
     w_1, w_2 = powers(a.maximum - r, base), powers(b.maximum - r, base)
-    return SoftmaxState(m, a.normaliser * w_1 + b.normaliser * w_2, a.accumulated * w_1 + b.accumulated * w_2)
+    return SoftmaxState(
+        m, a.normaliser * w_1 + b.normaliser * w_2, a.accumulated * w_1 + b.accumulated * w_2
+    )
 
 
 def finish(state: SoftmaxState, fully_masked: str = "nan") -> Any:
@@ -100,7 +104,9 @@ def merge_partial(a: PartialOutput, b: PartialOutput, base: int | None = None) -
     With the ``base`` 2, L is in powers and logarithms of 2.
     Source: Liu et al., Ring Attention (2023); Dao, Flash-Decoding (2023).
     """
-    return partial(merge(SoftmaxState(a.lse, 1, a.output), SoftmaxState(b.lse, 1, b.output), base=base), base)
+    return partial(
+        merge(SoftmaxState(a.lse, 1, a.output), SoftmaxState(b.lse, 1, b.output), base=base), base
+    )
 
 
 # -- orders in which partial results over keys are merged: split keys, trees -------------------------------------------
@@ -131,7 +137,9 @@ def split_keys(s: Array, v: Array, bounds: Iterable[object]) -> PartialOutput:
     Each split gives its own output and log-sum-exp, independent of the others; ``join_splits`` combines them.
     Shapes: s (…, n_q, n_k), v (…, n_k, d_v). Source: Dao et al., Flash-Decoding for long-context inference (2023).
     """
-    return join_splits([partial_output(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in pairwise(bounds)])
+    return join_splits(
+        [partial_output(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in pairwise(bounds)]
+    )
 
 
 def join_splits(parts: Sequence[PartialOutput]) -> PartialOutput:

@@ -165,5 +165,7 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
         u = inverse @ (right - read @ state)
         end = np.exp(sums[-1])[:, None] * state + (k * np.exp(sums[-1] - sums)).T @ u
         factor = inverse @ read
-        yield Chunk(lo, hi, sums, q, k, p, right, read, lower, inverse, inner, factor, u, state, end)
+        yield Chunk(
+            lo, hi, sums, q, k, p, right, read, lower, inverse, inner, factor, u, state, end
+        )
         state = end

@@ -174,7 +174,9 @@ class _Sweep:
         square = self.square.copy()
         if len(square) > count:
             square[count:] += ending**2
-        sharp = self._known(times * SECOND_ORDER * np.sqrt(square)) + float(how.sums.smallest_normal)
+        sharp = self._known(times * SECOND_ORDER * np.sqrt(square)) + float(
+            how.sums.smallest_normal
+        )
         sharp_state = sharp[count:] if len(sharp) > count else np.full(self.end.shape, np.inf)
         return Limits(places, worst[:count], state, sharp[:count], sharp_state)
 
@@ -225,7 +227,9 @@ def _norm_of_step(of: Recurrence, x: Chunk) -> float:
     return min(known, float(np.linalg.norm(x.step, 2)) * (1 + 2.0**-30))
 
 
-def _sweep_chunk(sweep: _Sweep, x: Chunk, largest: Roundings, how: RecurrentArithmetic, active: slice) -> None:
+def _sweep_chunk(
+    sweep: _Sweep, x: Chunk, largest: Roundings, how: RecurrentArithmetic, active: slice
+) -> None:
     """Add what the roundings of a chunk do to the active rows, and carry their coefficients to the state before."""
     place, after = sweep.place[active], sweep.coefficients[active]
     worst, square = sweep.worst[active], sweep.square[active]
@@ -268,7 +272,9 @@ def _gate_roundings(x: Chunk, how: RecurrentArithmetic) -> Array:
     return np.asarray(float(how.sums.u) * (4 + 3 * np.abs(x.sums)))
 
 
-def _token_gates(x: Chunk, how: RecurrentArithmetic, before: Array, after: Array, of_right: Array, own: Array) -> Array:
+def _token_gates(
+    x: Chunk, how: RecurrentArithmetic, before: Array, after: Array, of_right: Array, own: Array
+) -> Array:
     """Return squares of the effects of errors of one gate a token, (rows, d_v).
 
     What passes through the state before token l is the state before the chunk and the right sides of j < l, each times
@@ -323,7 +329,9 @@ def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
             _sweep_token(of, how, sweep, x, token, states[token], errors[x.lo + token])
 
 
-def _error_after_token(of: Recurrence, x: Chunk, token: int, largest: TokenRoundings, error: Array) -> Array:
+def _error_after_token(
+    of: Recurrence, x: Chunk, token: int, largest: TokenRoundings, error: Array
+) -> Array:
     at = x.lo + token
     decay = float(np.exp(x.gate_steps[token].max()))
     norms = np.sqrt((largest.state**2).sum(axis=0)) + largest.state_norm
@@ -332,7 +340,13 @@ def _error_after_token(of: Recurrence, x: Chunk, token: int, largest: TokenRound
 
 
 def _sweep_token(
-    of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep, x: Chunk, token: int, before: Array, error: Array
+    of: Recurrence,
+    how: RecurrentArithmetic,
+    sweep: _Sweep,
+    x: Chunk,
+    token: int,
+    before: Array,
+    error: Array,
 ) -> None:
     """Add what the roundings of a token do to later rows and its own, and carry their coefficients."""
     at = x.lo + token

@@ -24,7 +24,8 @@ def replay(of: Recurrence, how: RecurrentArithmetic) -> ExactRecurrence:
     with np.errstate(all="ignore"):
         output, state = _token_by_token(of, how) if how.order == "tokens" else _in_chunks(of, how)
     return ExactRecurrence(
-        _stored(output, how.output).astype(np.float64), _stored(state, how.ending).astype(np.float64)
+        _stored(output, how.output).astype(np.float64),
+        _stored(state, how.ending).astype(np.float64),
     )
 
 
@@ -33,7 +34,9 @@ def _stored(x: Array, form: Format | None) -> Array:
 
 
 def _token_by_token(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
-    q, k, written, p, gates = (a.astype(WIDE) for a in (of.q, of.k, of.written, of.erased, of.gates))
+    q, k, written, p, gates = (
+        a.astype(WIDE) for a in (of.q, of.k, of.written, of.erased, of.gates)
+    )
     state, outputs = of.state.astype(WIDE), np.empty(of.v.shape, WIDE)
     for token in range(len(q)):
         state = np.exp(gates[token])[:, None] * state
@@ -55,7 +58,9 @@ def _in_chunks(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
         grown, inner = np.exp(sums), decayed_products(q, k, sums)
         u = right
         if of.beta is not None:
-            inverse = store(unit_lower_inverse(decayed_products(p, k, sums, strict=True)).astype(WIDE))
+            inverse = store(
+                unit_lower_inverse(decayed_products(p, k, sums, strict=True)).astype(WIDE)
+            )
             if how.residual:
                 u = inverse @ store(right - (p * grown) @ store(state))
             else:

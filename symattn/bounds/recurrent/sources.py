@@ -35,7 +35,11 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.bounds.recurrent.recurrence import Chunk, Recurrence, decayed_products
-from symattn.bounds.recurrent.recurrent_arithmetic import EXPONENTIAL, RecurrentArithmetic, rounding_of
+from symattn.bounds.recurrent.recurrent_arithmetic import (
+    EXPONENTIAL,
+    RecurrentArithmetic,
+    rounding_of,
+)
 
 Array = np.ndarray
 #: Iterations after which a bound that still grows is given up.
@@ -115,7 +119,17 @@ def _residual(system: str, lower: Array, inverse: Array, form: Format) -> Array:
 
 def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
     """Return whether a number of a chunk is near the largest one of a format in which it may be held."""
-    chunked = (x.right, x.read, x.inverse, x.factor, x.inverse @ x.right, x.u, x.inner, x.decayed_queries, x.state)
+    chunked = (
+        x.right,
+        x.read,
+        x.inverse,
+        x.factor,
+        x.inverse @ x.right,
+        x.u,
+        x.inner,
+        x.decayed_queries,
+        x.state,
+    )
     held = [(how.kept, (x.end,)), (how.sums, (x.lower, x.end, x.output, *chunked))]
     if how.order == "chunks":
         held.append((how.stored, (*chunked, x.decayed_keys)))
@@ -149,7 +163,9 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     factors = 2 * float(held.u) if how.factors and held is not None else 0.0
     off = dots + theta + factors
     keys = magnitude(x.k)
-    lower_off = decayed_products(magnitude(x.p) * off, keys, x.sums, strict=True) + lost * (x.lower != 0)
+    lower_off = decayed_products(magnitude(x.p) * off, keys, x.sums, strict=True) + lost * (
+        x.lower != 0
+    )
     inner_off = decayed_products(magnitude(x.q) * off, keys, x.sums) + lost
     lower = magnitude(x.lower) + lower_off
 
@@ -165,7 +181,9 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     stored_inverse = rounding_of(inverse, held)
     inverse = inverse + stored_inverse
     read_off = (
-        (few[3] + widest) * on_state(x.read) + rounding_of(magnitude(x.right), held) + few[2] * magnitude(x.right)
+        (few[3] + widest) * on_state(x.read)
+        + rounding_of(magnitude(x.right), held)
+        + few[2] * magnitude(x.right)
     )
     if how.residual:
         read_off = read_off + dots * on_state(x.read)
@@ -186,7 +204,12 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     def slack(size: Array, entered: Array) -> Array:
         """Return how far T̂ X̂ is from T X, for |X| at most ``size`` and off by at most ``entered``."""
         size = size + entered
-        there = entered + residual @ size + substituted @ (inverse @ size) + lower_off @ (inverse @ size)
+        there = (
+            entered
+            + residual @ size
+            + substituted @ (inverse @ size)
+            + lower_off @ (inverse @ size)
+        )
         return np.asarray(exact_inverse @ there + growth(count, form) * (inverse @ size))
 
     at_right = read_off + residual @ solved + lost
@@ -205,7 +228,11 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         at_solution = at_solution + (dots + few[2]) * on_factor + few[2] * (first + stored_first)
     exact_u = magnitude(x.u) + _row_norms(x.factor) * error
 
-    general = growth(3 * count, form) * (inverse @ (lower + np.eye(count))) if how.system == "general" else 0 * lower
+    general = (
+        growth(3 * count, form) * (inverse @ (lower + np.eye(count)))
+        if how.system == "general"
+        else 0 * lower
+    )
     entries = lower_off + substituted if how.residual else lower_off
 
     def from_solution(bound: Array) -> tuple[Array, Array]:
@@ -223,7 +250,12 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     queries, inner = x.decayed_queries, magnitude(x.inner) + inner_off
     read = on_state(queries)
     own = (dots + widest) * read + on_state(rounding_of(magnitude(queries), held))
-    own = own + inner_off @ bound + (sums + few[4]) * (inner @ bound) + np.tril(rounding_of(inner, held)) @ bound
+    own = (
+        own
+        + inner_off @ bound
+        + (sums + few[4]) * (inner @ bound)
+        + np.tril(rounding_of(inner, held)) @ bound
+    )
     own = own + lost
 
     end, keys_end = magnitude(x.end), magnitude(x.decayed_keys)
@@ -231,7 +263,9 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     relative = few[4] + theta.T
     kept = (0.0 if how.kept is None else float(how.kept.u)) + u
     state_off = relative * x.last * magnitude(x.state) + (sums + theta.T) * added
-    state_off = state_off + rounding_of(keys_end, held).T @ bound + kept * end + _floor(how.kept) + lost
+    state_off = (
+        state_off + rounding_of(keys_end, held).T @ bound + kept * end + _floor(how.kept) + lost
+    )
     carried = float(relative.max()) * float(x.last.max()) + 4 * kept
     after = error + _column_norms(keys_end.T @ (bound - magnitude(x.u))) + _column_norms(state_off)
     return Roundings(
@@ -252,7 +286,9 @@ def _floor(form: Format | None) -> float:
 def _lost_to_underflow(x: Chunk, how: RecurrentArithmetic, error: Array) -> float:
     """Return what operations that underflow may add to a sum, times the largest factors that they meet."""
     arrays = (x.q, x.k, x.p, x.right, x.state, x.u, x.inverse, x.inner)
-    largest = max(1.0, *(float(np.abs(a).max(initial=0.0)) for a in arrays)) + float(error.max(initial=0.0))
+    largest = max(1.0, *(float(np.abs(a).max(initial=0.0)) for a in arrays)) + float(
+        error.max(initial=0.0)
+    )
     operations = sum(x.k.shape) + 16
     return float(how.sums.smallest) * operations * largest * largest
 
@@ -286,7 +322,11 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
         result = u * u * ((1 + width / 2) * terms + (width / 3 + 3) * entries2) + factors2 * terms
         return np.asarray(result + split2 * (entries2 if one_gate else terms))
 
-    of_inverse = u * u * ((1 + count / 2) * (x.lower**2 @ inverse2) + count / 3 * (x.inverse - np.eye(count)) ** 2)
+    of_inverse = (
+        u
+        * u
+        * ((1 + count / 2) * (x.lower**2 @ inverse2) + count / 3 * (x.inverse - np.eye(count)) ** 2)
+    )
     at_right = of_entries(x.lower**2, lower_terms) @ u2 + of_inverse @ system2 + 3 * u * u * right2
     at_right = at_right + of_products(read**2, state2, on_read**2, width)
     at_solution = stored2(x.inverse) @ system2 + stored2(x.u) + 2 * u * u * u2
@@ -298,15 +338,28 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
         apart2 = right2 + read**2 @ state2
         at_solution = at_solution + of_products(inverse2, apart2, first**2 + on_factor**2, count)
         at_solution = at_solution + of_products(factor2, state2, on_factor**2, width)
-        at_solution = at_solution + u * u * (first**2 + on_factor**2) + stored2(first) + stored2(x.factor) @ state2
+        at_solution = (
+            at_solution
+            + u * u * (first**2 + on_factor**2)
+            + stored2(first)
+            + stored2(x.factor) @ state2
+        )
     own = of_products(queries2, state2, on_queries**2, width) + of_entries(inner2, inner_terms) @ u2
     own = own + of_products(inner2, u2, on_inner**2, count) + 3 * u * u * x.output**2
     own = own + stored2(queries) @ state2 + (stored2(x.inner) * inside) @ u2
     own = own + rounding_of(x.output, how.output) ** 2
     keys_end, decayed = x.decayed_keys, x.last * state
     kept2 = rounding_of(x.end, how.kept) ** 2
-    state_off = 4 * u * u * decayed**2 + of_products(keys_end.T**2, u2, (x.end - decayed) ** 2, count)
-    state_off = state_off + stored2(keys_end).T @ u2 + keys_end.T**2 @ stored2(x.u) + (u * x.end) ** 2 + kept2
+    state_off = 4 * u * u * decayed**2 + of_products(
+        keys_end.T**2, u2, (x.end - decayed) ** 2, count
+    )
+    state_off = (
+        state_off
+        + stored2(keys_end).T @ u2
+        + keys_end.T**2 @ stored2(x.u)
+        + (u * x.end) ** 2
+        + kept2
+    )
     none = np.zeros(state.shape[1])
     return Roundings(at_right, at_solution, own, stored2(state), state_off, none, none)
 
@@ -323,7 +376,13 @@ class TokenRoundings:
 
 
 def largest_of_token(
-    of: Recurrence, token: int, before: Array, after: Array, u: Array, how: RecurrentArithmetic, error: Array
+    of: Recurrence,
+    token: int,
+    before: Array,
+    after: Array,
+    u: Array,
+    how: RecurrentArithmetic,
+    error: Array,
 ) -> TokenRoundings:
     """Return the largest roundings of a token: ``before`` is diag(a) S_{t−1}, ``after`` S_t; ``error`` as above.
 
@@ -348,11 +407,18 @@ def largest_of_token(
     bound = np.abs(u) + norms[0] * error + correction
     stored = (0.0 if kept is None else float(kept.u)) + 2 * u_form
     relative = two + np.broadcast_to(theta, (width,))[:, None]
-    state = relative * size + two * k[:, None] * bound + stored * np.abs(after) + _floor(kept) + lost
+    state = (
+        relative * size + two * k[:, None] * bound + stored * np.abs(after) + _floor(kept) + lost
+    )
     grown = error * float(of.lengthening[token]) + norms[2] * correction
-    state_norm = float(relative.max()) * error + stored * (grown + np.sqrt((state * state).sum(axis=0)))
+    state_norm = float(relative.max()) * error + stored * (
+        grown + np.sqrt((state * state).sum(axis=0))
+    )
     reached = (
-        error * float(of.lengthening[token]) + norms[2] * correction + np.sqrt((state**2).sum(axis=0)) + state_norm
+        error * float(of.lengthening[token])
+        + norms[2] * correction
+        + np.sqrt((state**2).sum(axis=0))
+        + state_norm
     )
     own = dots * (q @ np.abs(after) + norms[1] * reached) + lost
     return TokenRoundings(correction, state, own, state_norm)
@@ -367,7 +433,12 @@ def squares_of_token(
     p, q, k = of.erased[token], of.q[token], of.k[token]
     before2, after2, written = before**2, after**2, of.written[token]
     read, output = p @ before, q @ after
-    correction = unit2 * ((1 + width / 2) * (p**2 @ before2) + width / 3 * read**2 + 3 * (written**2 + read**2 + u**2))
+    correction = unit2 * (
+        (1 + width / 2) * (p**2 @ before2) + width / 3 * read**2 + 3 * (written**2 + read**2 + u**2)
+    )
     state = unit2 * (before2 + (k[:, None] * u) ** 2 + after2) + rounding_of(after, kept) ** 2
-    own = unit2 * ((1 + width / 2) * (q**2 @ after2) + width / 3 * output**2) + rounding_of(output, how.output) ** 2
+    own = (
+        unit2 * ((1 + width / 2) * (q**2 @ after2) + width / 3 * output**2)
+        + rounding_of(output, how.output) ** 2
+    )
     return TokenRoundings(correction, state, own, np.zeros_like(u))

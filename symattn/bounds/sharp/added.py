@@ -16,7 +16,9 @@ from symattn.bounds.sharp.limits import Floats
 from symattn.document.errors import Refused
 
 _ADDED = ("bias", "mask")
-_UNDERFLOWS = 760.0  # a difference of scores whose exponential is 0 in float64 and in every narrower format
+_UNDERFLOWS = (
+    760.0  # a difference of scores whose exponential is 0 in float64 and in every narrower format
+)
 _SLOPE = 1 / 16  # more than the part of its size by which roundings may move a score
 
 

@@ -141,7 +141,9 @@ def gradients(
     every, _ = own_heads(spec, inputs)
     result = {
         name: _Sums.zeros((*a.shape[:-2], len(rows), a.shape[-1]))
-        for name, a, rows in zip(NAMES, (inputs["q"], inputs["k"], inputs["v"]), (queries, keys, keys), strict=True)
+        for name, a, rows in zip(
+            NAMES, (inputs["q"], inputs["k"], inputs["v"]), (queries, keys, keys), strict=True
+        )
     }
     shared = spec.group
     for own_spec, head in every:
@@ -158,15 +160,21 @@ def gradients(
             sums.size[at] += np.abs(own[name].value) + own[name].error
     least = float(how.format.eta) * max(1.0, largest_scale(spec, inputs))
     return {
-        n: _bounded_gradient(sums, keys if n != "dq" else queries, how, 1 if n == "dq" else shared, least)
+        n: _bounded_gradient(
+            sums, keys if n != "dq" else queries, how, 1 if n == "dq" else shared, least
+        )
         for n, sums in result.items()
     }
 
 
-def _bounded_gradient(sums: _Sums, rows: Array, how: Stores, shared: int, least: float) -> SharpGradient:
+def _bounded_gradient(
+    sums: _Sums, rows: Array, how: Stores, shared: int, least: float
+) -> SharpGradient:
     times = (shared if shared > 1 else 0) + (1 if how.scores else 0)
     inside = (sums.error + sums.stored) * SLACK + times * (how.u * sums.size + least)
-    return SharpGradient(rows, sums.value, inside + half_ulp(how.format, np.abs(sums.value) + inside))
+    return SharpGradient(
+        rows, sums.value, inside + half_ulp(how.format, np.abs(sums.value) + inside)
+    )
 
 
 def _add(part: WeightedBlock, own: dict[str, _Sums], queries: Array, keys: Array) -> None:
@@ -180,7 +188,9 @@ def _add(part: WeightedBlock, own: dict[str, _Sums], queries: Array, keys: Array
     for start in range(first // _KEYS * _KEYS, part.keys.stop, _KEYS):
         chunk = slice(max(start - first, 0), start + _KEYS - first)
         of, k = scale * ds[places][:, chunk], b.given["k"][chunk]
-        error = abs(scale) * (lost[places][:, chunk] @ np.abs(k)) + tiny[places][:, chunk].sum(axis=1, keepdims=True)
+        error = abs(scale) * (lost[places][:, chunk] @ np.abs(k)) + tiny[places][:, chunk].sum(
+            axis=1, keepdims=True
+        )
         own["dq"].add(at, of @ k, error, how)
     cols, at = _where(np.arange(first, part.keys.stop), keys)
     if len(cols):
@@ -193,7 +203,9 @@ def _add(part: WeightedBlock, own: dict[str, _Sums], queries: Array, keys: Array
             own["dv"].add(at, p[chunk].T @ do, x[chunk].T @ np.abs(do), how)
 
 
-def outputs(spec: Attention, inputs: Mapping[str, object], how: Stores, factors: Array) -> SharpGradient:
+def outputs(
+    spec: Attention, inputs: Mapping[str, object], how: Stores, factors: Array
+) -> SharpGradient:
     """Return the output after dropout by ``factors``, and the error that all roundings together allow.
 
     Raises the errors of ``gradients``.
@@ -223,7 +235,9 @@ def of_sums(
     return exact, off
 
 
-def _parts(spec: Attention, head: Head, do: Array, how: Stores, factors: Array | None) -> Iterator[WeightedBlock]:
+def _parts(
+    spec: Attention, head: Head, do: Array, how: Stores, factors: Array | None
+) -> Iterator[WeightedBlock]:
     scale = scale_of(spec, head.q.shape[-1]) or 0.0
     for start in range(0, len(head.q), QUERIES):
         rows = np.arange(start, min(start + QUERIES, len(head.q)))
@@ -243,4 +257,6 @@ def _where(rows: Array, wanted: Array) -> tuple[Array, Array]:
 def sampled(n: int, count: int, tiles: Sequence[int] = (64, 128)) -> Array:
     """Return keys to look at: the first and last, the edges of some tiles, and others at even distances."""
     edges = {i for t in tiles for at in (t, n // t * t) for i in (at - 1, at) if 0 <= i < n}
-    return np.array(sorted({0, n - 1} | edges | {int(i) for i in np.linspace(0, n - 1, max(count, 2))}))
+    return np.array(
+        sorted({0, n - 1} | edges | {int(i) for i in np.linspace(0, n - 1, max(count, 2))})
+    )

@@ -49,11 +49,19 @@ def directions(b: QueryBlock) -> Iterator[Direction]:
 
     if b.cap is not None:
         lifted = change(b.p * (free - t))
-        yield Direction(lambda x, off: f"as if the cap were ignored, to a part of {x:.3g} ± {off:.2g}", lifted)
+        yield Direction(
+            lambda x, off: f"as if the cap were ignored, to a part of {x:.3g} ± {off:.2g}", lifted
+        )
     scaled = b.p * free if b.cap is None else b.p * free * (1 - (t / b.cap) ** 2)
-    yield Direction(lambda x, off: f"as if scores were scaled by {1 + x:.5g} ± {off:.2g} of the scale", change(scaled))
+    yield Direction(
+        lambda x, off: f"as if scores were scaled by {1 + x:.5g} ± {off:.2g} of the scale",
+        change(scaled),
+    )
     cubes = b.p * t * t * t
-    yield Direction(lambda x, off: f"as if t became t {-x:+.2g} t³ (± {off:.2g}) in scores: a cap", -change(cubes))
+    yield Direction(
+        lambda x, off: f"as if t became t {-x:+.2g} t³ (± {off:.2g}) in scores: a cap",
+        -change(cubes),
+    )
     yield Direction(lambda x, off: f"as if outputs were scaled by {1 + x:.5g} ± {off:.2g}", b.o)
     if b.spec.masks_anything:
         yield Direction(_finite, _filled(b))
@@ -94,11 +102,22 @@ def _edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
     xp, n = b.xp, b.p.shape[1]
     seen, place = xp.isfinite(b.t), xp.arange(n)[None, :]
     any_seen = xp.any(seen, axis=1)
-    first, last = xp.min(xp.where(seen, place, n), axis=1), xp.max(xp.where(seen, place, -1), axis=1)
+    first, last = (
+        xp.min(xp.where(seen, place, n), axis=1),
+        xp.max(xp.where(seen, place, -1), axis=1),
+    )
     yield "the last key that is allowed were lost", xp.where(any_seen, last, -1), True
     yield "the first key that is allowed were lost", xp.where(any_seen, first, -1), True
-    yield "the key after the last one were allowed", xp.where(any_seen & (last + 1 < n), last + 1, -1), False
-    yield "the key before the first one were allowed", xp.where(any_seen & (first > 0), first - 1, -1), False
+    yield (
+        "the key after the last one were allowed",
+        xp.where(any_seen & (last + 1 < n), last + 1, -1),
+        False,
+    )
+    yield (
+        "the key before the first one were allowed",
+        xp.where(any_seen & (first > 0), first - 1, -1),
+        False,
+    )
 
 
 def _effect_of_key(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
@@ -110,7 +129,9 @@ def _effect_of_key(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
     base = xp.exp2 if b.spec.base == 2 else xp.exp
     with np.errstate(all="ignore"):
         w = (b.p[at, top] * base(xp.minimum(b.raw[at, key] - own[at, top], 50.0)))[:, None]
-        of_weight = -b.p[at, key][:, None] * _left(b, b.p[at, key][:, None]) if lost else w / (1 + w)
+        of_weight = (
+            -b.p[at, key][:, None] * _left(b, b.p[at, key][:, None]) if lost else w / (1 + w)
+        )
         x = of_weight * (wide(b.values[key]) - b.o)
     return xp.where((key >= 0)[:, None], x, 0.0)
 

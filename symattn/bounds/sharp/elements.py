@@ -47,19 +47,29 @@ class Accused:
         return self.certain > 1 or self.guard < GUARD
 
 
-def tolerances(spec: Attention, inputs: Mapping[str, object], how: Stores, alpha: float) -> tuple[Floats, Floats]:
+def tolerances(
+    spec: Attention, inputs: Mapping[str, object], how: Stores, alpha: float
+) -> tuple[Floats, Floats]:
     """Return the output and the sharp tolerances, jointly valid but for ``alpha``: both (…, n_q, d_v)."""
     spec, every, shape = every_head(spec, inputs)
     xp: Any = namespace_of(inputs["q"])
     out, lam = (xp.empty(shape), xp.empty(shape)), factor(prod(shape), alpha)
     for head in every:
         for block in blocks(spec, head, np.arange(shape[-2])):
-            out[0][head.index][block.rows], out[1][head.index][block.rows] = block.o, block.tolerance(how, lam)
+            out[0][head.index][block.rows], out[1][head.index][block.rows] = (
+                block.o,
+                block.tolerance(how, lam),
+            )
     return out
 
 
 def judged(
-    spec: Attention, inputs: Mapping[str, object], how: Stores, got: Floats, alpha: float, made: Made | None = None
+    spec: Attention,
+    inputs: Mapping[str, object],
+    how: Stores,
+    got: Floats,
+    alpha: float,
+    made: Made | None = None,
 ) -> Accused:
     """Return the elements of ``got`` beyond the sharp tolerance in all ``ways``; none if one of these has none.
 
@@ -80,10 +90,14 @@ def judged(
         if best is None or tried.count < best.count:
             best = tried
     assert best is not None
-    worst = best.top[1]  # in its row the largest error, in parts of what all roundings can do; the least of all ways
+    worst = best.top[
+        1
+    ]  # in its row the largest error, in parts of what all roundings can do; the least of all ways
     head, row = next(h for h in every if h.index == worst[:-2]), np.array([worst[-2]])
     alone = (next(blocks(*way, row)) for way in ways(spec, head, how))
-    return best.accused(min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in alone))
+    return best.accused(
+        min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in alone)
+    )
 
 
 def share(got: Floats, block: QueryBlock, tolerance: Floats) -> Floats:
@@ -108,7 +122,13 @@ class _Tried:
         rows: Rows,
         made: Made | None = None,
     ) -> None:
-        self.how, self.got, self.lam, self.taken, self.made = how, got, lam, taken, {} if made is None else made
+        self.how, self.got, self.lam, self.taken, self.made = (
+            how,
+            got,
+            lam,
+            taken,
+            {} if made is None else made,
+        )
         self.count, self.rows = 0, Rows()
         self.top: tuple[float, tuple[int, ...], float] = 0.0, (*taken[0][1].index, 0, 0), 0.0
         for spec, head in taken:
@@ -139,11 +159,18 @@ class _Tried:
         rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
         some = _sampled_rows(self.rows, _GUARDED)
         looked = ((spec, head, some.get(head.index, ())) for spec, head in self.taken)
-        replayed = (x for spec, head, of in looked for b in blocks(spec, head, np.asarray(of)) for x in self._needed(b))
+        replayed = (
+            x
+            for spec, head, of in looked
+            for b in blocks(spec, head, np.asarray(of))
+            for x in self._needed(b)
+        )
         guard = max(replayed, default=0.0)
         return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard, certain, top)
 
     def _needed(self, block: QueryBlock) -> Iterator[float]:
         tolerance = block.tolerance(self.how, self.lam)
         for out in replays(block, self.how):
-            yield float(block.xp.where(block.xp.isfinite(block.o), share(out, block, tolerance), 0.0).max())
+            yield float(
+                block.xp.where(block.xp.isfinite(block.o), share(out, block, tolerance), 0.0).max()
+            )

@@ -112,7 +112,9 @@ EXPONENTIAL = 2.0**-13
 TANH = 2.0**-11
 STORED = "sums are taken in float32, and what is stored is to nearest"
 HYPOTHESIS = "roundings to nearest are independent with mean 0, and sums are taken in float32"
-_EXPONENTIALS = "and what is stored of weights are exponentials relative to the largest score so far"
+_EXPONENTIALS = (
+    "and what is stored of weights are exponentials relative to the largest score so far"
+)
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ class Stores:
     times: float = 1.0
 
     @classmethod
-    def of(cls, precision: Precision, wide_sums: bool = False, capped: bool = False) -> Stores | None:
+    def of(
+        cls, precision: Precision, wide_sums: bool = False, capped: bool = False
+    ) -> Stores | None:
         """Return what ``precision`` lets an implementation store; None if the filter does not apply.
 
         ``wide_sums`` says that sums are in float32, whatever the precision allows; ``capped``, that scores have a cap.
@@ -134,7 +138,9 @@ class Stores:
         >>> Stores.of(Precision.of("bfloat16", "fused")).scores, Stores.of(Precision.of("bfloat16"))
         (0, None)
         """
-        wide = wide_sums or (precision.accumulate.name == "float32" and not precision.accumulate.aligned)
+        wide = wide_sums or (
+            precision.accumulate.name == "float32" and not precision.accumulate.aligned
+        )
         if precision.input.name in FP8:
             kept = wide and precision.contract == "fused" and not precision.normalised
             return cls(precision.stored, 0, precision.returned, precision.times) if kept else None

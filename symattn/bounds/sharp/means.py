@@ -37,7 +37,9 @@ from symattn.bounds.sharp.ways import replays, ways
 GUARD = 1 / 3  # right replays must need less than this part of the limit
 EACH = "each"  # the part in which squares are summed, row by row
 EXPLAINED = 0.7  # part of the error that a mistake must explain to be reported with single elements
-ALIKE = 0.9  # part of the largest share with which an earlier mistake in the list is reported instead
+ALIKE = (
+    0.9  # part of the largest share with which an earlier mistake in the list is reported instead
+)
 _MOVED = 20.0  # rows in which roundings move a weight's logarithm by more are ignored
 _KEPT = 1 << 21  # largest number of scores of all heads that are cached for a second pass
 
@@ -96,7 +98,9 @@ def judged(
     if first is None or best is None:
         return None
     (share, name, *_), scan = best
-    return MeanBeyondLimit(*first, share, scan.guard(name), certain, MOST if name == EACH else GUARD)
+    return MeanBeyondLimit(
+        *first, share, scan.guard(name), certain, MOST if name == EACH else GUARD
+    )
 
 
 def looks_like(
@@ -161,7 +165,9 @@ class MeanLimits:
         """Return σ² and r of each row, (r,), for D (r, d_v)."""
         xp = self.xp
         largest = xp.max(xp.abs(direction), axis=1)
-        unit = xp.where(largest > 0, largest, 1.0)  # squares of small numbers would underflow in float32
+        unit = xp.where(
+            largest > 0, largest, 1.0
+        )  # squares of small numbers would underflow in float32
         d = direction / unit[:, None]
         a, g = narrow(d) @ self.values, xp.vecdot(d, self.o)
         power, size = a * a, xp.abs(a)
@@ -170,8 +176,12 @@ class MeanLimits:
         squares = xp.maximum(around, apart) * SLACK + self.block.rest(self.how)[:, 0] * g * g
         squares += self.eta[:, 0] * xp.sum(power, axis=1) + self.sums * xp.max(size, axis=1) ** 2
         squares = squares * self.how.linear**2 + self.least(d)
-        rest = xp.vecdot(self.second, size) * SLACK + (xp.sum(self.second, axis=1) + self.how.mean) * xp.abs(g)
-        return self._per_row(squares * unit**2), self._per_row((rest + xp.vecdot(xp.abs(d), self.last)) * unit)
+        rest = xp.vecdot(self.second, size) * SLACK + (
+            xp.sum(self.second, axis=1) + self.how.mean
+        ) * xp.abs(g)
+        return self._per_row(squares * unit**2), self._per_row(
+            (rest + xp.vecdot(xp.abs(d), self.last)) * unit
+        )
 
     def lawless(self, d: Floats) -> Floats:
         """Bound ⟨D, y − o⟩ in each row, whatever roundings do, (r,)."""
@@ -180,12 +190,16 @@ class MeanLimits:
         share = b.p * (b.relative(how)[0] + b.slope(how) * b.sizes)
         second = b.curvature(how, b.worst(how)[1])
         first = xp.sum((share + second) * (a + g), axis=1) + xp.sqrt(b.rest(how)[:, 0]) * g[:, 0]
-        lost = xp.sqrt(self.eta[:, 0]) * xp.sum(a, axis=1) + 3 * (len(b.values) + 16) * W * xp.max(a, axis=1)
+        lost = xp.sqrt(self.eta[:, 0]) * xp.sum(a, axis=1) + 3 * (len(b.values) + 16) * W * xp.max(
+            a, axis=1
+        )
         half = half_ulp(how.last, xp.abs(self.o) + b.lawless(how))
         return self._per_row((first + lost) * how.linear + xp.vecdot(xp.abs(d), half + self.last))
 
 
-def of_mean(spec: Attention, inputs: Mapping[str, object], how: Stores, weights: Floats, alpha: float) -> float:
+def of_mean(
+    spec: Attention, inputs: Mapping[str, object], how: Stores, weights: Floats, alpha: float
+) -> float:
     """Return λ σ + r for one direction, ``weights`` (…, n_q, d_v); ∞ if scores of different queries coincide."""
     spec, every, _ = every_head(spec, inputs)
     lam = factor(1, alpha)
@@ -210,7 +224,9 @@ Worst = tuple[float, str, tuple[int, ...], float, float]
 class _Scan:
     """All directions, in all parts of the output."""
 
-    def __init__(self, taken: Sequence[tuple[Attention, Head]], how: Stores, alpha: float, kept: Made) -> None:
+    def __init__(
+        self, taken: Sequence[tuple[Attention, Head]], how: Stores, alpha: float, kept: Made
+    ) -> None:
         self.how, self.indices = how, [head.index for _, head in taken]
         self.taken, self.kept = taken, kept
         head = taken[0][1]
@@ -233,7 +249,12 @@ class _Scan:
 
     def _look(self, i: int) -> None:
         """Store the figures of a head, unless its scores coincide."""
-        queries, below, before, result = self.taken[i][1].q, list[Floats](), list[Floats](), list[MeanLimits]()
+        queries, below, before, result = (
+            self.taken[i][1].q,
+            list[Floats](),
+            list[Floats](),
+            list[MeanLimits](),
+        )
         alone = _firsts(_groups(queries))
         weights, outputs = list[Floats](), list[Floats]()
         for b in self._blocks(i):
@@ -272,7 +293,10 @@ class _Scan:
         for m, direction in enumerate(directions(b)):
             x = xp.where(xp.isfinite(direction.x), direction.x, 0.0)
             d = xp.where(limits.rows[:, None], x / limits.noise, 0.0)
-            self.squares[m, head, b.rows], self.length[m, head, b.rows] = limits.least(d), xp.vecdot(d, x)
+            self.squares[m, head, b.rows], self.length[m, head, b.rows] = (
+                limits.least(d),
+                xp.vecdot(d, x),
+            )
             result.append(d)
         return xp.stack(result)
 
@@ -319,11 +343,16 @@ class _Scan:
             return self.xp.sum(self.squares, axis=axes)
         shape = tuple(self.squares.shape[i] for i in (1, 2) if i not in axes)
         part = np.broadcast_to(
-            np.arange(prod(shape)).reshape([1 if i in axes else self.squares.shape[i] for i in (1, 2)]),
+            np.arange(prod(shape)).reshape(
+                [1 if i in axes else self.squares.shape[i] for i in (1, 2)]
+            ),
             self.squares.shape[1:],
         )
         index = self.same * prod(shape) + self.xp.asarray(part.ravel())
-        result = [self.xp.bincount(index, self.xp.sqrt(s).ravel(), groups * prod(shape)) for s in self.squares]
+        result = [
+            self.xp.bincount(index, self.xp.sqrt(s).ravel(), groups * prod(shape))
+            for s in self.squares
+        ]
         return self.xp.sum(self.xp.stack(result).reshape(-1, groups, *shape) ** 2, axis=1)
 
     def worst(self, got: Floats) -> Worst | None:
@@ -396,8 +425,15 @@ class _Scan:
         """Return the part of the output that a mean is in, and the words for what it looks like."""
         _, name, (m, *at), theta, off = worst
         if name == EACH:
-            return "row by row, their squares summed", f"{self.names[m](theta, off)}, more or less in each row"
-        head = f"head {list(self.indices[at[0]])}" if name in ("head", "one") and self.indices[0] else ""
+            return (
+                "row by row, their squares summed",
+                f"{self.names[m](theta, off)}, more or less in each row",
+            )
+        head = (
+            f"head {list(self.indices[at[0]])}"
+            if name in ("head", "one") and self.indices[0]
+            else ""
+        )
         row = f"row {rows[at[-1]]}" if name in ("row", "one") else ""
         return ", ".join(filter(None, (head, row))) or "of all rows", self.names[m](theta, off)
 
@@ -407,7 +443,9 @@ class _Scan:
         if name == EACH:
             return max((self._each.summed(self._means(outs)) for outs in result), default=0.0)
         tops = [self.xp.max(share) for outs in result for _, share, _, _ in self.shares(outs)]
-        return float(self.xp.max(self.xp.stack(tops))) if tops else 0.0  # only one number leaves the device
+        return (
+            float(self.xp.max(self.xp.stack(tops))) if tops else 0.0
+        )  # only one number leaves the device
 
     def _replayed(self, i: int) -> list[Floats]:
         """Return the output of each right contract for a head."""

@@ -39,7 +39,11 @@ class WeightedBlock:
     @property
     def of_scaled(self) -> float:
         """η ρ: the absolute error of storing an entry of queries or keys times the scale."""
-        return float(self.how.format.eta) * max(1.0, abs(self.scale)) ** 0.5 if self.how.scores else 0.0
+        return (
+            float(self.how.format.eta) * max(1.0, abs(self.scale)) ** 0.5
+            if self.how.scores
+            else 0.0
+        )
 
     @cached_property
     def capped(self) -> Floats:
@@ -49,7 +53,9 @@ class WeightedBlock:
         relative = (1 + how.u) ** stores * (1 + TANH if b.cap else 1.0) - 1
         least = W * (b.width + 24) * b.T + (2 * how.u * b.T if how.scores else 0.0)
         q, k = (np.linalg.norm(b.given[name], axis=1) for name in "qk")
-        return np.asarray(least + relative * np.abs(b.raw) + self.of_scaled * b.width**0.5 * (q[:, None] + k))
+        return np.asarray(
+            least + relative * np.abs(b.raw) + self.of_scaled * b.width**0.5 * (q[:, None] + k)
+        )
 
     @cached_property
     def exponents(self) -> tuple[Floats, Floats]:
@@ -74,9 +80,13 @@ class WeightedBlock:
         b, how, n = self.b, self.how, self.b.p.shape[1]
         keys, sink = (np.minimum(e, _MOST) for e in self.exponents)
         sink = sink if "sink" in b.given else np.zeros_like(sink)
-        mean = np.log((b.p * np.exp(keys)).sum(axis=1, keepdims=True) + b.sink * np.exp(sink)).clip(0)
+        mean = np.log((b.p * np.exp(keys)).sum(axis=1, keepdims=True) + b.sink * np.exp(sink)).clip(
+            0
+        )
         mean = mean + W * (3 * (n + 16) + 2 * (b.T + b.summand) + 64) + _SECOND * how.u
-        return np.asarray(np.exp(np.minimum(np.hstack([keys, sink]) + mean, _MOST)) * (1 + how.u) - 1)
+        return np.asarray(
+            np.exp(np.minimum(np.hstack([keys, sink]) + mean, _MOST)) * (1 + how.u) - 1
+        )
 
     @property
     def of_keys(self) -> Floats:
@@ -98,7 +108,11 @@ class WeightedBlock:
     def of_values(self) -> Floats:
         """The errors of sums with the weights, as weights of absolute values, (r, n)."""
         p, n, grown = self.kept, self.b.p.shape[1], self._dropped(self.of_keys)
-        tiny = float(self.how.format.eta) * (self.b.p > 0) * (1.0 if self.factors is None else 1 + self.factors)
+        tiny = (
+            float(self.how.format.eta)
+            * (self.b.p > 0)
+            * (1.0 if self.factors is None else 1 + self.factors)
+        )
         return np.asarray(p * (grown + (1 + grown) * W * (3 * n + 48)) + tiny)
 
     def output(self) -> tuple[Floats, Floats]:
@@ -111,7 +125,12 @@ class WeightedBlock:
         """Return c dP and e, each (r, n)."""
         b, u, eta = self.b, self.how.u, float(self.how.format.eta)
         dp = self.do @ b.values.T
-        e = W * (b.values.shape[1] + 8) * np.linalg.norm(self.do, axis=1)[:, None] * np.linalg.norm(b.values, axis=1)
+        e = (
+            W
+            * (b.values.shape[1] + 8)
+            * np.linalg.norm(self.do, axis=1)[:, None]
+            * np.linalg.norm(b.values, axis=1)
+        )
         e = e + (u * np.abs(dp) + eta if self.how.scores else 0.0)
         if self.factors is not None:
             dp, e = self.factors * dp, self.factors * e
@@ -126,7 +145,11 @@ class WeightedBlock:
         kept = np.vecdot(size, x) + W * (b.values.shape[1] + 8) * np.vecdot(size, o + x)
         sizes = np.abs(dp) + e
         tiny = float(how.format.eta) * sizes.sum(axis=1) * (1 if self.factors is None else 2)
-        result = np.vecdot(b.p, grown * sizes + e) + tiny + W * (3 * n + 48) * np.vecdot(b.p, (1 + grown) * sizes)
+        result = (
+            np.vecdot(b.p, grown * sizes + e)
+            + tiny
+            + W * (3 * n + 48) * np.vecdot(b.p, (1 + grown) * sizes)
+        )
         stored = how.u * np.abs(np.vecdot(b.p, dp)) + float(how.format.eta) if how.scores else 0.0
         return np.asarray((np.maximum(kept, result) + stored)[:, None])
 
@@ -150,8 +173,12 @@ class WeightedBlock:
         times = self._stores - 1 + max(least) if b.cap is None else self._stores * max(least)
         tiny = eta * (b.p > 0) * (times + 2 * (apart + e + h))
         if how.scores and "sink" in b.given:
-            of_sink = b.sink * (np.abs(d) * f[:, -1:] + (1 + f[:, -1:]) * h) + eta * (times + 2 * (np.abs(d) + h))
-            off = off + self._greatest * (1 + 2 * how.u) * ((off + tiny).sum(axis=1, keepdims=True) + of_sink + eta)
+            of_sink = b.sink * (np.abs(d) * f[:, -1:] + (1 + f[:, -1:]) * h) + eta * (
+                times + 2 * (np.abs(d) + h)
+            )
+            off = off + self._greatest * (1 + 2 * how.u) * (
+                (off + tiny).sum(axis=1, keepdims=True) + of_sink + eta
+            )
         return ds, off, tiny
 
     @property
@@ -167,7 +194,9 @@ class WeightedBlock:
         b, (off, _) = self.b, self.exponents
         seen = b.p > 0
         least = np.where(seen, b.t - off, -np.inf).max(axis=1, keepdims=True)
-        return seen & (b.t + off >= np.maximum(least, float(b.given["sink"][0]) - self.exponents[1]))
+        return seen & (
+            b.t + off >= np.maximum(least, float(b.given["sink"][0]) - self.exponents[1])
+        )
 
     def scores(self) -> tuple[Floats, Floats]:
         """Return dS as multiplied by queries and keys, and δ, each (r, n)."""

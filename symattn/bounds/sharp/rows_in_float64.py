@@ -185,14 +185,20 @@ class QueryBlock:
         _, kappa = self.relative(how)
         p = narrow(self.p)
         result = p * p
-        of_scores = (self.stores(how) + 2 * self.differences(how)) * how.u**2 + (TANH**2 if self.cap else 0)
-        result *= narrow(how.u**2 + kappa) + (of_scores * narrow(self.sizes) ** 2 if of_scores else 0)
+        of_scores = (self.stores(how) + 2 * self.differences(how)) * how.u**2 + (
+            TANH**2 if self.cap else 0
+        )
+        result *= narrow(how.u**2 + kappa) + (
+            of_scores * narrow(self.sizes) ** 2 if of_scores else 0
+        )
         return result if isinstance(self.alike, float) else result * narrow(self.alike)
 
     def tolerance(self, how: Stores, lam: float) -> Floats:
         """Return min(λ σ, the worst effect of roundings) + r + half an ulp for each element alone, (r, d_v)."""
         sigma, spread = self.noise(how)
-        first = self.xp.minimum(lam * sigma * how.linear + how.mean * self.xp.abs(self.o), self.worst(how)[0])
+        first = self.xp.minimum(
+            lam * sigma * how.linear + how.mean * self.xp.abs(self.o), self.worst(how)[0]
+        )
         return self._stored(how, first + self.second(how, lam * spread))
 
     def _stored(self, how: Stores, moved: Floats) -> Floats:
@@ -226,7 +232,9 @@ class QueryBlock:
                 v = narrow(self.values[keys])
                 result += squares[:, keys] @ xp.concat([v * v, v, xp.ones_like(v[:, :1])], axis=1)
                 lengths += xp.sum(wide(self.values[keys]) ** 2, axis=0)
-            apart = result[:, :d] - 2 * self.o * result[:, d : 2 * d] + self.o**2 * result[:, 2 * d :]
+            apart = (
+                result[:, :d] - 2 * self.o * result[:, d : 2 * d] + self.o**2 * result[:, 2 * d :]
+            )
             eta, sums = self.least(how)
             tiny = eta * lengths + sums * self.largest**2
             whole = xp.maximum(result[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
@@ -297,7 +305,9 @@ def applies(spec: Attention, inputs: Mapping[str, object]) -> bool:
     return known and plain_bound.applies(replace(of.spec, softcap=None, base=None), of.given)
 
 
-def every_head(spec: Attention, inputs: Mapping[str, object]) -> tuple[Attention, list[Head], tuple[int, ...]]:
+def every_head(
+    spec: Attention, inputs: Mapping[str, object]
+) -> tuple[Attention, list[Head], tuple[int, ...]]:
     """Return the specification, the heads, and the shape of the output; document masks become given masks.
 
     Raises Refused for attention that cannot be split into blocks, InputError for inputs that do not fit.
@@ -307,17 +317,27 @@ def every_head(spec: Attention, inputs: Mapping[str, object]) -> tuple[Attention
     given = checked(replace(spec, softcap=None), given, widened=False)
     shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
     added = spread(of)
-    return spec, [replace(h, added=tuple(a[h.index] for a in added)) for h in heads(spec, given)], shape
+    return (
+        spec,
+        [replace(h, added=tuple(a[h.index] for a in added)) for h in heads(spec, given)],
+        shape,
+    )
 
 
 def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
     """Return which keys of a range some queries, in any order, may see, (r, n)."""
     xp: Any = namespace_of(head.q)
     together = bool((np.diff(rows) == 1).all())
-    runs = [slice(int(i), int(j) + 1) for i, j in ([(rows[0], rows[-1])] if together else zip(rows, rows, strict=True))]
+    runs = [
+        slice(int(i), int(j) + 1)
+        for i, j in ([(rows[0], rows[-1])] if together else zip(rows, rows, strict=True))
+    ]
     masks = [head.seen.mask(run, keys) for run in runs]
     shapes = [(run.stop - run.start, keys.stop - keys.start) for run in runs]
-    every = (xp.broadcast_to(xp.asarray(True), of) if s is None else s for s, of in zip(masks, shapes, strict=True))
+    every = (
+        xp.broadcast_to(xp.asarray(True), of) if s is None else s
+        for s, of in zip(masks, shapes, strict=True)
+    )
     return xp.concat(list(every))
 
 
@@ -344,10 +364,24 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
     if added:
         t = xp.where(without_weight(t, sum(map(xp.abs, added), start=xp.abs(raw))), -xp.inf, t)
     longest = max(float(norms(wide(inputs["k"][part])).max()) for part in _parts(len(inputs["k"])))
-    reach = norms(inputs["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
+    reach = norms(inputs["q"])[:, None] * (
+        abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest
+    )
     reach = xp.maximum(reach, abs(head.sink or 0.0))
     some = tuple(a for a in added if xp.any((a != 0) & (result["weights"] > 0)))
-    return QueryBlock(own, inputs, rows, t, result["weights"], result["output"], inputs["v"], reach, raw, free, some)
+    return QueryBlock(
+        own,
+        inputs,
+        rows,
+        t,
+        result["weights"],
+        result["output"],
+        inputs["v"],
+        reach,
+        raw,
+        free,
+        some,
+    )
 
 
 def _run(spec: Attention, inputs: Mapping[str, Any]) -> dict[str, Any]:

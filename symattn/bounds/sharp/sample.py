@@ -23,7 +23,9 @@ _SCORES = 1 << 21  # and the scores of all heads up to which there are more
 _SHOWN = 8  # largest number of rows that a message repeats
 
 
-def only(spec: Attention, inputs: Mapping[str, object], rows: Sequence[int]) -> tuple[Attention, dict[str, Any]]:
+def only(
+    spec: Attention, inputs: Mapping[str, object], rows: Sequence[int]
+) -> tuple[Attention, dict[str, Any]]:
     """Return the attention of some queries: their rows of q, of the terms added to scores, and of all masks as one
     given mask.
 
@@ -41,7 +43,9 @@ def only(spec: Attention, inputs: Mapping[str, object], rows: Sequence[int]) -> 
     return _with_added(*_of_queries(spec, given, at), tuple(a[..., at, :] for a in spread(of)))
 
 
-def _of_queries(spec: Attention, inputs: Mapping[str, Any], at: np.ndarray) -> tuple[Attention, dict[str, Any]]:
+def _of_queries(
+    spec: Attention, inputs: Mapping[str, Any], at: np.ndarray
+) -> tuple[Attention, dict[str, Any]]:
     """Return the attention of some queries, without added terms."""
     few = {n: inputs[n] for n in ("k", "v", "sink") if n in inputs} | {"q": inputs["q"][..., at, :]}
     if not spec.masks_anything:
@@ -56,7 +60,9 @@ def _of_queries(spec: Attention, inputs: Mapping[str, Any], at: np.ndarray) -> t
     return by_mask(spec), few | {"mask": allowed(every[0], at, keys)}
 
 
-def _with_added(spec: Attention, few: dict[str, Any], added: tuple[object, ...]) -> tuple[Attention, dict[str, Any]]:
+def _with_added(
+    spec: Attention, few: dict[str, Any], added: tuple[object, ...]
+) -> tuple[Attention, dict[str, Any]]:
     """Add a bias, and for a second array an additive mask with that array and −∞."""
     if not added:
         return spec, few
@@ -112,9 +118,13 @@ def _named(rows: object, n: int) -> list[int]:
     result = sorted({int(i) for i in given if _whole(i)})
     if not isinstance(rows, Iterable) or not all(map(_whole, given)):
         outcome = given[:_SHOWN] or rows
-        raise InputError(f"rows must be a number of queries, or some of the numbers 0 to {n - 1}, got {outcome!r}")
+        raise InputError(
+            f"rows must be a number of queries, or some of the numbers 0 to {n - 1}, got {outcome!r}"
+        )
     if not result or result[0] < 0 or result[-1] >= n:
-        raise InputError(f"rows {given[:_SHOWN]}: there are queries 0 to {n - 1}; hint: name some of these")
+        raise InputError(
+            f"rows {given[:_SHOWN]}: there are queries 0 to {n - 1}; hint: name some of these"
+        )
     return result
 
 
@@ -122,7 +132,11 @@ def _edges(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:
     """Yield the first and last query, and those at which a window or prefix begins to mask keys or documents change."""
     yield from (0, n - 1)
     offset = spec.offset(n, inputs["k"].shape[-2])
-    ends = [0, *(side + 1 for side in spec.sides if side is not None), *([spec.prefix] if spec.prefix else [])]
+    ends = [
+        0,
+        *(side + 1 for side in spec.sides if side is not None),
+        *([spec.prefix] if spec.prefix else []),
+    ]
     yield from (end - offset + by for end in ends for by in (-1, 0, 1))
     labels = next((inputs[name] for name in ("doc", "doc_q") if name in inputs), None)
     if labels is not None:

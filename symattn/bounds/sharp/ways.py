@@ -88,9 +88,16 @@ def replays(block: QueryBlock, how: Stores) -> Iterator[Floats]:
             continue
         if how.output is not None and contract.powers == "normalised":
             continue
-        shared = {} if contract.powers == "" else shared  # scores, shared with the following contracts
+        shared = (
+            {} if contract.powers == "" else shared
+        )  # scores, shared with the following contracts
         for relative in _references(replace(contract, output=_EXACT, times=how.times), how):
-            out = replay(relative, block.spec, block.given, made=shared if contract.powers == "" else dict(shared))
+            out = replay(
+                relative,
+                block.spec,
+                block.given,
+                made=shared if contract.powers == "" else dict(shared),
+            )
             yield from (out, rounded(how.last, out))
 
 
@@ -114,7 +121,9 @@ def _references(contract: Contract, how: Stores) -> Iterator[Contract]:
 
 
 # -- gradients: the factor of the scores of a head is a number, given ones too ----------------------------------------
-def own_heads(spec: Attention, inputs: Mapping[str, object]) -> tuple[list[tuple[Attention, Head]], tuple[int, ...]]:
+def own_heads(
+    spec: Attention, inputs: Mapping[str, object]
+) -> tuple[list[tuple[Attention, Head]], tuple[int, ...]]:
     """Return the heads, each with a specification whose scale is a number, and the shape of the output.
 
     Raises the errors of ``every_head``.
@@ -124,7 +133,9 @@ def own_heads(spec: Attention, inputs: Mapping[str, object]) -> tuple[list[tuple
         return [(of, head) for head in every], shape
     numbers = np.asarray(inputs["scale"]).reshape(-1)
     scales = (float(numbers[head.index[-1] if len(numbers) > 1 else 0]) for head in every)
-    return [(replace(of, scale=scale), head) for scale, head in zip(scales, every, strict=True)], shape
+    return [
+        (replace(of, scale=scale), head) for scale, head in zip(scales, every, strict=True)
+    ], shape
 
 
 def bounded(spec: Attention, inputs: Mapping[str, object]) -> bool:
@@ -132,7 +143,9 @@ def bounded(spec: Attention, inputs: Mapping[str, object]) -> bool:
     return spec.base is None and applies(*_without_scale(spec, inputs))
 
 
-def scalings(spec: Attention, inputs: Mapping[str, Any], how: Stores) -> Iterator[tuple[Attention, Mapping[str, Any]]]:
+def scalings(
+    spec: Attention, inputs: Mapping[str, Any], how: Stores
+) -> Iterator[tuple[Attention, Mapping[str, Any]]]:
     """Yield the attention with its own scale, then with each constant of the format that may replace it."""
     if spec.scale != "given":
         s = scale_of(spec, inputs["q"].shape[-1])
@@ -153,7 +166,9 @@ def largest_scale(spec: Attention, inputs: Mapping[str, Any]) -> float:
     return abs(scale_of(spec, inputs["q"].shape[-1]) or 0.0)
 
 
-def _without_scale(spec: Attention, inputs: Mapping[str, object]) -> tuple[Attention, dict[str, Any]]:
+def _without_scale(
+    spec: Attention, inputs: Mapping[str, object]
+) -> tuple[Attention, dict[str, Any]]:
     if spec.scale != "given":
         return spec, dict(inputs)
     return replace(spec, scale=1), {name: a for name, a in inputs.items() if name != "scale"}

@@ -22,7 +22,15 @@ from symattn.derivations.attention import FLAGS, expressions
 from symattn.derivations.attention import SIZES as SIZE_NAMES
 from symattn.derivations.attention.entry_formulas import by_stem, entry_formulas, indexed
 from symattn.derivations.attention.inputs import DerivationRequest, read_request, stem
-from symattn.derivations.attention.reading import DRAWS, Read, ReadingRun, defines, every, for_others, runs
+from symattn.derivations.attention.reading import (
+    DRAWS,
+    Read,
+    ReadingRun,
+    defines,
+    every,
+    for_others,
+    runs,
+)
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.steps import FalseStep, checked, defined, hold, searched, together, words
 from symattn.document import model
@@ -30,7 +38,19 @@ from symattn.document import notation as nt
 from symattn.document.codec import command as command_of
 from symattn.document.errors import Refused, Undecided
 from symattn.document.evidence import Evidence, weakest
-from symattn.document.model import Block, Caveat, Document, Heading, Note, Paragraph, Result, Step, Steps, Table, Text
+from symattn.document.model import (
+    Block,
+    Caveat,
+    Document,
+    Heading,
+    Note,
+    Paragraph,
+    Result,
+    Step,
+    Steps,
+    Table,
+    Text,
+)
 from symattn.document.notation import Matrix, Name, Node, Words, equals, node
 from symattn.document.sympify import from_sympy
 from symattn.document.text import plain_text, text
@@ -42,7 +62,13 @@ from symattn.proof.relations.section import Section
 from symattn.proof.typeset_words import listed
 
 _BESIDE = 80  # the most characters of a reason at the side of a formula
-_SAID = ("q", "k", "v", "k_shared", "v_shared")  # for which formulas suffice: sums, and repeated heads
+_SAID = (
+    "q",
+    "k",
+    "v",
+    "k_shared",
+    "v_shared",
+)  # for which formulas suffice: sums, and repeated heads
 
 
 def derivation(command: str = "", **parameters: object) -> Document:
@@ -51,7 +77,9 @@ def derivation(command: str = "", **parameters: object) -> Document:
     ``command`` makes the document, if its parameters come from elsewhere, such as a model's file.
     """
     request = read_request(**parameters)
-    given = {name: parameters[name] for name in (*SIZE_NAMES, "size", *FLAGS) if parameters.get(name)}
+    given = {
+        name: parameters[name] for name in (*SIZE_NAMES, "size", *FLAGS) if parameters.get(name)
+    }
     canonical = {} if command else {**given, **as_options(request.spec)}
     return Document(
         "derivation",
@@ -95,26 +123,45 @@ def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
             blocks += _step(outcome, part, given, array)
         except Undecided:
             # Letters replace entries that depend on which score is larger.
-            array = Symbolic.letters(stem(part.name), *lengths(part.name, request.spec, request.names, request.sizes))
+            array = Symbolic.letters(
+                stem(part.name), *lengths(part.name, request.spec, request.names, request.sizes)
+            )
             blocks += _in_numbers(outcome, part, array)
         result[part.name] = expressions.letters_like(part.name, array)
     if outcome.cut:
         symbols = listed(SYMBOLS[name] for name in outcome.cut)
-        words = "The entries of ", *symbols, " are checked, and too many or too long to be written out."
+        words = (
+            "The entries of ",
+            *symbols,
+            " are checked, and too many or too long to be written out.",
+        )
         blocks.append(Note(words))
-    steps = [step.evidence for block in blocks if isinstance(block, Steps) for step in block.items if step.evidence]
+    steps = [
+        step.evidence
+        for block in blocks
+        if isinstance(block, Steps)
+        for step in block.items
+        if step.evidence
+    ]
     return (*blocks, *_whole(request, steps), _CAVEAT)
 
 
 def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
     """Return a section for a step that compares: letters have no order, so it is checked on numbers."""
-    formula, where = equals(part.symbol, part.formula), searched(f"one example of exact numbers, {writing.tried}")
+    formula, where = (
+        equals(part.symbol, part.formula),
+        searched(f"one example of exact numbers, {writing.tried}"),
+    )
     reason: Text = ("which is larger decides, and letters have no order",)
     above, aside = _reasons(part)
     read = Read(part, writing.runs)
     _check(part, partial(expressions.agrees_on_numbers, writing.request, part))
     steps = [defined(formula, aside), Step(formula, reason, read.check(formula, where))]
-    return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
+    return [
+        Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))),
+        *above,
+        together(steps),
+    ]
 
 
 def _step(writing: _Page, part: Part, values: Mapping[str, object], array: Array) -> list[Block]:
@@ -132,7 +179,13 @@ def _step(writing: _Page, part: Part, values: Mapping[str, object], array: Array
         else:
             steps.append(Step(equals(part.symbol, shown[0]), (shown[1],), where))
     if not any(step.evidence for step in steps):
-        steps.append(Step(equals(part.symbol, part.formula), ("its entries are too long to be written",), where))
+        steps.append(
+            Step(
+                equals(part.symbol, part.formula),
+                ("its entries are too long to be written",),
+                where,
+            )
+        )
     shape = " × ".join(map(str, array.shape))
     return [Heading((ARRAYS[part.name].title, ", ", shape)), *above, together(steps)]
 
@@ -147,7 +200,11 @@ def _formulas(writing: _Page, part: Part, aside: Text | str) -> list[Step]:
     readings = every(part, writing.runs, [(matrix, part.reason), *formulas[1:]])
     for relation in relations(part.reason):
         read = Read(part, writing.runs)
-        if isinstance(relation.first, Name) and not defines(part, relation) and read.reads(relation):
+        if (
+            isinstance(relation.first, Name)
+            and not defines(part, relation)
+            and read.reads(relation)
+        ):
             read.check(relation, where)
     steps: list[Step] = []
     before: Node | None = None
@@ -155,7 +212,9 @@ def _formulas(writing: _Page, part: Part, aside: Text | str) -> list[Step]:
     for read, (formula, reason), later in zip(readings, formulas, following, strict=True):
         after = later if later is not None and for_others(later) else None
         graded = formula is not matrix and not defines(part, formula)
-        evidence = read.check(formula, where, before, after) if read.reads(formula, before) else None
+        evidence = (
+            read.check(formula, where, before, after) if read.reads(formula, before) else None
+        )
         steps.append(Step(formula, words(reason), evidence if graded else None))
         before = formula
     return steps
@@ -182,9 +241,15 @@ def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> li
     request, symbol = writing.request, SYMBOLS["weights"]
     allowed = request.allowed()
     steps = []
-    if request.spec.masks_anything and allowed.ndim == 2 and request.spec.normaliser in ("softmax", "sigmoid"):
+    if (
+        request.spec.masks_anything
+        and allowed.ndim == 2
+        and request.spec.normaliser in ("softmax", "sigmoid")
+    ):
         formula = equals(symbol, pattern(array, allowed))
-        steps.append(hold(expressions.zeros(array, allowed), formula, "forbidden keys have weight 0", where))
+        steps.append(
+            hold(expressions.zeros(array, allowed), formula, "forbidden keys have weight 0", where)
+        )
     if not request.spec.plain_softmax:
         return steps
     if not expressions.row_sums(array, allowed):
@@ -196,10 +261,17 @@ def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> li
     if _depends_on_example(request):
         return [
             *steps,
-            Step(formula, ("every row sums to one",), Read(part, writing.runs[:DRAWS]).check(formula, where)),
+            Step(
+                formula,
+                ("every row sums to one",),
+                Read(part, writing.runs[:DRAWS]).check(formula, where),
+            ),
         ]
     as_many = request.spec.causal
-    reason: Text = ("every row sums to one", *((", where ", equals(SIZES["n_q"], SIZES["n_k"])) if as_many else ()))
+    reason: Text = (
+        "every row sums to one",
+        *((", where ", equals(SIZES["n_q"], SIZES["n_k"])) if as_many else ()),
+    )
     return [*steps, _weights_section(request).claim(formula, reason)]
 
 
@@ -208,13 +280,23 @@ def _row_sums(read: Read, where: Evidence) -> list[Step]:
     row = nt.total("j", 1, N_K, nt.name("a", "i", "j", role="weight"))
     sums = ((1, SEES), (0, "all others"))
     one, none = (nt.Row((equals(row, x), nt.Words("for"), nt.Words(when))) for x, when in sums)
-    return [Step(one, (), read.check(one, where, None, none)), Step(none, (), read.check(none, where, one))]
+    return [
+        Step(one, (), read.check(one, where, None, none)),
+        Step(none, (), read.check(none, where, one)),
+    ]
 
 
 def _depends_on_example(request: DerivationRequest) -> bool:
     """Return whether the masks depend on an example, or on the numbers of queries and keys."""
     spec = request.spec
-    others = spec.mask or spec.padding or spec.documents or spec.block or spec.prefix or spec.window is not None
+    others = (
+        spec.mask
+        or spec.padding
+        or spec.documents
+        or spec.block
+        or spec.prefix
+        or spec.window is not None
+    )
     return bool(others or spec.base) or (spec.causal and request.n_q != request.n_k)
 
 
@@ -243,7 +325,9 @@ def _whole(request: DerivationRequest, steps: Iterable[Evidence]) -> tuple[Block
 
     def decide(other: Node) -> Evidence:
         if other != formula:
-            raise FalseStep(f"{text(other)} is not the formulas of the steps, one in the place of the other's letter")
+            raise FalseStep(
+                f"{text(other)} is not the formulas of the steps, one in the place of the other's letter"
+            )
         return where
 
     record(DecidedRelation(formula, decide))
@@ -287,13 +371,25 @@ def _sizes(request: DerivationRequest, every: bool = True) -> list[tuple[tuple[N
     result |= {"h": spec.heads} if spec.heads > 1 else {}
     result |= {"g": spec.key_heads} if spec.key_heads < spec.heads else {}
     if every:
-        result |= {n: sizes[n] for n in request.letters() if n in sizes and n not in ("d_y", "d_out", *result)}
-    pairs: list[tuple[tuple[Node, ...], int]] = [((SIZES[letter],), n) for letter, n in result.items()]
-    return pairs if request.n_q != request.n_k else [((SIZES["n_q"], SIZES["n_k"]), request.n_q), *pairs[2:]]
+        result |= {
+            n: sizes[n]
+            for n in request.letters()
+            if n in sizes and n not in ("d_y", "d_out", *result)
+        }
+    pairs: list[tuple[tuple[Node, ...], int]] = [
+        ((SIZES[letter],), n) for letter, n in result.items()
+    ]
+    return (
+        pairs
+        if request.n_q != request.n_k
+        else [((SIZES["n_q"], SIZES["n_k"]), request.n_q), *pairs[2:]]
+    )
 
 
 def _sizes_in_words(request: DerivationRequest) -> str:
-    return ", ".join(" = ".join([*map(_spelt, letters), str(size)]) for letters, size in _sizes(request))
+    return ", ".join(
+        " = ".join([*map(_spelt, letters), str(size)]) for letters, size in _sizes(request)
+    )
 
 
 def _spelt(letter: Node) -> str:
@@ -326,7 +422,9 @@ def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | 
         return TOO_LARGE
     if not headed:
         return shown[0], "written out"
-    return shown[0], "in every head alike" if all(sheet == shown[0] for sheet in shown) else "in the first head"
+    return shown[0], "in every head alike" if all(
+        sheet == shown[0] for sheet in shown
+    ) else "in the first head"
 
 
 def _entry(x: object, headed: bool) -> Node:
@@ -345,13 +443,17 @@ def _relettered(x: Node, headed: bool) -> Node:
         if len(index) == 1 and isinstance(index[0], nt.Number):  # 1, 2, 3 for 123
             index = tuple(node(int(digit)) for digit in str(index[0].value))
         own = headed and "[" in ARRAYS[array].shape
-        return indexed(SYMBOLS[array], index[1:] if own else index, plain=array.startswith(("w_", "b_")))
+        return indexed(
+            SYMBOLS[array], index[1:] if own else index, plain=array.startswith(("w_", "b_"))
+        )
     if isinstance(x, nt.Call):  # its name is no letter
         return nt.Call(x.function, tuple(_relettered(part, headed) for part in x.arguments))
     if isinstance(x, nt.Product):
         factors = [_relettered(f, headed) for f in x.factors]
         # queries before keys, weights before values, others in front
-        factors.sort(key=lambda f: _ORDER.index(f.role) if isinstance(f, Name) and f.role in _ORDER else -1)
+        factors.sort(
+            key=lambda f: _ORDER.index(f.role) if isinstance(f, Name) and f.role in _ORDER else -1
+        )
         return nt.Product(tuple(factors), x.sign)
     return nt.mapped(x, lambda part: _relettered(part, headed))
 
@@ -363,5 +465,8 @@ def pattern(weights: Any, allowed: np.ndarray) -> Matrix:
     """Return the matrix of weights with letters where a weight is not 0."""
     sheet = weights.entries[(0,) * (weights.entries.ndim - 2)]
     indices = np.ndindex(*sheet.shape)
-    cells = {(i, j): node(0) if sheet[i, j] == 0 else nt.name("a", i + 1, j + 1, role="weight") for i, j in indices}
+    cells = {
+        (i, j): node(0) if sheet[i, j] == 0 else nt.name("a", i + 1, j + 1, role="weight")
+        for i, j in indices
+    }
     return nt.matrix([[cells[i, j] for j in range(sheet.shape[1])] for i in range(sheet.shape[0])])

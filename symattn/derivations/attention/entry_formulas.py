@@ -24,10 +24,16 @@ _PLACE = re.compile(r"(?P<array>\w+)\[(?P<index>[^]]*)\]|\b(?P<axis>rows|width)(
 def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
     """Return the formulas of a step's entries, typed as ``symattn.attention.flow`` says; [] if it has none."""
     many, differ = request.spec.heads > 1, request.n_q != request.n_k
-    known: dict[str, Like] = {"head": Name("a") if many else 1, "distance": commas("δ", "l"), **step.values}
+    known: dict[str, Like] = {
+        "head": Name("a") if many else 1,
+        "distance": commas("δ", "l"),
+        **step.values,
+    }
 
     def left_over(match: re.Match[str]) -> str:
-        width, pairs = (lengths(name, request.spec, request.names, request.lengths)[-1] for name in step.of[:2])
+        width, pairs = (
+            lengths(name, request.spec, request.names, request.lengths)[-1] for name in step.of[:2]
+        )
         return match[1] if width > 2 * pairs else ""
 
     def chosen(line: str) -> str:
@@ -42,7 +48,9 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
         if match["axis"]:
             axes = shape_of(named(match["of"] or "out"), request.spec, request.names).split()
             axis = axes[0 if match["axis"] == "rows" else -1]
-            result = SIZES[axis.split("*")[-1].rstrip("?")]  # for heads side by side, that of one head
+            result = SIZES[
+                axis.split("*")[-1].rstrip("?")
+            ]  # for heads side by side, that of one head
         else:
             result = entry(named(match["array"]), *map(read, match["index"].split(",")))
         known[key := f"place{len(known)}"] = result
@@ -52,7 +60,9 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
         return formula(_PLACE.sub(place, part), {}, known)
 
     def line(written: str) -> tuple[Node, Text]:
-        heads = _HEADS.sub(lambda m: (f"{{a − 1}} {m[1]} + " if m[1] else "a,") if many else "", written)
+        heads = _HEADS.sub(
+            lambda m: (f"{{a − 1}} {m[1]} + " if m[1] else "a,") if many else "", written
+        )
         typed_out, _, reason = heads.partition(" -- ")
         relation, _, when = typed_out.partition(" for ")
         condition = read(when.strip("$")) if "$" in when else Words(when)
@@ -63,7 +73,16 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
 
 
 # -- letters -----------------------------------------------------------------------------------------------------------
-_PLAIN = {"w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o"}  # identified by colour, without subscript
+_PLAIN = {
+    "w_q",
+    "w_k",
+    "w_v",
+    "w_o",
+    "b_q",
+    "b_k",
+    "b_v",
+    "b_o",
+}  # identified by colour, without subscript
 
 
 def entry(array: str, *index: Like) -> Node:

@@ -46,7 +46,9 @@ def run(step: Step, inputs: Mapping[str, object]) -> Any:
     return step.run(*(inputs[name] for name in step.of))
 
 
-def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, object], output: Array) -> bool:
+def agrees(
+    request: DerivationRequest, step: Step, inputs: Mapping[str, object], output: Array
+) -> bool:
     """Return whether every entry of the step's result equals its formulas. Raises Unread, Refused."""
     result = pairs(request, step, inputs, output, Symbolic)
     if any(isinstance(x, Forbidden) != isinstance(y, Forbidden) for x, y in result):
@@ -63,7 +65,9 @@ def row_sums(weights: Any, allowed: np.ndarray) -> bool:
     """Return whether every row of weights sums to 1, or to 0 if the query sees no key."""
     rows = weights.entries.reshape(-1, weights.shape[-1])
     visible = np.broadcast_to(allowed, weights.shape).reshape(rows.shape)
-    return all_equal((sympy.Add(*row), sympy.Integer(int(s.any()))) for row, s in zip(rows, visible, strict=True))
+    return all_equal(
+        (sympy.Add(*row), sympy.Integer(int(s.any()))) for row, s in zip(rows, visible, strict=True)
+    )
 
 
 def zeros(weights: Any, allowed: np.ndarray) -> bool:
@@ -155,7 +159,9 @@ class Ring:
             result = RationalQuotient(self, self.one, self.one)
             for coefficient, monomial in _terms(x):
                 power = int(coefficient * self.exponents[monomial])
-                result = result * RationalQuotient(self, self.exponentials[monomial], self.one) ** power
+                result = (
+                    result * RationalQuotient(self, self.exponentials[monomial], self.one) ** power
+                )
             return result
         return self.of(x.base) ** int(x.exp)
 
@@ -199,7 +205,11 @@ def _is_exponential(x: Any) -> bool:
 
 def _terms(x: Any) -> list[tuple[Any, Any]]:
     """Return the exponent of e^… as pairs of a rational coefficient and a monomial."""
-    exponent = sympy.Integer(1) if x is sympy.E else sympy.expand(x.args[0] if isinstance(x, sympy.exp) else x.exp)
+    exponent = (
+        sympy.Integer(1)
+        if x is sympy.E
+        else sympy.expand(x.args[0] if isinstance(x, sympy.exp) else x.exp)
+    )
     return [term.as_coeff_Mul(rational=True) for term in sympy.Add.make_args(exponent) if term != 0]
 
 
@@ -209,4 +219,6 @@ def _is_surd(x: Any) -> bool:
 
 def _is_plain(factor: Any) -> bool:
     base, exponent = factor.as_base_exp()
-    return bool(factor == 1 or _is_surd(factor) or (base.is_Symbol and exponent.is_Integer and exponent > 0))
+    return bool(
+        factor == 1 or _is_surd(factor) or (base.is_Symbol and exponent.is_Integer and exponent > 0)
+    )

@@ -59,7 +59,9 @@ class DerivationRequest:
         if isinstance(spec.position, Rotary) and spec.position.given != "tables":
             width = spec.position.width or known["d_r" if spec.latent else "d_k"]
             known["f"] = len(spec.position.triples or ()) or width // 2
-        return known | {a: known[b] for a, b in same_letters(spec, self.names).items() if b in known}
+        return known | {
+            a: known[b] for a, b in same_letters(spec, self.names).items() if b in known
+        }
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every input; d_k and d_v are those of one head."""
@@ -67,17 +69,25 @@ class DerivationRequest:
 
     def letters(self) -> list[str]:
         """Return the letters of sizes that the inputs have."""
-        results = (letter for name in self.names for letter in factors_of(name, self.spec, self.names))
+        results = (
+            letter for name in self.names for letter in factors_of(name, self.spec, self.names)
+        )
         return [letter for letter in dict.fromkeys(results) if not letter.isdecimal()]
 
-    def inputs(self, numbers: Callable[[str, tuple[int, ...]], object] | None = None) -> dict[str, Any]:
+    def inputs(
+        self, numbers: Callable[[str, tuple[int, ...]], object] | None = None
+    ) -> dict[str, Any]:
         """Return letters for every input, or the result of ``numbers``; truth values and integers are an example."""
         if numbers is None:
-            from symattn.arrays.symbolic import Symbolic  # which imports SymPy: walks are in numbers
+            from symattn.arrays.symbolic import (
+                Symbolic,
+            )  # which imports SymPy: walks are in numbers
 
             numbers = lambda name, shape: Symbolic.letters(stem(name), *shape)  # noqa: E731
         result: dict[str, Any] = {
-            name: numbers(name, shape) if holds(name, self.spec) == "numbers" else self.example(name, shape)
+            name: numbers(name, shape)
+            if holds(name, self.spec) == "numbers"
+            else self.example(name, shape)
             for name, shape in self.shapes().items()
         }
         if self.spec.mask == "additive":
@@ -108,7 +118,9 @@ class DerivationRequest:
     def allowed(self) -> np.ndarray:
         """Return which key each query may attend to, directly by the conditions: (n_q, n_k) or (h, n_q, n_k)."""
         masks = {n: self.example(n, shape) for n, shape in self.shapes().items() if n in MASKS}
-        values = np.array([[self._sees(masks, i, j) for j in range(self.n_k)] for i in range(self.n_q)])
+        values = np.array(
+            [[self._sees(masks, i, j) for j in range(self.n_k)] for i in range(self.n_q)]
+        )
         return values & np.asarray(masks["mask"], dtype=bool) if self.spec.mask else values
 
     def _sees(self, masks: Mapping[str, Any], i: int, j: int) -> bool:
@@ -119,10 +131,14 @@ class DerivationRequest:
         aligned = spec.alignment == "bottom-right"
         if not spec.documents:
             return _near(spec, i + (self.n_k - self.n_q if aligned else 0), j)
-        queries, keys = (list(masks[name if name in masks else "doc"]) for name in ("doc_q", "doc_k"))
+        queries, keys = (
+            list(masks[name if name in masks else "doc"]) for name in ("doc_q", "doc_k")
+        )
         label = queries[i]
         offset = keys.count(label) - queries.count(label) if aligned else 0
-        return keys[j] == label and _near(spec, queries[:i].count(label) + offset, keys[:j].count(label))
+        return keys[j] == label and _near(
+            spec, queries[:i].count(label) + offset, keys[:j].count(label)
+        )
 
     def every_row_has_a_key(self) -> bool:
         """Return whether every query may attend to some key."""
@@ -156,11 +172,22 @@ def read_request(**parameters: Any) -> DerivationRequest:
         whole("heads", options["heads"], _MOST["heads"])
     flags = {name: bool(options.pop(name, False)) for name in FLAGS}
     others = _others(options.pop("size", None))
-    spec = Attention(**{name: field_of(Attention, name, value, name) for name, value in options.items()})
-    projected = bool("dmodel" in sizes or spec.heads > 1 or spec.packed or spec.latent or any(flags.values()))
-    if "keys" in sizes and projected and not flags["cross"] and sizes["keys"] != sizes.get("tokens", 3):
+    spec = Attention(
+        **{name: field_of(Attention, name, value, name) for name, value in options.items()}
+    )
+    projected = bool(
+        "dmodel" in sizes or spec.heads > 1 or spec.packed or spec.latent or any(flags.values())
+    )
+    if (
+        "keys" in sizes
+        and projected
+        and not flags["cross"]
+        and sizes["keys"] != sizes.get("tokens", 3)
+    ):
         tokens = sizes.get("tokens", 3)
-        raise InputError(f"n_k: a sequence that attends to itself has {tokens} keys; hint: cross, or leave n_k out")
+        raise InputError(
+            f"n_k: a sequence that attends to itself has {tokens} keys; hint: cross, or leave n_k out"
+        )
     names = _names(spec, projected, **flags)
     request = DerivationRequest(spec, names, {**_lengths(spec, sizes, projected), **others})
     _check(request)
@@ -180,7 +207,15 @@ def _names(spec: Attention, projected: bool, cross: bool, biases: bool) -> tuple
     if "doc" in names and (cross or not projected):
         names = [n for n in names if n != "doc"] + ["doc_q", "doc_k"]
     asked_for = {"b_in": biases, "b_pk": biases, "b_pq": biases}
-    left_out = ("doc", "doc_q", "doc_k", "cos_q", "sin_q", "positions_q", *(n for n, w in asked_for.items() if not w))
+    left_out = (
+        "doc",
+        "doc_q",
+        "doc_k",
+        "cos_q",
+        "sin_q",
+        "positions_q",
+        *(n for n, w in asked_for.items() if not w),
+    )
     names += [name for name, wanted in OPTIONAL.items() if wanted(spec) and name not in left_out]
     return tuple(dict.fromkeys(names))
 
@@ -193,7 +228,9 @@ def _lengths(spec: Attention, request: Mapping[str, int], projected: bool) -> di
     n_q = request.get("tokens", 3)
     n_k = request.get("keys", n_q)
     d_model = request.get("dmodel") or spec.heads * d_k
-    width = spec.position.width if isinstance(spec.position, Rotary) and spec.position.width else d_k
+    width = (
+        spec.position.width if isinstance(spec.position, Rotary) and spec.position.width else d_k
+    )
     wide = d_k + 1 if spec.score in ("general", "additive") and not projected else d_k
     n_r = n_k if spec.causal else n_q + n_k - 1
     return {
@@ -227,6 +264,8 @@ def _check(request: DerivationRequest) -> None:
     for name, shape in request.shapes().items():
         if int(np.prod(shape)) > _MOST_ENTRIES:
             size = " × ".join(map(str, shape))
-            raise InputError(f"{name} has {size} entries; at most {_MOST_ENTRIES} are written; hint: smaller sizes")
+            raise InputError(
+                f"{name} has {size} entries; at most {_MOST_ENTRIES} are written; hint: smaller sizes"
+            )
     if isinstance(request.spec.position, Disentangled | Rotary) or request.spec.latent:
         check_inputs(request.spec, request.inputs())

@@ -35,7 +35,17 @@ from symattn.proof.relations.part_values import Unread, Value, spread
 
 DRAWS = 2
 _BITS = 256
-_UNREAD = (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, KeyError, ValueError, TypeError)
+_UNREAD = (
+    Unread,
+    Refused,
+    Undecided,
+    InputError,
+    ZeroDivisionError,
+    IndexError,
+    KeyError,
+    ValueError,
+    TypeError,
+)
 
 
 Sides = list[tuple[Any, Any, Any]]
@@ -60,11 +70,16 @@ def runs(request: DerivationRequest) -> tuple[ReadingRun, ...]:
     sizes["n_k"] = sizes["n_q"] if together else sizes["n_q"] + 2
     sizes |= dict.fromkeys(("d_model", "d_y", "d_out"), sizes["d_model"] + 3)
     sizes |= {"d_v": sizes["d_k"] if spec.packed else sizes["d_k"] + 1}
-    sizes |= {letter: sizes[letter] + more for letter, more in (("l_a", 5), ("l", 3), ("l_q", 4), ("d_e", 5))}
+    sizes |= {
+        letter: sizes[letter] + more
+        for letter, more in (("l_a", 5), ("l", 3), ("l_q", 4), ("d_e", 5))
+    }
     if request.every_row_has_a_key() and not replace(request, sizes=sizes).every_row_has_a_key():
         sizes |= {"n_q": request.sizes["n_q"], "n_k": request.sizes["n_k"]}
     sizes["n_r"] = sizes["n_k"] if spec.causal else sizes["n_q"] + sizes["n_k"] - 1
-    return tuple(run(r, seed) for r in (request, replace(request, sizes=sizes)) for seed in range(DRAWS))
+    return tuple(
+        run(r, seed) for r in (request, replace(request, sizes=sizes)) for seed in range(DRAWS)
+    )
 
 
 def run(request: DerivationRequest, seed: int) -> ReadingRun:
@@ -94,10 +109,16 @@ class Read:
     def with_reason(self, reason: Text | str) -> Read:
         """Take the relations between letters in a reason as their definition: δ = i − j."""
         results = relations(reason if isinstance(reason, tuple) else ())
-        return replace(self, definitions=(*self.definitions, *(r for r in results if defines(self.step, r))))
+        return replace(
+            self, definitions=(*self.definitions, *(r for r in results if defines(self.step, r)))
+        )
 
     def check(
-        self, formula: Node, evidence: Evidence, before: Node | None = None, after: Node | None = None
+        self,
+        formula: Node,
+        evidence: Evidence,
+        before: Node | None = None,
+        after: Node | None = None,
     ) -> Evidence:
         """Return ``evidence`` if the formula is what the step computes. Raises FalseStep.
 
@@ -118,16 +139,24 @@ class Read:
         request = self.runs[0].request
         sizes = tuple(text(s) for letter, s in SIZES.items() if letter in request.sizes)
         matrices = frozenset({text(self.step.symbol)})
-        record(DecidedRelation(formula, decide, tuple("ijlm"), sizes, matrices, equal=self._commuted))  # type: ignore[arg-type]
+        record(
+            DecidedRelation(formula, decide, tuple("ijlm"), sizes, matrices, equal=self._commuted)  # type: ignore[arg-type]
+        )
         return decide(formula)
 
     def _commuted(self, a: Node, b: Node) -> bool:
         """Return whether both are products of the same factors, at most one of which is not a number."""
         if not isinstance(a, nt.Product) or not isinstance(b, nt.Product):
             return False
-        arrays = {text(SYMBOLS[name]) for name in (*self.step.of, self.step.name) if "n_" in ARRAYS[name].shape}
+        arrays = {
+            text(SYMBOLS[name])
+            for name in (*self.step.of, self.step.name)
+            if "n_" in ARRAYS[name].shape
+        }
         others = [
-            f for f in a.factors if f == TIMES or any(isinstance(x, Name) and text(x) in arrays for x in nt.within(f))
+            f
+            for f in a.factors
+            if f == TIMES or any(isinstance(x, Name) and text(x) in arrays for x in nt.within(f))
         ]
         return len(others) <= 1 and sorted(map(text, a.factors)) == sorted(map(text, b.factors))
 
@@ -168,7 +197,9 @@ def sides_of(
         raise Unread("no equation")
     left, right = reader.one(relation.first), [reader.one(side) for _, side in relation.rest]
     where = _where(reader, condition, before)
-    letters = tuple(dict.fromkeys(letter for value in (left, *right, where) for letter in value.letters))
+    letters = tuple(
+        dict.fromkeys(letter for value in (left, *right, where) for letter in value.letters)
+    )
     reader.check_places(where, letters)
     return [(*_aligned(left, side, letters), spread(where, letters, left.rank)) for side in right]
 
@@ -177,7 +208,11 @@ def _parts(formula: Node) -> tuple[Relation, Node | None]:
     """Return the equation in a formula, and the condition on its indices, if any."""
     if isinstance(formula, Relation):
         return formula, None
-    if isinstance(formula, nt.Row) and len(formula.parts) in (2, 3) and isinstance(formula.parts[0], Relation):
+    if (
+        isinstance(formula, nt.Row)
+        and len(formula.parts) in (2, 3)
+        and isinstance(formula.parts[0], Relation)
+    ):
         return formula.parts[0], formula.parts[-1]
     raise Unread("no equation")
 
@@ -230,7 +265,9 @@ def for_others(formula: Node) -> bool:
     return isinstance(condition, nt.Words) and "other" in condition.text
 
 
-def every(step: Step, arrays: tuple[ReadingRun, ...], formulas: list[tuple[Node, Text | str]]) -> Iterator[Read]:
+def every(
+    step: Step, arrays: tuple[ReadingRun, ...], formulas: list[tuple[Node, Text | str]]
+) -> Iterator[Read]:
     """Yield the reader for each formula, with the definitions in the formulas and reasons up to it."""
     result = Read(step, arrays)
     for formula, reason in formulas:

@@ -48,8 +48,12 @@ class StepReader(Reader):
         kind: Any = Ball,
     ) -> None:
         self.request, self.step, self.kind = request, step, kind
-        self.here = {name: self._lifted(arrays[name]) for name in dict.fromkeys((*step.of, step.name))}
-        self.given = {name: arrays[name] for name in self.here if not isinstance(arrays[name], kind)}
+        self.here = {
+            name: self._lifted(arrays[name]) for name in dict.fromkeys((*step.of, step.name))
+        }
+        self.given = {
+            name: arrays[name] for name in self.here if not isinstance(arrays[name], kind)
+        }
         self.raw = {text(entry(name)): name for name in self.here}
         if "scaled" in step.of and request.spec.scale == 1:
             self.raw.setdefault(text(entry("scores")), "scaled")  # S′ = S
@@ -60,9 +64,13 @@ class StepReader(Reader):
         self.outside: list[Value] = []
         self.special = words.places(request, step)
         lengths: dict[str, Any] = dict(request.lengths)
-        pairs = [self.here[name].shape[-1] for name, axes in self.axes.items() if axes[-1:] == ["f"]]
+        pairs = [
+            self.here[name].shape[-1] for name, axes in self.axes.items() if axes[-1:] == ["f"]
+        ]
         lengths |= {"f": pairs[0]} if pairs else {}
-        own = {f for axes in self.axes.values() for axis in axes for f in axis.rstrip("?").split("*")}
+        own = {
+            f for axes in self.axes.values() for axis in axes for f in axis.rstrip("?").split("*")
+        }
         # d_model is the width of x or y, whichever the step has.
         ordered = sorted(SIZES.items(), key=lambda size: size[0] in own)
         sizes = {text(node): letter for letter, node in ordered if letter in lengths}
@@ -70,7 +78,9 @@ class StepReader(Reader):
         glossary = Glossary(sizes=sizes, index={letter: f"@{letter}" for letter in _LETTERS})
         for definition in definitions:
             glossary = glossary.with_definition(definition)
-        letters = {text(SYMBOLS[name]): lambda reader, name=name: reader.whole(name) for name in whole}
+        letters = {
+            text(SYMBOLS[name]): lambda reader, name=name: reader.whole(name) for name in whole
+        }
         defined = words.letters(self) | letters
         super().__init__(glossary.also(defined=defined), {"": kind.lift(1)}, lengths)
         for each in (relation, *definitions):
@@ -84,7 +94,11 @@ class StepReader(Reader):
             if self._spans_heads(array, indices):
                 continue  # its columns are those of all heads
             for index, axis, length in self._axes_at(array, indices):
-                if isinstance(index, Name) and index.base in _LETTERS and not ("?" in axis and length == 1):
+                if (
+                    isinstance(index, Name)
+                    and index.base in _LETTERS
+                    and not ("?" in axis and length == 1)
+                ):
                     key = f"@{index.base}"
                     self.lengths[key] = min(self.lengths.get(key, length), length)  # type: ignore[index]
         grouped = any(axes[:1] == ["g"] for axes in self.axes.values()) and "b" not in self.special
@@ -115,14 +129,21 @@ class StepReader(Reader):
 
     def _spans_heads(self, array: str, indices: tuple[Node, ...]) -> bool:
         """Return whether an entry of the output projection's input is indexed by the columns of all heads."""
-        many = self.request.spec.heads > 1 and array in ("attended", "attended_latents") and self.step.name == "output"
+        many = (
+            self.request.spec.heads > 1
+            and array in ("attended", "attended_latents")
+            and self.step.name == "output"
+        )
         return many and len(indices) < self.here[array].ndim and self.here[array].ndim > 2
 
     def check_places(self, where: Value, letters: tuple[str, ...]) -> None:
         """Raise Unread if an index is outside its axis where the formula is claimed to hold."""
         for off in self.outside:
             summed = tuple(axis for axis, letter in enumerate(off.letters) if letter not in letters)
-            free = Value(off.array.any(axis=summed), tuple(letter for letter in off.letters if letter in letters))
+            free = Value(
+                off.array.any(axis=summed),
+                tuple(letter for letter in off.letters if letter in letters),
+            )
             if np.any(np.logical_and(v.spread(free, letters, 0), v.spread(where, letters, 0))):
                 raise Unread("an index beyond its axis")
 
@@ -133,10 +154,14 @@ class StepReader(Reader):
         for cut in reversed(range(len(letter.sub) if isinstance(letter, Name) else 0)):
             assert isinstance(letter, Name)
             stem = Name(letter.base, letter.sub[:cut])
-            array = self.raw.get(text(nt.Call(x.function, (stem,)) if isinstance(x, nt.Call) else stem))
+            array = self.raw.get(
+                text(nt.Call(x.function, (stem,)) if isinstance(x, nt.Call) else stem)
+            )
             if array is not None:
                 return array, tuple(
-                    p for s in letter.sub[cut:] for p in (s.parts if isinstance(s, nt.Commas) else (s,))
+                    p
+                    for s in letter.sub[cut:]
+                    for p in (s.parts if isinstance(s, nt.Commas) else (s,))
                 )
         return None, ()
 
@@ -150,8 +175,14 @@ class StepReader(Reader):
         letters: tuple[str, ...] = ()
         if axes and axes[0] in _HEADS and (len(axes) != 1 or axes[0] == "h"):
             letters, axes = (HEAD,), axes[1:]
-        if array in ("w_uk", "w_uv") and self.step.name in ("q_absorbed", "attended") and self.request.spec.heads > 1:
-            blocks = x.reshape((x.shape[0], self.request.spec.heads, x.shape[1] // self.request.spec.heads))
+        if (
+            array in ("w_uk", "w_uv")
+            and self.step.name in ("q_absorbed", "attended")
+            and self.request.spec.heads > 1
+        ):
+            blocks = x.reshape(
+                (x.shape[0], self.request.spec.heads, x.shape[1] // self.request.spec.heads)
+            )
             return Value(blocks.xp.permute_dims(blocks, (1, 0, 2)), (HEAD,), 2)
         if len(axes) == 1 and array != "lse":
             return Value(x[..., None, :], letters, 2)
@@ -168,7 +199,9 @@ class StepReader(Reader):
             raise Unread("more indices than axes")
         places = [self.place(index, array) for index in indices]
         letters = tuple(dict.fromkeys(letter for place in places for letter in place.letters))
-        result: list[Any] = [*np.broadcast_arrays(*(v.spread(place, letters, 0) - 1 for place in places))]
+        result: list[Any] = [
+            *np.broadcast_arrays(*(v.spread(place, letters, 0) - 1 for place in places))
+        ]
         off = np.zeros([self.length(self.sort(letter)) for letter in letters], dtype=bool)
         for axis, at in enumerate(result):
             at = at * 0 if x.shape[axis] == 1 and "?" in axes[axis] else at

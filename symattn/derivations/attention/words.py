@@ -14,7 +14,13 @@ from symattn.attention import norms, projections, scores
 from symattn.attention.flow import Step
 from symattn.attention.letters_of_attention import SYMBOLS
 from symattn.attention.positions import relative, rotary
-from symattn.attention.positions.position_fields import Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import (
+    Buckets,
+    Disentangled,
+    Rotary,
+    Shaw,
+    TransformerXL,
+)
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.document import notation as nt
 from symattn.document.notation import Name
@@ -32,7 +38,12 @@ def call(reader: StepReader, x: nt.Call) -> Value | None:
     """Return the value of a function of attention, with its arguments; None for another one. Raises Unread."""
     word, parts = text(x.function), reader.parts(x)
     position, formula = reader.request.spec.position, reader.step.formula
-    if word in ("cos", "sin") and isinstance(position, Rotary) and position.triples and reader.kind is not Ball:
+    if (
+        word in ("cos", "sin")
+        and isinstance(position, Rotary)
+        and position.triples
+        and reader.kind is not Ball
+    ):
         return _turned(word, reader.one(parts[0]), position.triples)
     if work := _WORDS.get(word):
         return work(reader, parts)
@@ -40,11 +51,15 @@ def call(reader: StepReader, x: nt.Call) -> Value | None:
         return None
     # Apply the step itself, which the formula names: mask(S), rotate(Q, cos Θ, sin Θ).
     step, written = reader.step, reader.parts(formula)
-    if len(written) != len(parts) or any(a != b for a, b in zip(written, parts, strict=True) if _plain(a) or _plain(b)):
+    if len(written) != len(parts) or any(
+        a != b for a, b in zip(written, parts, strict=True) if _plain(a) or _plain(b)
+    ):
         raise Unread("other numbers than the function's")
     arguments = [_argument(reader, reader.one(p), name) for p, name in
              zip([p for p in parts if not _plain(p)], step.of, strict=False)]  # fmt: skip
-    rest = [reader.given.get(name, reader.here[name]) for name in step.of[len(arguments) :]]  # booleans as they are
+    rest = [
+        reader.given.get(name, reader.here[name]) for name in step.of[len(arguments) :]
+    ]  # booleans as they are
     return _shaped(reader, Value(step.run(*arguments, *rest)))
 
 
@@ -97,7 +112,11 @@ def _first(reader: StepReader, parts: list[nt.Node]) -> Value:
 
 def _last(reader: StepReader, parts: list[nt.Node]) -> Value:
     x = reader.one(*parts)
-    return Value(x.array[..., x.array.shape[-1] - reader.here[reader.step.name].shape[-1] :], x.letters, x.rank)
+    return Value(
+        x.array[..., x.array.shape[-1] - reader.here[reader.step.name].shape[-1] :],
+        x.letters,
+        x.rank,
+    )
 
 
 def _repeat(reader: StepReader, parts: list[nt.Node]) -> Value:
@@ -110,7 +129,10 @@ def _repeat(reader: StepReader, parts: list[nt.Node]) -> Value:
 def _concat(reader: StepReader, parts: list[nt.Node]) -> Value:
     if len(parts) == 1:
         return Value(projections.merge_heads(reader.one(parts[0]).array), (), 2)
-    arrays = [_argument(reader, reader.one(p), name) for p, name in zip(parts, reader.step.of, strict=True)]
+    arrays = [
+        _argument(reader, reader.one(p), name)
+        for p, name in zip(parts, reader.step.of, strict=True)
+    ]
     return _shaped(reader, Value(reader.step.run(*arrays)))
 
 
@@ -120,7 +142,11 @@ def _norm(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]:
         if kind == "unit":
             return Value(norms.unit(x.array), x.letters, x.rank)
         spec = reader.request.spec
-        eps = spec.latent.eps if spec.latent is not None and reader.step.name.startswith("c_") else spec.eps
+        eps = (
+            spec.latent.eps
+            if spec.latent is not None and reader.step.name.startswith("c_")
+            else spec.eps
+        )
         norm = norms.rms_norm if kind == "rms" else norms.layer_norm
         return Value(norm(x.array, eps, *(r.array for r in rest)), x.letters, x.rank)
 
@@ -168,7 +194,10 @@ def letters(reader: StepReader) -> dict[str, Callable[[Any], Value]]:
         result[text(nt.name("ω", "ℓ"))] = lambda _: Value(reader.here["ω"][None, :], (), 2)
     if "slopes" in reader.here:
         exponents = np.array(relative.slope_exponents(spec.heads), dtype=object)
-        result |= {text(nt.name("e", head)): lambda _: Value(reader.kind.lift(exponents), ("a",)) for head in "ha"}
+        result |= {
+            text(nt.name("e", head)): lambda _: Value(reader.kind.lift(exponents), ("a",))
+            for head in "ha"
+        }
         result["D"] = lambda _: Value(reader.one(nt.name("d", "i", "j")).array, (), 2)
     return result
 
@@ -186,10 +215,16 @@ def places(request: DerivationRequest, step: Step) -> dict[str, Value]:
         pairs["δ"] = pairs["δ p_k"] = _spans(position, -ahead)
         pairs["δ p_q"] = _spans(position, ahead if position.backwards else -ahead)
     elif isinstance(position, Buckets):
-        pairs["β"] = relative.t5_bucket(ahead, position.number, position.max_distance, position.bidirectional)
-    result = {letter: Value(np.asarray(x).astype(int) + 1, ("i", "j")) for letter, x in pairs.items()}
+        pairs["β"] = relative.t5_bucket(
+            ahead, position.number, position.max_distance, position.bidirectional
+        )
+    result = {
+        letter: Value(np.asarray(x).astype(int) + 1, ("i", "j")) for letter, x in pairs.items()
+    }
     if step.name.endswith("_rotated"):
-        result["p"] = Value(np.arange(1, n_q + 1) + (n_k - n_q if spec.alignment == "bottom-right" else 0), ("i",))
+        result["p"] = Value(
+            np.arange(1, n_q + 1) + (n_k - n_q if spec.alignment == "bottom-right" else 0), ("i",)
+        )
     if step.name.endswith("_shared"):
         result["b"] = Value((np.arange(spec.heads) // spec.group) + 1, ("a",))
     return result
@@ -201,7 +236,9 @@ def _spans(request: Disentangled, behind: Any) -> Any:
     return relative.clipped(behind, request.span, request.span - 1)
 
 
-def frequencies(request: DerivationRequest, step: Step, arrays: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+def frequencies(
+    request: DerivationRequest, step: Step, arrays: Mapping[str, Any], kind: Any
+) -> dict[str, Any]:
     """Return ω_l, or the angle θ_l of a Pythagorean triple, in balls; on exact kinds θ_l is 1 and counts turns."""
     position = request.spec.position
     if step.name[:3] not in ("cos", "sin") or not isinstance(position, Rotary):
@@ -214,7 +251,9 @@ def frequencies(request: DerivationRequest, step: Step, arrays: Mapping[str, Any
     rows = arrays[step.of[0]]
     result = rotary.inverse_frequencies(position.width or rows.shape[-1], position.base, rows)
     if position.scaling is not None:
-        result = position.scaling.frequencies(result, position.base, rows.shape[-2] + position.start)
+        result = position.scaling.frequencies(
+            result, position.base, rows.shape[-2] + position.start
+        )
     return {"ω": result}
 
 
@@ -224,7 +263,9 @@ def _places_of_rows(reader: StepReader) -> Any:
     if given:
         return reader.here[given[0]][:, None]
     start = position.start if isinstance(position, Rotary) else 0
-    return reader.xp.asarray(reader.xp.arange(reader.here[reader.step.name].shape[0]) + start)[:, None]
+    return reader.xp.asarray(reader.xp.arange(reader.here[reader.step.name].shape[0]) + start)[
+        :, None
+    ]
 
 
 def condition(request: DerivationRequest, said: str, arrays: Mapping[str, Any]) -> Value:

@@ -40,11 +40,19 @@ from symattn.document.model import Block, Document, Note, Paragraph, Result, Ste
 from symattn.document.notation import Commas, Decimal, Name, Node, Relation, Sum, call, equals
 from symattn.document.text import text
 
-_CHECKED, _REFUTED = Evidence(Grade.CHECKED, "exact numbers"), Evidence(Grade.REFUTED, "exact numbers")
+_CHECKED, _REFUTED = (
+    Evidence(Grade.CHECKED, "exact numbers"),
+    Evidence(Grade.REFUTED, "exact numbers"),
+)
 _MOST_SHOWN = 12  # the most entries that are written out
 _LONGEST = 60  # the most characters of a formula that is written out
 _ONE_DIGIT = Note(("A decimal of one digit is taken as it is: 0.3 is 3/10.",))
-_CALLED = {"dot": "the dot product", "cosine": "the cosine", "angle": "the angle", "distance": "the distance"}
+_CALLED = {
+    "dot": "the dot product",
+    "cosine": "the cosine",
+    "angle": "the angle",
+    "distance": "the distance",
+}
 
 
 def claim(
@@ -75,7 +83,9 @@ def claim(
         return weights([word for value in words for word in written([value])])
     if kind not in ("similarity", "closer", "equal"):
         known = ("weights", "similarity", "closer", "equal")
-        raise InputError(f"unknown claim {short(str(kind))!r}.{near(str(kind), known)} Known: {', '.join(known)}")
+        raise InputError(
+            f"unknown claim {short(str(kind))!r}.{near(str(kind), known)} Known: {', '.join(known)}"
+        )
     if len(words) != 2:
         raise InputError(f"claim {kind} is about two values, and {len(words)} are given")
     a, b = words
@@ -92,13 +102,17 @@ def _typed(value: str) -> str:
     """Return a number or nested lists of Python as text, as on the command line; floats as their own format prints."""
     if hasattr(value, "tolist"):
         plain = real(value, "a claim")
-        texts = plain if plain.dtype == object else np.array([str(x) for x in plain.flat], dtype=object)
+        texts = (
+            plain if plain.dtype == object else np.array([str(x) for x in plain.flat], dtype=object)
+        )
         value = texts.reshape(plain.shape).tolist()
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_typed, value))}]"
     if not isinstance(value, str | Quotient) and not hasattr(value, "__float__"):
         kind = type(value).__name__
-        raise InputError(f"a claim is about real numbers, vectors and matrices, or text, and not about {article(kind)}")
+        raise InputError(
+            f"a claim is about real numbers, vectors and matrices, or text, and not about {article(kind)}"
+        )
     return str(value)
 
 
@@ -117,17 +131,30 @@ def weights(values: list[str]) -> Document:
     zeros = [j for j in every_zero if not half_unit(texts[j - 1])]  # others may be small weights
     result = rounded_example(texts, row) if total != 1 or zeros != every_zero else []
     holds = not negative and (total == 1 or bool(result))
-    verdict, evidence = ("possible" if result else "true", _CHECKED) if holds else ("false", _REFUTED)
+    verdict, evidence = (
+        ("possible" if result else "true", _CHECKED) if holds else ("false", _REFUTED)
+    )
     if result:
         evidence = Evidence(Grade.CHECKED, "as rounded digits")
     blocks: list[Block] = [Result(verdict, (_sum(row, total),), (evidence,))]
     said = _say_rounded(texts, row, result) if result else _say_weights(row, total, negative)
     blocks += [Paragraph(words) for words in said]
-    if total != 1 and not result and not all(map(half_unit, texts)) and any("." in text_ for text_ in texts):
+    if (
+        total != 1
+        and not result
+        and not all(map(half_unit, texts))
+        and any("." in text_ for text_ in texts)
+    ):
         blocks.append(_ONE_DIGIT)
     if zeros and holds:
         keys = f"key {zeros[0]} is" if len(zeros) == 1 else f"keys {enumerated(zeros)} are"
-        blocks.append(Note((f"A softmax weight is never 0 unless its key is masked. Hypothesis: {keys} masked.",)))
+        blocks.append(
+            Note(
+                (
+                    f"A softmax weight is never 0 unless its key is masked. Hypothesis: {keys} masked.",
+                )
+            )
+        )
     record: Record = {
         "weights": [str(x) for x in row],
         "sum": str(total),
@@ -144,10 +171,18 @@ def _say_rounded(texts: list[str], row: list[Quotient], results: list[Quotient])
     """Say which exact rows round to the digits."""
     low, high = sums_of_rounded(texts, row)
     units = [Quotient.of(half_unit(text)) for text in texts]
-    sums: Text = ("Numbers that round to these digits have sums from ", low.notation(), " to ", high.notation(), ".")
+    sums: Text = (
+        "Numbers that round to these digits have sums from ",
+        low.notation(),
+        " to ",
+        high.notation(),
+        ".",
+    )
     says: list[Text] = [sums]
     if len(row) <= _MOST_SHOWN:
-        rows = [Relation(x.notation(), (("±", u.notation()),)) for x, u in zip(row, units, strict=True)]
+        rows = [
+            Relation(x.notation(), (("±", u.notation()),)) for x, u in zip(row, units, strict=True)
+        ]
         says.append(("Every positive row of sum 1 within ", Commas(tuple(rows)), "."))
         says.append(("One of them: ", Commas(tuple(x.notation() for x in results)), "."))
     return says
@@ -164,7 +199,9 @@ def similarity(a: str, b: str, measure: str | None = None) -> Document:
     steps = tuple(Step(_stated(m, names, value), evidence=_CHECKED) for m, value in result.items())
     blocks = [*_given(names, left, right), Steps(steps)]
     if undefined:
-        blocks.append(Note(("A vector of zeros has no direction: cosine and angle are not defined.",)))
+        blocks.append(
+            Note(("A vector of zeros has no direction: cosine and angle are not defined.",))
+        )
     return _document("similarity", "How similar are they?", [a, b], blocks, True, result, measure)
 
 
@@ -177,10 +214,19 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) ->
         first = measured(m, vectors[0].entries, vectors[1].entries)
         second = measured(m, vectors[2].entries, vectors[3].entries)
         sides[m] = second.order < first.order
-        steps.append(Step(_compared(m, names, first, second), ("closer" if sides[m] else "not closer",), _CHECKED))
+        steps.append(
+            Step(
+                _compared(m, names, first, second),
+                ("closer" if sides[m] else "not closer",),
+                _CHECKED,
+            )
+        )
         values[m] = {"first": first, "second": second, "closer": sides[m]}
     holds = all(sides.values())
-    parts = (("true", [_CALLED[m] for m in sides if sides[m]]), ("false", [_CALLED[m] for m in sides if not sides[m]]))
+    parts = (
+        ("true", [_CALLED[m] for m in sides if sides[m]]),
+        ("false", [_CALLED[m] for m in sides if not sides[m]]),
+    )
     said = ", ".join(f"{word} of {enumerated(which)}" for word, which in parts if which)
     verdict = Result(said, (), (_CHECKED if holds else _REFUTED,))
     words = [a, b, "--than", *than]
@@ -198,14 +244,18 @@ def equal(a: str, b: str) -> Document:
     left, right = brackets(a), brackets(b)
     size, other = shape(left, a), shape(right, b)
     if 0 in size or 0 in other:
-        raise InputError(f"{short(a if 0 in size else b)!r} has no entries to compare; hint: [1, 2] or [[1], [2]]")
+        raise InputError(
+            f"{short(a if 0 in size else b)!r} has no entries to compare; hint: [1, 2] or [[1], [2]]"
+        )
     if size != other:
         return _misfit(a, b, f"The shapes differ: {size} and {other}.", size, other)
     places = [""]
     for n in size:
         places = [f"{place}[{i + 1}]" for place in places for i in range(n)]
     return _entry_by_entry(
-        a, b, [(at, compare(x, y)) for at, x, y in zip(places, flat(left), flat(right), strict=True)]
+        a,
+        b,
+        [(at, compare(x, y)) for at, x, y in zip(places, flat(left), flat(right), strict=True)],
     )
 
 
@@ -214,7 +264,10 @@ def _equal(a: str, b: str, blocks: list[Block], holds: bool | None, values: Reco
 
 
 def _misfit(a: str, b: str, words: str, *shapes: tuple[int, ...]) -> Document:
-    blocks: list[Block] = [Result("false", (), (Evidence(Grade.REFUTED, "shapes"),)), Paragraph((words,))]
+    blocks: list[Block] = [
+        Result("false", (), (Evidence(Grade.REFUTED, "shapes"),)),
+        Paragraph((words,)),
+    ]
     return _equal(a, b, blocks, False, {"shapes": list(map(list, shapes))})
 
 
@@ -223,7 +276,11 @@ def _true(where: str) -> list[Block]:
 
 
 def _entry_by_entry(
-    a: str, b: str, results: list[tuple[str, Equality]], instead: Text = (), notes: Iterable[Block] = ()
+    a: str,
+    b: str,
+    results: list[tuple[str, Equality]],
+    instead: Text = (),
+    notes: Iterable[Block] = (),
 ) -> Document:
     """Say which entries differ, or are undecided; ``instead`` and ``notes`` are added if any differ."""
     wrong = [(place, x) for place, x in results if x.holds is False]
@@ -256,16 +313,26 @@ def _vectors(a: str, b: str) -> Document:
              for f, (d, t) in zip(result, digits or [(0, "0")] * len(result), strict=True)]  # fmt: skip
     if all(f.holds is True for f in result):
         return _equal(
-            a, b, _true(f"{counted(len(result), 'entry', 'entries')}, each by itself"), True, {"differing": {}}
+            a,
+            b,
+            _true(f"{counted(len(result), 'entry', 'entries')}, each by itself"),
+            True,
+            {"differing": {}},
         )
     if digits and all(close):
         return _equal(a, b, _true("as rounded digits"), True, {"rounded": True})
     off = [text_ for (_, text_), ok in zip(digits, close, strict=False) if not ok]
-    if any(map(half_unit, off)) and all(ok or f.holds is False for f, ok in zip(result, close, strict=True)):
+    if any(map(half_unit, off)) and all(
+        ok or f.holds is False for f, ok in zip(result, close, strict=True)
+    ):
         return _wrong_digits(a, b, result, close, digits)
     rounded = [replace(f, holds=True) if ok else f for f, ok in zip(result, close, strict=True)]
-    notes = [_ONE_DIGIT] if any("." in text_ for text_ in off) and not any(map(half_unit, off)) else []
-    return _entry_by_entry(a, b, [(f"[{i}]", x) for i, x in enumerate(rounded, 1)], _instead(result), notes)
+    notes = (
+        [_ONE_DIGIT] if any("." in text_ for text_ in off) and not any(map(half_unit, off)) else []
+    )
+    return _entry_by_entry(
+        a, b, [(f"[{i}]", x) for i, x in enumerate(rounded, 1)], _instead(result), notes
+    )
 
 
 def _digits_of_softmax(a: str, b: str) -> list[tuple[int, str]]:
@@ -281,7 +348,11 @@ def _wrong_digits(
     a: str, b: str, results: list[Equality], close: list[bool], digits: list[tuple[int, str]]
 ) -> Document:
     """Say which digits are not the rounded numbers, and give the right ones."""
-    wrong = {f"[{i}]": (f, *d) for i, (f, ok, d) in enumerate(zip(results, close, digits, strict=True), 1) if not ok}
+    wrong = {
+        f"[{i}]": (f, *d)
+        for i, (f, ok, d) in enumerate(zip(results, close, digits, strict=True), 1)
+        if not ok
+    }
     place, (first, side, result) = next((at, of) for at, of in wrong.items() if half_unit(of[2]))
     true = first.a if side == 1 else first.b
     assert true is not None
@@ -290,7 +361,10 @@ def _wrong_digits(
     instead = Decimal(nearest(true, places).decimal(places + 1))
     words: Text = (f"{count}; {place} is not {result}, but ", instead, ", rounded.")
     blocks = [*_equality(first), Paragraph(words)]
-    record = {"differing": {at: _equality_record(f) for at, (f, *_) in wrong.items()}, "undecided": []}
+    record = {
+        "differing": {at: _equality_record(f) for at, (f, *_) in wrong.items()},
+        "undecided": [],
+    }
     return _equal(a, b, blocks, False, record)
 
 
@@ -299,7 +373,9 @@ def _instead(results: list[Equality]) -> Text:
     gaps, values = [x.difference for x in results], [x.b for x in results]
     if None in gaps or len(results) > _MOST_SHOWN or any(x.point for x in results):
         return ()
-    difference, instead = (Commas(tuple(x.notation() for x in xs if x is not None)) for xs in (gaps, values))
+    difference, instead = (
+        Commas(tuple(x.notation() for x in xs if x is not None)) for xs in (gaps, values)
+    )
     return ("The difference is (", difference, "); true would be (", instead, ").")
 
 
@@ -311,11 +387,17 @@ def _equality(equality: Equality) -> list[Block]:
     formulas: list[Node] = [equals(Name(x), value) for x, value in equality.point.items()]
     a, b = Name("a", bold=True), Name("b", bold=True)
     if equality.near:
-        formulas += [Relation(x, (("≈", Decimal(n)),)) for x, n in zip((a, b), equality.near, strict=True)]
+        formulas += [
+            Relation(x, (("≈", Decimal(n)),)) for x, n in zip((a, b), equality.near, strict=True)
+        ]
     elif equality.a is not None and equality.b is not None:
         sides: list[tuple[Node, Quotient]] = [(equals(a, b), equality.a)]
         if not equality.holds:
-            sides = [(equals(a), equality.a), (equals(b), equality.b), (a - b, equality.a - equality.b)]
+            sides = [
+                (equals(a), equality.a),
+                (equals(b), equality.b),
+                (a - b, equality.a - equality.b),
+            ]
         formulas += [_approximately(x, y) for x, y in sides]
     blocks: list[Block] = [Result(title, tuple(formulas), (equality.evidence,))]
     if equality.holds and equality.a is None:
@@ -340,10 +422,16 @@ def _sign(x: Quotient, shown: Node) -> str:
 def _equality_record(equality: Equality) -> Record:
     record: Record = {"grade": equality.evidence.grade, "where": equality.evidence.where}
     if equality.a is not None and equality.b is not None:
-        record |= {"a": str(equality.a), "b": str(equality.b), "difference": str(equality.a - equality.b)}
+        record |= {
+            "a": str(equality.a),
+            "b": str(equality.b),
+            "difference": str(equality.a - equality.b),
+        }
     if equality.near:
         record |= {"a": equality.near[0], "b": equality.near[1]}
-    return record | ({"at": {x: str(value) for x, value in equality.point.items()}} if equality.point else {})
+    return record | (
+        {"at": {x: str(value) for x, value in equality.point.items()}} if equality.point else {}
+    )
 
 
 def _sum(row: list[Quotient], total: Quotient) -> Node:
@@ -361,7 +449,14 @@ def _say_weights(row: list[Quotient], total: Quotient, negative: list[Quotient])
         says.append((f"{count} negative, the first ", first, "; softmax weights are positive."))
     if total != 1:
         gap = total - 1
-        says.append(("Softmax sums to 1; this is ", abs(gap).notation(), " more" if gap.sign() > 0 else " less", "."))
+        says.append(
+            (
+                "Softmax sums to 1; this is ",
+                abs(gap).notation(),
+                " more" if gap.sign() > 0 else " less",
+                ".",
+            )
+        )
     rescaled = _rescaled(row, total, negative)
     if rescaled and len(rescaled) <= _MOST_SHOWN:
         says.append(("Rescaled: ", Commas(tuple(x.notation() for x in rescaled)), "."))
@@ -380,7 +475,9 @@ def _measures(measure: str | None) -> tuple[str, ...]:
     if measure is None:
         return MEASURES
     if measure not in MEASURES:
-        raise InputError(f"unknown measure {short(measure)!r}.{near(measure, MEASURES)} Known: {', '.join(MEASURES)}")
+        raise InputError(
+            f"unknown measure {short(measure)!r}.{near(measure, MEASURES)} Known: {', '.join(MEASURES)}"
+        )
     return (measure,)
 
 
@@ -396,8 +493,18 @@ def _given(names: tuple[Name, ...], *vectors: Vector) -> list[Block]:
     """Give the meanings of the letters."""
     if any(len(v.entries) > _MOST_SHOWN for v in vectors):
         return []
-    lines = [equals(x, Commas(tuple(e.notation() for e in v.entries))) for x, v in zip(names, vectors, strict=True)]
-    return [Steps(tuple(Step(line, (v.label,) if v.label else ()) for line, v in zip(lines, vectors, strict=True)))]
+    lines = [
+        equals(x, Commas(tuple(e.notation() for e in v.entries)))
+        for x, v in zip(names, vectors, strict=True)
+    ]
+    return [
+        Steps(
+            tuple(
+                Step(line, (v.label,) if v.label else ())
+                for line, v in zip(lines, vectors, strict=True)
+            )
+        )
+    ]
 
 
 def _stated(measure: str, names: tuple[Name, ...], value: Likeness) -> Node:
@@ -417,7 +524,11 @@ def _compared(measure: str, names: tuple[Name, ...], first: Likeness, second: Li
     sign = {1: ">", 0: "=", -1: "<"}[order]
     left, right = (call(SYMBOLS[measure], *pair) for pair in (names[:2], names[2:]))
     short_enough = all(v.exact is not None and len(text(v.node())) <= 12 for v in (first, second))
-    near = ("≈", first.rounded(), second.rounded()) if not short_enough else ("=", first.node(), second.node())
+    near = (
+        ("≈", first.rounded(), second.rounded())
+        if not short_enough
+        else ("=", first.node(), second.node())
+    )
     return Relation(left, ((near[0], near[1]), (sign, near[2]), (near[0], right)))
 
 

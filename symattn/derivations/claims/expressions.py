@@ -53,12 +53,17 @@ class ClaimExpression:
             what = getattr(error, "msg", None) or "it cannot be read"
             raise InputError(f"{short(text)!r} is not an expression: {what}") from None
         _check(self.tree, text, 0)
-        self.letters = sorted({x.id for x in ast.walk(self.tree) if isinstance(x, ast.Name)} - set(FUNCTIONS))
+        self.letters = sorted(
+            {x.id for x in ast.walk(self.tree) if isinstance(x, ast.Name)} - set(FUNCTIONS)
+        )
         if _size(self.tree, self.wrong) > _SIZE:
             raise self.wrong("it is too large")
 
     def compute(
-        self, number: Callable[[Fraction], object], letter: Callable[[str], object], call: Callable[..., Any]
+        self,
+        number: Callable[[Fraction], object],
+        letter: Callable[[str], object],
+        call: Callable[..., Any],
     ) -> Any:
         """Return the value, with ``number`` and ``letter`` at the leaves and ``call(name, x)`` for functions."""
 
@@ -72,7 +77,11 @@ class ClaimExpression:
                     return -value(x.operand) if isinstance(x.op, ast.USub) else value(x.operand)
                 case ast.BinOp(op=ast.Pow()):
                     n = exponent(x.right, self.wrong)
-                    return value(x.left) ** int(n) if n.denominator == 1 else call("sqrt", value(x.left)) ** n.numerator
+                    return (
+                        value(x.left) ** int(n)
+                        if n.denominator == 1
+                        else call("sqrt", value(x.left)) ** n.numerator
+                    )
                 case ast.BinOp():
                     return _BINARY[type(x.op)](value(x.left), value(x.right))
                 case ast.Call(func=ast.Name(id=name)):
@@ -92,7 +101,9 @@ class ClaimExpression:
     def exact(self, point: dict[str, Fraction]) -> Quotient:
         """Return the value at a point. Raises NoValue if undefined, Refused if it leaves the exact field."""
         try:
-            return Quotient.of(self.compute(Quotient.of, lambda name: Quotient.of(point[name]), _exact_call))
+            return Quotient.of(
+                self.compute(Quotient.of, lambda name: Quotient.of(point[name]), _exact_call)
+            )
         except ZeroDivisionError:
             raise NoValue(f"{short(self.text)!r} has no value: it divides by zero") from None
 
@@ -105,7 +116,9 @@ class ClaimExpression:
 
         def call(name: str, x: Any) -> Any:
             if (name == "sqrt" and x < 0) or (name == "log" and x <= 0):
-                raise NoValue(f"{short(self.text)!r} has no real value: {name} of {x.str(3, radius=False)}")
+                raise NoValue(
+                    f"{short(self.text)!r} has no real value: {name} of {x.str(3, radius=False)}"
+                )
             return abs(x) if name == "abs" else getattr(x, name)()
 
         return flint.arb(1) * self.compute(number, lambda name: number(point[name]), call)
@@ -114,7 +127,9 @@ class ClaimExpression:
         """Return the SymPy expression, over real letters."""
         import sympy
 
-        functions = {name: getattr(sympy, name) for name in FUNCTIONS if name != "abs"} | {"abs": sympy.Abs}
+        functions = {name: getattr(sympy, name) for name in FUNCTIONS if name != "abs"} | {
+            "abs": sympy.Abs
+        }
         return self.compute(
             lambda x: sympy.Rational(x.numerator, x.denominator),
             lambda name: sympy.Symbol(name, real=True),
@@ -138,7 +153,9 @@ def exponent(x: ast.expr, wrong: Callable[[str], InputError]) -> Fraction:
         case ast.BinOp(left=ast.Constant(value=int(n)), op=ast.Div(), right=ast.Constant(value=2)):
             value = Fraction(n, 2)
     if value is None or value > _EXPONENT:
-        raise wrong(f"an exponent is a whole number of at most {_EXPONENT}, or half of one; powers of e are exp(…)")
+        raise wrong(
+            f"an exponent is a whole number of at most {_EXPONENT}, or half of one; powers of e are exp(…)"
+        )
     return sign * value
 
 
@@ -187,7 +204,9 @@ def _check(x: ast.expr, text: str, depth: int) -> None:
 
 def _argument(name: str, x: ast.Call, wrong: Callable[[str], InputError]) -> list[ast.expr]:
     if name not in FUNCTIONS:
-        raise wrong(f"there is no function {short(name)!r}.{near(name, FUNCTIONS)} Known: {', '.join(FUNCTIONS)}")
+        raise wrong(
+            f"there is no function {short(name)!r}.{near(name, FUNCTIONS)} Known: {', '.join(FUNCTIONS)}"
+        )
     if len(x.args) != 1 or x.keywords or isinstance(x.args[0], ast.Starred):
         raise wrong(f"{name} takes one argument")
     return list(x.args)
@@ -212,7 +231,9 @@ def _size(x: ast.expr, wrong: Callable[[str], InputError]) -> int:
 # -- vectors -----------------------------------------------------------------------------------------------------------
 _SOFTMAX = re.compile(r"softmax\(\s*(\[[^\[\]]*\])\s*\)")
 _MADE = re.compile(r"softmax\(|[*·]\s*\[|\]\s*[-+]")
-_TERM = re.compile(r"\s*([+-]?)\s*(?:([^\[\]]*?)\s*[*·]\s*)?(softmax\(\s*\[[^\[\]]*\]\s*\)|\[[^\[\]]*\])")
+_TERM = re.compile(
+    r"\s*([+-]?)\s*(?:([^\[\]]*?)\s*[*·]\s*)?(softmax\(\s*\[[^\[\]]*\]\s*\)|\[[^\[\]]*\])"
+)
 
 
 def is_vector(text: str) -> bool:
@@ -253,7 +274,9 @@ def _entries(text: str) -> list[str]:
 
 # -- equality ----------------------------------------------------------------------------------------------------------
 _PRECISIONS = (64, 256, 1024)
-_VALUES = tuple(Fraction(*x) for x in ((1, 2), (2, 1), (-1, 3), (3, 1), (5, 7), (-2, 1), (7, 5), (-3, 4)))
+_VALUES = tuple(
+    Fraction(*x) for x in ((1, 2), (2, 1), (-1, 3), (3, 1), (5, 7), (-2, 1), (7, 5), (-3, 4))
+)
 _POINTS = 6
 
 
@@ -298,11 +321,18 @@ def compare(left: str, right: str) -> Equality:
     if not letters and exactly:
         return _numbers(a.exact({}), b.exact({}), {})
     if _sympy_says_zero(a, b):
-        where = f"; equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}" if exactly else ""
+        where = (
+            f"; equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}"
+            if exactly
+            else ""
+        )
         return Equality(True, Evidence(Grade.CHECKED, f"SymPy reduces the difference to 0{where}"))
     if exactly:
         points = f"equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}"
-        return Equality(None, Evidence(Grade.SEARCHED, f"{points}, and SymPy does not reduce the difference to 0"))
+        return Equality(
+            None,
+            Evidence(Grade.SEARCHED, f"{points}, and SymPy does not reduce the difference to 0"),
+        )
     return Equality(None, Evidence(Grade.UNDECIDED, why))
 
 
@@ -323,7 +353,10 @@ def _points(letters: list[str]) -> list[dict[str, Fraction]]:
     if not letters:
         return [{}]
     count = len(_VALUES)
-    return [{x: _VALUES[(i + j * (1 + i)) % count] for j, x in enumerate(letters)} for i in range(_POINTS)]
+    return [
+        {x: _VALUES[(i + j * (1 + i)) % count] for j, x in enumerate(letters)}
+        for i in range(_POINTS)
+    ]
 
 
 def _at(a: ClaimExpression, b: ClaimExpression, point: dict[str, Fraction]) -> Equality | None:
@@ -343,7 +376,14 @@ def _at(a: ClaimExpression, b: ClaimExpression, point: dict[str, Fraction]) -> E
                 if not x.overlaps(y):
                     where = f"disjoint balls at {precision} bits"
                     shown = tuple(z.str(9, radius=False) for z in (x, y))
-                    return Equality(False, Evidence(Grade.REFUTED, where), None, None, point, (shown[0], shown[1]))
+                    return Equality(
+                        False,
+                        Evidence(Grade.REFUTED, where),
+                        None,
+                        None,
+                        point,
+                        (shown[0], shown[1]),
+                    )
         return None
 
 

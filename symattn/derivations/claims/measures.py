@@ -59,7 +59,11 @@ def half_unit(text: str) -> Fraction:
     """
     digits = text.strip().lower().lstrip("+-").partition("e")[0]
     whole, point, places = digits.partition(".")
-    if not point or not (whole + places).isdigit() or max(len(places), len((whole + places).lstrip("0"))) < 2:
+    if (
+        not point
+        or not (whole + places).isdigit()
+        or max(len(places), len((whole + places).lstrip("0"))) < 2
+    ):
         return Fraction(0)
     return Fraction(10) ** -last_place(text) / 2
 
@@ -107,7 +111,9 @@ def brackets(text: str) -> list[Any]:
             wrong = f"{short(text)!r} is not a list: {short(word)!r} is not expected there"
             raise InputError(f"{wrong}; hint: [1, 2] or [[1], [2]]")
     if len(stack) != 1 or len(stack[0]) != 1 or count > MOST:
-        raise InputError(f"{short(text)!r} is not a list of at most {MOST} entries; hint: [1, 2] or [[1], [2]]")
+        raise InputError(
+            f"{short(text)!r} is not a list of at most {MOST} entries; hint: [1, 2] or [[1], [2]]"
+        )
     result: list[Any] = stack[0][0]
     return result
 
@@ -131,14 +137,19 @@ def _token(text: str) -> Vector:
         raise InputError(f"{short(source)} names no tokens; hint: give the vector, [1, 1/2]")
     if token not in sheet.tokens:
         known = ", ".join(sheet.tokens)
-        raise InputError(f"{short(source)} has no token {short(token)!r}.{near(token, sheet.tokens)} Known: {known}")
+        raise InputError(
+            f"{short(source)} has no token {short(token)!r}.{near(token, sheet.tokens)} Known: {known}"
+        )
     return Vector(tuple(sheet.inputs["x"][sheet.tokens.index(token)]), token)
 
 
 def sums_of_rounded(texts: list[str], row: list[Quotient]) -> tuple[Quotient, Quotient]:
     """Return the smallest and the largest sum of nonnegative numbers that round to these digits."""
     units = list(map(half_unit, texts))
-    low = sum((y for x, u in zip(row, units, strict=True) if (y := x - Quotient.of(u)).sign() > 0), Quotient.of(0))
+    low = sum(
+        (y for x, u in zip(row, units, strict=True) if (y := x - Quotient.of(u)).sign() > 0),
+        Quotient.of(0),
+    )
     high = sum((x + Quotient.of(u) for x, u in zip(row, units, strict=True)), Quotient.of(0))
     return low, high
 
@@ -152,7 +163,9 @@ def rounded_example(texts: list[str], row: list[Quotient]) -> list[Quotient]:
     for x, u in zip(row, map(half_unit, texts), strict=True):
         least = max(x - Quotient.of(u), Quotient.of(0))
         result.append(least + share * (x + Quotient.of(u) - least))
-    possible = all(x.sign() > 0 or not half_unit(text) for x, text in zip(result, texts, strict=True))
+    possible = all(
+        x.sign() > 0 or not half_unit(text) for x, text in zip(result, texts, strict=True)
+    )
     return result if possible and 0 <= share <= 1 else []
 
 
@@ -164,7 +177,12 @@ def rounds_to(x: Quotient, digits: str) -> bool:
 
 # -- digits that were rounded ------------------------------------------------------------------------------------------
 MEASURES = ("dot", "cosine", "angle", "distance")
-_DEGREES = {Fraction(1): (0, 180), Fraction(3, 4): (30, 150), Fraction(1, 2): (45, 135), Fraction(1, 4): (60, 120)}
+_DEGREES = {
+    Fraction(1): (0, 180),
+    Fraction(3, 4): (30, 150),
+    Fraction(1, 2): (45, 135),
+    Fraction(1, 4): (60, 120),
+}
 _DIGITS = 6
 
 
@@ -184,7 +202,9 @@ class Likeness:
 
     def rounded(self) -> Node:
         """Return the digits."""
-        return Product((Decimal(self.digits), Words(self.unit))) if self.unit else Decimal(self.digits)
+        return (
+            Product((Decimal(self.digits), Words(self.unit))) if self.unit else Decimal(self.digits)
+        )
 
     @property
     def decimal(self) -> float:
@@ -194,10 +214,14 @@ class Likeness:
     RECORD = "exact, decimal"
 
 
-def measured(measure: str, a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int = _DIGITS) -> Likeness:
+def measured(
+    measure: str, a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int = _DIGITS
+) -> Likeness:
     """Return the similarity of two vectors, rounded to ``digits`` digits. Raises InputError if it is undefined."""
     if len(a) != len(b):
-        raise InputError(f"vectors of {len(a)} and {len(b)} entries have no {measure}; hint: give as many to both")
+        raise InputError(
+            f"vectors of {len(a)} and {len(b)} entries have no {measure}; hint: give as many to both"
+        )
     return _MEASURES[measure](a, b, digits)
 
 
@@ -249,7 +273,9 @@ def _signed_root(signed: Quotient, digits: int) -> tuple[Quotient | None, str]:
     try:
         exact = abs(signed).sqrt() * signed.sign()
     except Refused:
-        return None, approximation.decimal(lambda precision: _at(precision, lambda: _root_ball(signed)), digits)
+        return None, approximation.decimal(
+            lambda precision: _at(precision, lambda: _root_ball(signed)), digits
+        )
     return exact, exact.decimal(digits)
 
 

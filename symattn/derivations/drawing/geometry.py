@@ -56,7 +56,10 @@ class Angles:
     @property
     def tips(self) -> list[Point]:
         """The end points of the keys, if the query points to the right."""
-        return [polar(length(key), degrees) for key, degrees in zip(self.keys, self.degrees, strict=True)]
+        return [
+            polar(length(key), degrees)
+            for key, degrees in zip(self.keys, self.degrees, strict=True)
+        ]
 
     @property
     def length(self) -> float:
@@ -80,7 +83,9 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, **fields: o
         for i, (called, walk, each) in enumerate(result)
     ]
     foot, said = summed(drawn, last, query, max(foots) + 44)
-    drawn.description = plain(" ".join((*(_said(walk, query, each, called) for called, walk, each in result), said)))
+    drawn.description = plain(
+        " ".join((*(_said(walk, query, each, called) for called, walk, each in result), said))
+    )
     note = "Lengths, and angles to the query, are true; the keys are turned into one plane. " + said
     drawn.height = wrapped(drawn, foot + 30, note) - 6
     return drawn
@@ -94,12 +99,16 @@ def angles(walk: Walk, query: int) -> Angles:
             f"{walk.sheet.name}: the picture is of one head and at most {_MOST} keys; hint: another example"
         )
     if walk.sheet.attention.score != "dot":
-        raise InputError(f"{walk.sheet.name}: its score is not a dot product, so no angle; hint: another example")
+        raise InputError(
+            f"{walk.sheet.name}: its score is not a dot product, so no angle; hint: another example"
+        )
     if isinstance(query, bool) or not isinstance(query, int) or not 1 <= query <= len(queries):
         raise InputError(f"query is {query!r}; {walk.sheet.name} has 1 to {len(queries)}")
     q, vectors = tuple(queries[query - 1]), tuple(map(tuple, keys))
     if not all(isinstance(x, Quotient) for row in (q, *vectors) for x in row):
-        raise InputError(f"{walk.sheet.name}: of some queries or keys only balls are known; hint: another example")
+        raise InputError(
+            f"{walk.sheet.name}: of some queries or keys only balls are known; hint: another example"
+        )
     likeness = tuple(measured("angle", q, x, 3) for x in vectors)
     return Angles(q, vectors, likeness, tuple(walk.arrays["scores"][query - 1]))
 
@@ -112,26 +121,40 @@ def length(vector: Vector) -> float:
 def _plane(fan: Angles, x: float, width: float, scale: float | None = None) -> DrawingPlane:
     """Return the plane of the arrows, below a line for each key, with a given or a fitted scale."""
     top = 50 + _LINE * len(fan.keys)
-    plane = DrawingPlane.fitted([*fan.tips, (fan.length, 0.0)], x + 22, top, min(width - 130, 240), 150)
+    plane = DrawingPlane.fitted(
+        [*fan.tips, (fan.length, 0.0)], x + 22, top, min(width - 130, 240), 150
+    )
     return plane if scale is None else replace(plane, scale=scale)
 
 
-def _fan(drawn: Scene, walk: Walk, query: int, fan: Angles, called: str, plane: DrawingPlane) -> float:
+def _fan(
+    drawn: Scene, walk: Walk, query: int, fan: Angles, called: str, plane: DrawingPlane
+) -> float:
     """Draw the query to the right and its keys above it; return the lowest line."""
     left, own = plane.origin[0] - 12, named(walk, "q", query - 1)
     drawn.label(left, 22, called or f"{own} and the keys")
     for j, score in enumerate(fan.scores):
-        small(drawn, left, 42 + _LINE * j, f"{own}·{named(walk, 'k', j)} = {words(score.notation())}")
+        small(
+            drawn, left, 42 + _LINE * j, f"{own}·{named(walk, 'k', j)} = {words(score.notation())}"
+        )
     same = [j for j, key in enumerate(fan.keys) if key == fan.query]
     others = sorted(set(range(len(fan.keys))) - set(same), key=fan.degrees.__getitem__)
     for rank, j in enumerate(others):
         drawn.line(plane.origin, plane.at(fan.tips[j]), role="k", head=True)
-        drawn.add(plane.arc(fan.degrees[j], 46.0 - 18 * rank if rank < 2 else 46.0 + 14 * (rank - 1)))
+        drawn.add(
+            plane.arc(fan.degrees[j], 46.0 - 18 * rank if rank < 2 else 46.0 + 14 * (rank - 1))
+        )
     drawn.line(plane.origin, plane.at((fan.length, 0.0)), role="q", width=2.6, head=True)
     equal = "".join(f" = {named(walk, 'k', j)}" for j in same)
     small(drawn, plane.at((fan.length, 0.0))[0], plane.origin[1] + 20, own + equal, "ink", "end")
     for j in others:
-        beside(drawn, *plane.at(fan.tips[j]), f"{named(walk, 'k', j)} {fan.angles[j].digits}°", "mute", SMALL)
+        beside(
+            drawn,
+            *plane.at(fan.tips[j]),
+            f"{named(walk, 'k', j)} {fan.angles[j].digits}°",
+            "mute",
+            SMALL,
+        )
     return plane.origin[1]
 
 
@@ -200,13 +223,17 @@ def summed(drawn: Scene, walk: Walk, query: int, y: float) -> tuple[float, str]:
     row = weights[query - 1]
     values = {j: tuple(arrays[j]) for j, x in enumerate(row) if not x.is_zero()}
     if not values or not all(isinstance(x, Quotient) for v in values.values() for x in v):
-        raise InputError(f"{walk.sheet.name}: query {query} has no sum of values in exact numbers; hint: another query")
+        raise InputError(
+            f"{walk.sheet.name}: query {query} has no sum of values in exact numbers; hint: another query"
+        )
     basis = Basis.of(list(values.values()))
     terms = [
         DrawnTerm(named(walk, "v", j), digits(row[j]), float(row[j].to_float()), basis.point(v))
         for j, v in values.items()
     ]
-    turned = sorted(terms, key=lambda term: term.point[1] / (abs(term.point[0]) + 1e-9))  # from the first direction on
+    turned = sorted(
+        terms, key=lambda term: term.point[1] / (abs(term.point[0]) + 1e-9)
+    )  # from the first direction on
     output = f"{{y_{walk.sheet.tokens[query - 1]}}}" if walk.sheet.tokens else f"{{o_{query}}}"
     drawn.label(10, y, f"the output {output}: a weighted sum of the values")
     plane = DrawingPlane.fitted([term.point for term in terms], 70, y + 34, 330, 230)
@@ -242,7 +269,9 @@ def _off(walk: Walk, basis: Basis, values: dict[int, Vector]) -> str:
     square, shown = basis.off(values[far])
     if square.is_zero():
         return "All values lie in the plane that is drawn."
-    return f"Sums are drawn in the plane of two values; {named(walk, 'v', far)} lies {shown} off it."
+    return (
+        f"Sums are drawn in the plane of two values; {named(walk, 'v', far)} lies {shown} off it."
+    )
 
 
 def _along(vector: Vector, direction: Vector) -> float:
@@ -267,7 +296,9 @@ class DrawingPlane:
     scale: float
 
     @staticmethod
-    def fitted(points: Iterable[Point], x: float, y: float, width: float, height: float) -> DrawingPlane:
+    def fitted(
+        points: Iterable[Point], x: float, y: float, width: float, height: float
+    ) -> DrawingPlane:
         """Return the plane of the largest scale with points and origin within ``width`` × ``height`` at (x, y)."""
         xs, ys = zip(*points, (0.0, 0.0), strict=True)
         wide, high = max(xs) - min(xs), max(ys) - min(ys)
@@ -282,7 +313,13 @@ class DrawingPlane:
         """Return an arc about the origin from ``start`` to ``degrees``, with ``radius`` in units of the sheet."""
         steps = max(2, round(abs(degrees - start) / 3))
         turns = (radians(start + (degrees - start) * i / steps) for i in range(steps + 1))
-        return Line(tuple((self.origin[0] + radius * cos(t), self.origin[1] - radius * sin(t)) for t in turns), role, 1)
+        return Line(
+            tuple(
+                (self.origin[0] + radius * cos(t), self.origin[1] - radius * sin(t)) for t in turns
+            ),
+            role,
+            1,
+        )
 
 
 def polar(length: float, degrees: float) -> Point:
@@ -290,7 +327,9 @@ def polar(length: float, degrees: float) -> Point:
     return length * cos(radians(degrees)), length * sin(radians(degrees))
 
 
-def beside(scene: Scene, x: float, y: float, words: str, role: Role = "ink", size: float = TEXT) -> None:
+def beside(
+    scene: Scene, x: float, y: float, words: str, role: Role = "ink", size: float = TEXT
+) -> None:
     """Write words next to the point (x, y)."""
     places: list[tuple[float, float, Anchor]] = []
     for far in (8.0, 14.0, 22.0, 34.0):

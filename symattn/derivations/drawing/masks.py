@@ -26,9 +26,13 @@ def scene(tokens: int = 8, keys: int | None = None, **fields: object) -> Scene:
     if not fields:
         return _four(n_q, n_k)
     spec = overridden(Attention(), fields)
-    called = ", ".join(f"{name} {value}" if value is not True else name for name, value in fields.items())
+    called = ", ".join(
+        f"{name} {value}" if value is not True else name for name, value in fields.items()
+    )
     visible = allowed(spec, n_q, n_k)
-    drawn = Scene(f"Which keys each query may attend to: {called}", f"{_counted(called, visible)} {_FILLED}")
+    drawn = Scene(
+        f"Which keys each query may attend to: {called}", f"{_counted(called, visible)} {_FILLED}"
+    )
     small(drawn, 36, 26, called, "ink")
     foot = _grid(drawn, visible, 36, 56, min(24.0, 430 / max(n_q, n_k)))
     _axes(drawn, 36, 46, foot)
@@ -41,7 +45,9 @@ def allowed(spec: Attention, n_q: int, n_k: int) -> np.ndarray:
     """Return booleans (n_q, n_k): whether the weight is above 0 when all scores are equal."""
     heads = spec.head_axis
     shared = (spec.key_heads,) if heads else ()
-    values: dict[str, Any] = {"q": np.zeros((*heads, n_q, 2))} | {x: np.zeros((*shared, n_k, 2)) for x in "kv"}
+    values: dict[str, Any] = {"q": np.zeros((*heads, n_q, 2))} | {
+        x: np.zeros((*shared, n_k, 2)) for x in "kv"
+    }
     if spec.documents:
         labels = np.searchsorted((3 * n_k / 8, 7 * n_k / 8), np.arange(n_k), side="right")
         values |= {"doc": labels} if n_q == n_k else {"doc_q": labels[n_k - n_q :], "doc_k": labels}
@@ -66,7 +72,11 @@ def _four(n_q: int, n_k: int) -> Scene:
         small(drawn, x, foot + 18, f"{visible.sum()} of {visible.size}")
         result.append(_counted(called, visible))
     _axes(drawn, 24, 36, foot)
-    drawn.title = f"Four masks for {n_q} tokens" if n_q == n_k else f"Four masks for {n_q} queries and {n_k} keys"
+    drawn.title = (
+        f"Four masks for {n_q} tokens"
+        if n_q == n_k
+        else f"Four masks for {n_q} queries and {n_k} keys"
+    )
     drawn.description = " ".join((*result, _FILLED))
     drawn.height = wrapped(drawn, foot + 44, _FILLED) - 8
     return drawn

@@ -33,7 +33,9 @@ def scene(dk: int = 8, tokens: int = 8) -> Scene:
     result = [_panel(drawn, 240.0 * i, places, scores) for i, places in enumerate(_PANELS)]
     drawn.label(10, 252, f"{dk // 2} planes at the positions 0 to {tokens - 1}")
     y, speeds = _dials(drawn, dk, tokens)
-    drawn.description = plain(" ".join((*result, f"Below, {dk // 2} planes turn by {', '.join(speeds)} a position.")))
+    drawn.description = plain(
+        " ".join((*result, f"Below, {dk // 2} planes turn by {', '.join(speeds)} a position."))
+    )
     note = (
         f"Above, one plane, cosine {ANGLE[0]} and sine {ANGLE[1]} for one position; dotted: before they are turned. "
         f"Below, plane f turns by {{ω_f}} = {_BASE}{{^−2f/{dk}}} a position; the arrow is at the last one."
@@ -53,13 +55,23 @@ def _panel(drawn: Scene, x: float, places: tuple[int, int], scores: list[list[An
     for letter, tip, before, place in tips:
         role: Role = "q" if letter == "q" else "k"
         if place:
-            drawn.line(plane.origin, plane.at((float(before[0]), float(before[1]))), role="mute", width=1, dash="1 4")
-        drawn.line(plane.origin, plane.at(tip), role=role, width=2.6 if letter == "q" else 2.0, head=True)
+            drawn.line(
+                plane.origin,
+                plane.at((float(before[0]), float(before[1]))),
+                role="mute",
+                width=1,
+                dash="1 4",
+            )
+        drawn.line(
+            plane.origin, plane.at(tip), role=role, width=2.6 if letter == "q" else 2.0, head=True
+        )
     turned = [degrees(atan2(tip[1], tip[0])) for _, tip, _, _ in tips]
     drawn.add(plane.arc(turned[1], 24, start=turned[0]))
     for letter, tip, _, place in tips:
         beside(drawn, *plane.at((tip[0] * 1.08, tip[1] * 1.08)), f"{{R_{place}}}{{{letter}}}")
-    return f"Query at position {m}, key at {n}: score {words(scores[m][n].entries.item().notation())}."
+    return (
+        f"Query at position {m}, key at {n}: score {words(scores[m][n].entries.item().notation())}."
+    )
 
 
 def _turned(vector: tuple[int, int], place: int) -> Point:
@@ -79,10 +91,14 @@ def _dials(drawn: Scene, dk: int, tokens: int) -> tuple[float, list[str]]:
         dial = DrawingPlane((x, y), _RADIUS)
         drawn.add(dial.arc(360, _RADIUS, "rule"))
         points = [dial.at((cos(p * radius), sin(p * radius))) for p in range(tokens)]
-        drawn.add(*(Mark(*at, "mute", size=2.2, note=f"position {p}") for p, at in enumerate(points)))
+        drawn.add(
+            *(Mark(*at, "mute", size=2.2, note=f"position {p}") for p, at in enumerate(points))
+        )
         drawn.line(dial.origin, points[-1], head=True)
         small(drawn, x, y + _RADIUS + 20, f"{{ω_{f}}} = {powered(speed)}", anchor="middle")
-    return 312.0 + 122 * ((len(speeds) - 1) // across) + _RADIUS + 34, [powered(speed) for speed in speeds]
+    return 312.0 + 122 * ((len(speeds) - 1) // across) + _RADIUS + 34, [
+        powered(speed) for speed in speeds
+    ]
 
 
 def _speed(dk: int, f: int) -> str:

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from symattn.derivations.parameters import LIMITS, whole
-from symattn.derivations.scaling_typical import digits_at, mean_slope, median_slope, of_gap, scaled_mean, scaled_median
+from symattn.derivations.scaling_typical import (
+    digits_at,
+    mean_slope,
+    median_slope,
+    of_gap,
+    scaled_mean,
+    scaled_median,
+)
 from symattn.document.drawing.plot import Plot, PlotAxis, Series, tens, whole_ticks
 from symattn.document.drawing.scene import Role, Scene, plain, powered, wrapped
 
@@ -69,7 +76,13 @@ def _largest(drawn: Scene, sizes: list[int]) -> None:
     plot.frame(whole_ticks(1, sizes[-1]), [(x / 10, f"{x / 10:g}") for x in range(5, 11)], "{d_k}")
     plot.draw(
         (
-            _series(sizes, larger("median_smaller", 0), "unscaled median", False, smaller("median_smaller", 0)),
+            _series(
+                sizes,
+                larger("median_smaller", 0),
+                "unscaled median",
+                False,
+                smaller("median_smaller", 0),
+            ),
             _series(sizes, larger("mean_smaller", 0), "unscaled mean", False),
             _series(sizes, larger("mean_smaller", 2), "1/√{d_k}: mean", True),
             _series(sizes, larger("median_smaller", 2), "1/√{d_k}: median", True),
@@ -85,7 +98,9 @@ def _shown(d_k: int, number: Number, least: Number | None = None) -> str:
     return powered(digits.digits)
 
 
-def _series(sizes: list[int], number: Number, words: str, scaled: bool, least: Number | None = None) -> Series:
+def _series(
+    sizes: list[int], number: Number, words: str, scaled: bool, least: Number | None = None
+) -> Series:
     role: Role = "score" if scaled else "ink"
     shown = [_shown(d, number, least) for d in sizes]
     finer = sorted({round(sizes[-1] ** (i / 32), 6) for i in range(33)} | set(map(float, sizes)))

@@ -26,7 +26,8 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
     law = [float(closed(ScalingSetting(d, None), Fraction(0), formula("Var(s)"))) for d in sizes]
     result = [sampled(d, draws, seed) for d in sizes]
     drawn = Scene(
-        "The variance of a score over d_k, with and without scaling", _description(sizes, result, draws, seed)
+        "The variance of a score over d_k, with and without scaling",
+        _description(sizes, result, draws, seed),
     )
     x, y = PlotAxis(1, dk, 52, 330), PlotAxis(0.35, 2 * dk, 300, 40)
     drawn.label(10, 22, "variance of a score")
@@ -54,10 +55,16 @@ def sampled(d_k: int, draws: int, seed: int) -> tuple[float, float]:
 
 
 def _series(
-    sizes: list[int], law: list[float], results: list[tuple[float, float]], words: tuple[str, str], scaled: bool
+    sizes: list[int],
+    law: list[float],
+    results: list[tuple[float, float]],
+    words: tuple[str, str],
+    scaled: bool,
 ) -> Series:
     """Return the law as a line and the sample as marks."""
-    notes = [f"d_k = {d}: {v:.5g} ± {_ERRORS * e:.2g}" for d, (v, e) in zip(sizes, results, strict=True)]
+    notes = [
+        f"d_k = {d}: {v:.5g} ± {_ERRORS * e:.2g}" for d, (v, e) in zip(sizes, results, strict=True)
+    ]
     return Series(
         [(float(d), v) for d, (v, _) in zip(sizes, results, strict=True)],
         words,
@@ -69,7 +76,9 @@ def _series(
     )
 
 
-def _description(sizes: list[int], results: list[tuple[float, float]], draws: int, seed: int) -> str:
+def _description(
+    sizes: list[int], results: list[tuple[float, float]], draws: int, seed: int
+) -> str:
     last, (variance, error) = sizes[-1], results[-1]
     return (
         f"Both axes are logarithmic. Without scaling the variance of q·k is d_k: from 1 at d_k = 1 to {last} at "

@@ -39,7 +39,9 @@ class DrawnForm:
     @property
     def width(self) -> float:
         """The width of the rectangle or of the words below it, whichever is larger."""
-        return max(self.sides[0], *(Label(0, 0, words, SMALL).width for words in (self.words, self.shape)))
+        return max(
+            self.sides[0], *(Label(0, 0, words, SMALL).width for words in (self.words, self.shape))
+        )
 
 
 def scene(source: str | PathLike[str] | None = None, **fields: object) -> Scene:
@@ -69,7 +71,9 @@ def _read(step: Step) -> tuple[str, ...]:
     result = {*"qkv", "q_rotated", "k_rotated", "q_normed", "k_normed", "k_r", "q_joined"}
     mark = Name("?")
     return tuple(
-        n for n in step.of if n not in result or replaced(step.formula, {ARRAYS[n].symbol: mark}) != step.formula
+        n
+        for n in step.of
+        if n not in result or replaced(step.formula, {ARRAYS[n].symbol: mark}) != step.formula
     )
 
 
@@ -90,13 +94,27 @@ def _forms(
     names: Iterable[str], spec: Attention, given: Sequence[str], sizes: Mapping[str, int] | None
 ) -> dict[str, DrawnForm]:
     """Return the arrays as rectangles, all at one scale."""
-    heads = {"h": spec.heads, "g": spec.key_heads} if sizes else {"h": 2, "g": min(spec.key_heads, 2), "p": 4}
-    known = {**LENGTHS, "n": 3, "j": spec.heads, "p": spec.heads + 2 * spec.key_heads, **heads, **(sizes or {})}
+    heads = (
+        {"h": spec.heads, "g": spec.key_heads}
+        if sizes
+        else {"h": 2, "g": min(spec.key_heads, 2), "p": 4}
+    )
+    known = {
+        **LENGTHS,
+        "n": 3,
+        "j": spec.heads,
+        "p": spec.heads + 2 * spec.key_heads,
+        **heads,
+        **(sizes or {}),
+    }
     axes = {name: _axes(name, spec, given) for name in names}
     lengths = {name: [prod(int(f) if f.isdecimal() else known.get(f, 4) for f in axis) for axis in result]
                for name, result in axes.items()}  # fmt: skip
     unit = min(_UNIT, _LONGEST / max(n for of in lengths.values() for n in of[-2:]))
-    words = {name: list(map(str, lengths[name])) if sizes else list(map(_axis, axes[name])) for name in axes}
+    words = {
+        name: list(map(str, lengths[name])) if sizes else list(map(_axis, axes[name]))
+        for name in axes
+    }
     return {name: _form(ARRAYS[name].symbol, words[name], lengths[name], unit) for name in axes}
 
 
@@ -104,14 +122,19 @@ def _axes(name: str, spec: Attention, names: Sequence[str]) -> list[list[str]]:
     """Return the axes of an array, each as its factors; n for n_q and n_k in self-attention."""
     whole = shape(name, spec, names).replace("…", "").replace("(h?)", "").replace("?", "")
     alone = "x" in names and "y" not in names
-    return [["n" if alone and f in ("n_q", "n_k") else f for f in axis.split("*")] for axis in whole.split()]
+    return [
+        ["n" if alone and f in ("n_q", "n_k") else f for f in axis.split("*")]
+        for axis in whole.split()
+    ]
 
 
 def _form(symbol: Node, words: Sequence[str], lengths: Sequence[int], unit: float) -> DrawnForm:
     across, down = lengths[-1], lengths[-2] if len(lengths) > 1 else 0
     role = _ROLES.get(symbol.role or "") if isinstance(symbol, Name) else None
     sides = max(across * unit, _LEAST), max(down * unit, _LEAST)
-    return DrawnForm(_braced(symbol), " × ".join(words), sides, role, len(lengths) > 2 and lengths[0] > 1)
+    return DrawnForm(
+        _braced(symbol), " × ".join(words), sides, role, len(lengths) > 2 and lengths[0] > 1
+    )
 
 
 def _axis(factors: Sequence[str]) -> str:
@@ -119,7 +142,9 @@ def _axis(factors: Sequence[str]) -> str:
     result = []
     for factor in factors:
         base, _, index = factor.partition("_")
-        letter = SIZES.get("g" if factor == "j" else factor, Name(base, (Name(index),) if index else ()))
+        letter = SIZES.get(
+            "g" if factor == "j" else factor, Name(base, (Name(index),) if index else ())
+        )
         result.append(factor if factor.isdecimal() else _braced(letter))
     return " ".join(result)
 
@@ -144,7 +169,9 @@ def _row(drawn: Scene, step: Step, forms: Mapping[str, DrawnForm], y: float) -> 
         line.append((x, form, sign))
         x += before + form.width + 18
     words = _LETTER.sub(lambda m: "{" + (m[3] or f"{m[1]}_{m[2]}") + "}", text(step.formula))
-    formula = Label(_RIGHT, y + max(form.sides[1] for _, form, _ in line) / 2 + 5, words, SMALL, "mute", "end")
+    formula = Label(
+        _RIGHT, y + max(form.sides[1] for _, form, _ in line) / 2 + 5, words, SMALL, "mute", "end"
+    )
     if formula.box[0] > x:
         drawn.add(formula)
     return _line(drawn, line, y)
@@ -163,7 +190,8 @@ def _line(drawn: Scene, line: Sequence[tuple[float, DrawnForm, str]], y: float) 
         note = f"{plain(form.words)}: {plain(form.shape)}"
         box = (middle - width / 2, top, width, height)
         drawn.add(
-            Box(*box, "paper"), Box(*box, form.role or "tint", form.role or "mute", 0.25 if form.role else 1, note)
+            Box(*box, "paper"),
+            Box(*box, form.role or "tint", form.role or "mute", 0.25 if form.role else 1, note),
         )
         drawn.label(middle, y + high + 17, form.words, SMALL, form.role or "ink", "middle")
         small(drawn, middle, y + high + 34, form.shape, anchor="middle")

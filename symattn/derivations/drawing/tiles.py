@@ -27,7 +27,9 @@ _MOST = 8
 _LEFT, _RIGHT, _WIDE, _HIGH, _TEXT = 12.0, 474.0, 440.0, 24.0, 46.0
 
 
-def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int = 1, **fields: object) -> Scene:
+def scene(
+    source: str | PathLike[str] | None = None, query: int = 1, tile: int = 1, **fields: object
+) -> Scene:
     """Draw the keys of one query, ``tile`` of them at a time; by default those of ``derive online-softmax``."""
     scores, values, called = _given(source, query, fields)
     n = int(scores.shape[-1])
@@ -36,7 +38,9 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int =
             f"tile must be an integer of at least {-(-n // _MOST)}, for at most {_MOST} tiles, got {tile!r}"
         )
     bounds = [*range(0, n, tile), n]
-    parts = [(lo, hi, tile_state(scores[:, lo:hi], values[lo:hi, :])) for lo, hi in pairwise(bounds)]
+    parts = [
+        (lo, hi, tile_state(scores[:, lo:hi], values[lo:hi, :])) for lo, hi in pairwise(bounds)
+    ]
     states = list(accumulate((state for _, _, state in parts), merge))
     if not same(finish(states[-1]), finish(tile_state(scores, values))):
         raise FalseStep("tiles merged give another output than all keys at once")
@@ -62,17 +66,23 @@ def _given(source: object, query: int, fields: dict[str, Any]) -> tuple[Any, Any
     """Return exact scores (1, n_k) and values (n_k, d_v), and the name of their example. Raises InputError."""
     if source is None:
         if fields or query != 1:
-            raise InputError("fields and queries are those of an example; hint: name one, symattn draw tiles cross")
+            raise InputError(
+                "fields and queries are those of an example; hint: name one, symattn draw tiles cross"
+            )
         return exact(SCORES), exact(VALUES), ""
     walk = walked(source, fields)
     scores, values = walk.arrays[walk.pipeline["weights"].of[0]], walk.arrays[walk.mixing.of[1]]
     if scores.ndim != 2 or not walk.sheet.attention.plain_softmax:
-        raise InputError(f"{walk.sheet.name}: tiles are drawn of one head with softmax; hint: another example")
+        raise InputError(
+            f"{walk.sheet.name}: tiles are drawn of one head with softmax; hint: another example"
+        )
     if isinstance(query, bool) or not isinstance(query, int) or not 1 <= query <= len(scores):
         raise InputError(f"query is {query!r}; {walk.sheet.name} has 1 to {len(scores)}")
     row = scores[query - 1 : query].tolist()
     if any(isinstance(x, Enclosed) for x in (*row[0], *values.flat)):
-        raise InputError(f"{walk.sheet.name}: of some scores only balls are known; hint: another example")
+        raise InputError(
+            f"{walk.sheet.name}: of some scores only balls are known; hint: another example"
+        )
     return Exact.lift(row), Exact.lift(values.tolist()), f": query {query} of {walk.sheet.name}"
 
 
@@ -84,7 +94,9 @@ def _identity(n: int) -> Exact:
     return exact([[int(i == j) for j in range(n)] for i in range(n)])
 
 
-def _between(drawn: Scene, before: SoftmaxState | None, state: SoftmaxState, unit: float, y: float) -> float:
+def _between(
+    drawn: Scene, before: SoftmaxState | None, state: SoftmaxState, unit: float, y: float
+) -> float:
     """Draw how the bar above shrinks as the maximum grows; return where the next bar begins."""
     if before is None or _one(before.normaliser).is_zero():
         return y
@@ -92,7 +104,9 @@ def _between(drawn: Scene, before: SoftmaxState | None, state: SoftmaxState, uni
     factor = _one(xp.exp(before.maximum - state.maximum))
     start = unit * float(_one(before.normaliser).to_float())
     end = start * float(factor.to_float())
-    label = Label(_LEFT + start + 8, y - 7, f"sums so far × {words(formula(factor))}", SMALL, "mute")
+    label = Label(
+        _LEFT + start + 8, y - 7, f"sums so far × {words(formula(factor))}", SMALL, "mute"
+    )
     if factor != 1 and label.box[2] > _RIGHT:
         drawn.add(replace(label, x=_RIGHT, anchor="end"))
         return y
@@ -101,18 +115,26 @@ def _between(drawn: Scene, before: SoftmaxState | None, state: SoftmaxState, uni
     return y
 
 
-def _state(drawn: Scene, scores: Array, tile: tuple[int, int], state: SoftmaxState, unit: float, y: float) -> str:
+def _state(
+    drawn: Scene, scores: Array, tile: tuple[int, int], state: SoftmaxState, unit: float, y: float
+) -> str:
     """Draw the pieces of the keys so far, and m, ℓ and the output in words; return these words."""
     lo, hi = tile
-    pieces = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated.tolist()[0]  # e^(s_j − m)
+    pieces = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated.tolist()[
+        0
+    ]  # e^(s_j − m)
     _bar(drawn, [unit * float(x.to_float()) for x in pieces], lo, y)
     norm, result = _one(state.normaliser), [f"{{m}} = {words(formula(_one(state.maximum)))}"]
     result.append(_equal("ℓ", norm))
     if not norm.is_zero():
         outputs = finish(state).entries[0]
         shown = [digits(x) for x in outputs]
-        sign = "=" if all(words(formula(x)) == d for x, d in zip(outputs, shown, strict=True)) else "≈"
-        result.append(_equal("{o}", outputs[0]) if len(outputs) == 1 else f"{{o}} {sign} ({', '.join(shown)})")
+        sign = (
+            "=" if all(words(formula(x)) == d for x, d in zip(outputs, shown, strict=True)) else "≈"
+        )
+        result.append(
+            _equal("{o}", outputs[0]) if len(outputs) == 1 else f"{{o}} {sign} ({', '.join(shown)})"
+        )
     for said in (", ".join(result), ", ".join((*result[:1], f"ℓ ≈ {digits(norm)}", *result[2:]))):
         if Label(0, 0, said, SMALL).width < _RIGHT - _LEFT:
             break
@@ -133,7 +155,10 @@ def _bar(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
         if width > 0:
             share = SHADE if j >= filled else SHADE / 3
             note = f"key {j + 1}"
-            drawn.add(Box(x, y, width, _HIGH, "paper"), Box(x, y, width, _HIGH, "weight", "paper", share, note))
+            drawn.add(
+                Box(x, y, width, _HIGH, "paper"),
+                Box(x, y, width, _HIGH, "weight", "paper", share, note),
+            )
             for called in (f"key {j + 1}", str(j + 1)):
                 if Label(0, 0, called, SMALL).width < width - 4:
                     small(drawn, x + width / 2, y + 17, called, "ink", "middle")
@@ -147,5 +172,10 @@ def _weights(drawn: Scene, scores: Array, y: float) -> float:
     parts = finish(tile_state(scores, _identity(int(scores.shape[-1])))).entries[0]
     _bar(drawn, [_WIDE * float(x.to_float()) for x in parts], 0, y + 20)
     result = ", ".join(digits(x) for x in parts) + ": unrounded, they add up to 1"
-    small(drawn, _LEFT, y + _HIGH + 37, result if Label(0, 0, result, SMALL).width < 460 else "They add up to 1.")
+    small(
+        drawn,
+        _LEFT,
+        y + _HIGH + 37,
+        result if Label(0, 0, result, SMALL).width < 460 else "They add up to 1.",
+    )
     return y + _HIGH + 48

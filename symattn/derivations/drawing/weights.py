@@ -34,7 +34,9 @@ def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: object
     walk = walked(source, fields)
     rows = of_head(walk.arrays["weights"], head).tolist()
     if max(len(rows), len(rows[0])) > _MOST:
-        raise InputError(f"{walk.sheet.name} has {len(rows)} × {len(rows[0])} weights; a picture has at most {_MOST}")
+        raise InputError(
+            f"{walk.sheet.name} has {len(rows)} × {len(rows[0])} weights; a picture has at most {_MOST}"
+        )
     drawn = Scene(f"Attention weights of {walk.sheet.name}", _description(rows))
     drawn.label(10, 22, "weights {A}, one row for each query")
     queries = [named(walk, "q", i) for i in range(len(rows))]
@@ -49,9 +51,17 @@ def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: object
         y = 58 + i * height
         small(drawn, _LEFT, y + height / 2 + 3, queries[i])
         for j, entry in enumerate(row):
-            _cell(drawn, entry, (x + j * side, y, side - _GAP, height - _GAP), exact, f"{queries[i]}, key {j + 1}")
+            _cell(
+                drawn,
+                entry,
+                (x + j * side, y, side - _GAP, height - _GAP),
+                exact,
+                f"{queries[i]}, key {j + 1}",
+            )
         small(drawn, 474, y + height / 2 + 3, digits(sum(row[1:], row[0])), anchor="end")
-    result = "Shade and bar: the weight." + ("" if exact else " Exact fractions do not fit: symattn walk prints them.")
+    result = "Shade and bar: the weight." + (
+        "" if exact else " Exact fractions do not fit: symattn walk prints them."
+    )
     drawn.height = wrapped(drawn, 58 + len(rows) * height + 18, result) - 6
     return drawn
 
@@ -71,11 +81,16 @@ def fits(entry: object, width: float) -> bool:
     return all(Label(0, 0, part, SMALL).width <= width for part in parts)
 
 
-def _cell(drawn: Scene, entry: Any, place: tuple[float, float, float, float], exact: bool, note: str) -> None:
+def _cell(
+    drawn: Scene, entry: Any, place: tuple[float, float, float, float], exact: bool, note: str
+) -> None:
     x, y, width, height = place
     weight, middle = float(entry.to_float()), x + width / 2
     note = f"{plain(note)}: {plain(digits(entry, 6))}"
-    drawn.add(Box(x, y, width, height, "tint"), Box(x, y, width, height, "weight", share=SHADE * weight, note=note))
+    drawn.add(
+        Box(x, y, width, height, "tint"),
+        Box(x, y, width, height, "weight", share=SHADE * weight, note=note),
+    )
     drawn.add(Box(x, y + height - 5, width * weight, 5, "weight"))
     if exact:
         stacked(drawn, middle, y + 24, fraction(entry))
@@ -95,5 +110,7 @@ def stacked(drawn: Scene, x: float, y: float, parts: tuple[str, str] | str) -> N
 
 
 def _description(rows: list[list[Any]]) -> str:
-    result = "; ".join(f"query {i}: " + ", ".join(plain(digits(x)) for x in row) for i, row in enumerate(rows, 1))
+    result = "; ".join(
+        f"query {i}: " + ", ".join(plain(digits(x)) for x in row) for i, row in enumerate(rows, 1)
+    )
     return f"{len(rows)} queries, {len(rows[0])} keys. Weights, {result}. Every row sums to 1."

@@ -36,7 +36,14 @@ from symattn.attention.codec.exact_arrays import (
     suggested,
 )
 from symattn.attention.codec.field_values import field_of, made_of
-from symattn.attention.codec.json_text import MOST_BYTES, TypedNumber, content, decoded, refuse_unknown, short
+from symattn.attention.codec.json_text import (
+    MOST_BYTES,
+    TypedNumber,
+    content,
+    decoded,
+    refuse_unknown,
+    short,
+)
 from symattn.attention.fields import field_types
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
@@ -46,7 +53,17 @@ from symattn.document.keywords import unknown
 
 SCHEMA = 1
 MOST_SCORES = 4096
-_KEYS = ("schema", "title", "source", "notes", "aliases", "tokens", "attention", "inputs", "printed")
+_KEYS = (
+    "schema",
+    "title",
+    "source",
+    "notes",
+    "aliases",
+    "tokens",
+    "attention",
+    "inputs",
+    "printed",
+)
 
 
 @dataclass(frozen=True)
@@ -74,9 +91,13 @@ def read(path: str, name: str | None = None) -> Sheet:
 
         arrays = called(npz.plain(path, file), path)
         check_size({name: array.shape for name, array in arrays.items()}, path)
-        inputs, _ = _entries({name: npz.elements(a, f"{path}: {name}") for name, a in arrays.items()}, shape_of, path)
+        inputs, _ = _entries(
+            {name: npz.elements(a, f"{path}: {name}") for name, a in arrays.items()}, shape_of, path
+        )
         attention, remarks = _attention({}, inputs, path)
-        return Sheet(path, Path(path).name, attention, inputs, remarks=(FLOATS.format("the file"), *remarks))
+        return Sheet(
+            path, Path(path).name, attention, inputs, remarks=(FLOATS.format("the file"), *remarks)
+        )
     return from_text(file, path, name or path)
 
 
@@ -88,17 +109,25 @@ def from_text(content: bytes, where: str, name: str) -> Sheet:
 def from_data(data: Any, where: str, name: str, remarks: tuple[str, ...] = ()) -> Sheet:
     """Read a sheet from decoded JSON, and add ``remarks``. Raises InputError."""
     if not isinstance(data, dict):
-        kind = {list: "list", bool: "truth value", type(None): "null"}.get(type(data), "single value")
+        kind = {list: "list", bool: "truth value", type(None): "null"}.get(
+            type(data), "single value"
+        )
         raise InputError(f'{where}: a sheet is an object, {{"inputs": {{"x": …}}}}, not a {kind}')
     if data.get("kind") == "listing" and isinstance(data.get("sheet"), dict):
         data = data["sheet"]  # what `symattn examples show NAME -f json` writes
     data = _nested(data)
     _check_names(data, where)
     if str(data.get("schema", SCHEMA)) != str(SCHEMA):
-        raise InputError(f"{where}: schema is {data['schema']}; this version of symattn reads {SCHEMA}")
+        raise InputError(
+            f"{where}: schema is {data['schema']}; this version of symattn reads {SCHEMA}"
+        )
     given, typed_decimals = _inputs(data, where)
     attention, more = _attention(data.get("attention", {}), given, where)
-    typed = ("Decimals in the sheet are taken exactly as typed: 0.1 is 1/10.",) if typed_decimals else ()
+    typed = (
+        ("Decimals in the sheet are taken exactly as typed: 0.1 is 1/10.",)
+        if typed_decimals
+        else ()
+    )
     return Sheet(
         name,
         words_of(data, "title", where) or Path(where).name,
@@ -118,14 +147,20 @@ def _check_names(data: Mapping[str, object], where: str) -> None:
         if key not in _KEYS:
             suggestion = suggested(key, (*_KEYS, *INPUTS, *fields))
             more = "the arrays, such as x and w_q, and the fields of the attention, such as causal"
-            raise InputError(f"{where}: unknown name {short(key)!r}.{suggestion} Known: {', '.join(_KEYS)}, {more}")
+            raise InputError(
+                f"{where}: unknown name {short(key)!r}.{suggestion} Known: {', '.join(_KEYS)}, {more}"
+            )
 
 
 def _nested(data: Record) -> Record:
     """Return the sheet with arrays and fields moved from the top level to where they belong."""
     flat = {key: x for key, x in data.items() if key not in _KEYS}
     known_fields = field_types(Attention)
-    arrays = {key: x for key, x in flat.items() if input_name(key) and (isinstance(x, list) or key not in known_fields)}
+    arrays = {
+        key: x
+        for key, x in flat.items()
+        if input_name(key) and (isinstance(x, list) or key not in known_fields)
+    }
     fields = {key: x for key, x in flat.items() if key not in arrays and key in known_fields}
     moved = {"inputs": arrays, "attention": fields}
     remaining = {key: x for key, x in data.items() if key not in arrays and key not in fields}
@@ -136,11 +171,15 @@ def _nested(data: Record) -> Record:
     return remaining
 
 
-def _attention(data: object, entries: Mapping[str, Entries], where: str) -> tuple[Attention, tuple[str, ...]]:
+def _attention(
+    data: object, entries: Mapping[str, Entries], where: str
+) -> tuple[Attention, tuple[str, ...]]:
     """Return the specification, and a remark if tokens without weights imply that scores are not scaled."""
     alone = "x" in entries and not any(name.startswith("w_") for name in entries)
     if alone and isinstance(data, dict) and not {"scale", "score"} & set(data):
-        remark = "There are no weights: this is parameter-free attention, and its scores are not scaled."
+        remark = (
+            "There are no weights: this is parameter-free attention, and its scores are not scaled."
+        )
         return attention_of({**data, "scale": "none"}, dict(entries), where), (remark,)
     return attention_of(data, dict(entries), where), ()
 
@@ -161,9 +200,13 @@ def _entries(
     check_size({name: shape(array) for name, array in values.items()}, where)
     for name, array in values.items():
         if isinstance(array, list) and (size := _count(array)) > MOST_SCORES:
-            raise InputError(f"{where}: {name} has {size} entries; a walk takes at most {MOST_SCORES}")
+            raise InputError(
+                f"{where}: {name} has {size} entries; a walk takes at most {MOST_SCORES}"
+            )
     result = {name: array_of(name, entries, where) for name, entries in values.items()}
-    return {name: entries for name, (entries, _) in result.items()}, any(decimals for _, decimals in result.values())
+    return {name: entries for name, (entries, _) in result.items()}, any(
+        decimals for _, decimals in result.values()
+    )
 
 
 def _count(entries: object) -> int:
@@ -177,16 +220,22 @@ def check_size(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
         size = prod(shape)
         if size > MOST_SCORES:
             sides = " × ".join(map(str, shape))
-            raise InputError(f"{where}: {name} is {sides}, {size} entries; a walk takes at most {MOST_SCORES}")
+            raise InputError(
+                f"{where}: {name} is {sides}, {size} entries; a walk takes at most {MOST_SCORES}"
+            )
     queries = shapes.get("x", shapes.get("q"))
     keys = shapes.get("y", shapes.get("x", shapes.get("k")))
     if queries is None or keys is None or len(queries) < 2 or len(keys) < 2:
         return
     if prod(queries[:-1]) * keys[-2] > MOST_SCORES:
-        raise InputError(f"{where}: {queries[-2]} queries × {keys[-2]} keys; a walk takes at most {MOST_SCORES} scores")
+        raise InputError(
+            f"{where}: {queries[-2]} queries × {keys[-2]} keys; a walk takes at most {MOST_SCORES} scores"
+        )
 
 
-FLOATS = "Floats of {} are taken at their exact binary value: 0.1 is 3602879701896397/36028797018963968."
+FLOATS = (
+    "Floats of {} are taken at their exact binary value: 0.1 is 3602879701896397/36028797018963968."
+)
 
 
 def _texts(data: Record, key: str, where: str) -> tuple[str, ...]:
@@ -200,7 +249,9 @@ def _tokens(data: Record, entries: Mapping[str, Entries], where: str) -> tuple[s
     tokens = _texts(data, "tokens", where)
     rows = shape_of(entries["x"] if "x" in entries else entries.get("q", []))
     if tokens and (len(rows) < 2 or len(tokens) != rows[-2]):
-        raise InputError(f"{where}: {len(tokens)} tokens are named; the queries are {rows[-2] if len(rows) > 1 else 0}")
+        raise InputError(
+            f"{where}: {len(tokens)} tokens are named; the queries are {rows[-2] if len(rows) > 1 else 0}"
+        )
     return tokens
 
 
@@ -221,7 +272,9 @@ def truncated(sheet: Sheet, tokens: int) -> Sheet:
     )
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= longest:
         raise InputError(f"tokens is {tokens!r}; {sheet.name} has 1 to {longest}")
-    inputs = {name: _cut(entries, _axes(name, entries), tokens) for name, entries in sheet.inputs.items()}
+    inputs = {
+        name: _cut(entries, _axes(name, entries), tokens) for name, entries in sheet.inputs.items()
+    }
     return replace(sheet, inputs=inputs, tokens=sheet.tokens[:tokens], printed=None)
 
 
@@ -266,7 +319,9 @@ def _read(value: object, place: str, binary: list[bool]) -> Any:
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        if value != value or value == math.inf:  # math.isnan refuses whole numbers that no float holds
+        if (
+            value != value or value == math.inf
+        ):  # math.isnan refuses whole numbers that no float holds
             raise InputError(f"{place} holds {value}, which is not a number")
         return "-inf" if value == -math.inf else TypedNumber(repr(value))
     return _array(value, place, binary) if hasattr(value, "__array__") else TypedNumber(str(value))
@@ -281,7 +336,9 @@ def _array(value: Any, place: str, binary: list[bool]) -> Any:
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError):
-            raise InputError(f"{place} has the type {short(str(array.dtype))}, which is not a number") from None
+            raise InputError(
+                f"{place} has the type {short(str(array.dtype))}, which is not a number"
+            ) from None
     whole = array.dtype.kind != "f" or bool((array == np.round(array)).all())
     binary.append(not whole)
     return npz.elements(array, place)
@@ -291,7 +348,12 @@ def _array(value: Any, place: str, binary: list[bool]) -> Any:
 _MOST_PLACES = 12
 _DIGITS_PRINTED = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _ROUNDED = ("weights", "weighted", "output")
-_ASKED_FOR_BY = {"padding": ("keep",), "packed": ("w_in",), "documents": ("doc", "doc_q", "doc_k"), "bias": ("bias",)}
+_ASKED_FOR_BY = {
+    "padding": ("keep",),
+    "packed": ("w_in",),
+    "documents": ("doc", "doc_q", "doc_k"),
+    "bias": ("bias",),
+}
 _DIGITS = ("q", "k", "v", "scores", "scaled", *_ROUNDED)
 
 
@@ -323,7 +385,9 @@ def attention_of(data: object, entries: dict[str, Entries], where: str) -> Atten
         raise InputError(f'{where}: "attention" is an object of fields, {{"causal": true}}')
     refuse_unknown(data, field_types(Attention), f"{where}: attention")
     if "scale" in data and data["scale"] is None:
-        raise InputError(f'{where}: scale is null; hint: "none" for no scaling, "1/sqrt(d_k)", or leave it out')
+        raise InputError(
+            f'{where}: scale is null; hint: "none" for no scaling, "1/sqrt(d_k)", or leave it out'
+        )
     result: dict[str, Any] = {}
     if "mask" in entries:
         result["mask"] = _kind_of_mask(entries)
@@ -334,10 +398,17 @@ def attention_of(data: object, entries: dict[str, Entries], where: str) -> Atten
     if data.get("mask") and "mask" in entries and data["mask"] != _kind_of_mask(entries):
         boolean = _kind_of_mask(entries) == "boolean"
         kind, hint = ("truth values", "numbers") if boolean else ("numbers", "true and false")
-        raise InputError(f"{where}: the mask is {data['mask']}, and its entries are {kind}; hint: write {hint}")
-    if inferred.get("mask") == "additive" and {"1"} <= {*map(str, flat(entries["mask"]))} <= {"0", "1"}:
+        raise InputError(
+            f"{where}: the mask is {data['mask']}, and its entries are {kind}; hint: write {hint}"
+        )
+    if inferred.get("mask") == "additive" and {"1"} <= {*map(str, flat(entries["mask"]))} <= {
+        "0",
+        "1",
+    }:
         words = "mask holds 0 and 1 alone, which would be added to the scores"
-        raise InputError(f'{where}: {words}; hint: true where a query may attend, or "mask": "additive" in "attention"')
+        raise InputError(
+            f'{where}: {words}; hint: true where a query may attend, or "mask": "additive" in "attention"'
+        )
     spec: Attention = made_of(Attention, {**data, **inferred}, where)
     return spec
 
@@ -348,7 +419,10 @@ def overridden(attention: Attention, wishes: dict[str, Any]) -> Attention:
     for name in wishes:
         if name not in fields:
             raise unknown("Attention", short(name), fields)
-    return replace(attention, **{name: field_of(Attention, name, value, name) for name, value in wishes.items()})
+    return replace(
+        attention,
+        **{name: field_of(Attention, name, value, name) for name, value in wishes.items()},
+    )
 
 
 def printed_of(data: object, where: str) -> Printed | None:
@@ -368,11 +442,18 @@ def printed_of(data: object, where: str) -> Printed | None:
     for part, names in (("digits", _DIGITS), ("rounded", _ROUNDED)):
         refuse_unknown(data.get(part, {}), names, f"{place}.{part}")
     for name, entries in data.get("digits", {}).items():
-        array_of(name, entries, f"{place}.digits")  # only a check of the shape: the digits are stored as text
+        array_of(
+            name, entries, f"{place}.digits"
+        )  # only a check of the shape: the digits are stored as text
         for digits in flat(entries):
             if not (isinstance(digits, str) and _DIGITS_PRINTED.fullmatch(digits)):
-                raise InputError(f"{place}.digits.{name} holds digits, such as 6.3e-02, not {short(str(digits))!r}")
-    rounded = {name: array_of(name, e, f"{place}.rounded")[0] for name, e in data.get("rounded", {}).items()}
+                raise InputError(
+                    f"{place}.digits.{name} holds digits, such as 6.3e-02, not {short(str(digits))!r}"
+                )
+    rounded = {
+        name: array_of(name, e, f"{place}.rounded")[0]
+        for name, e in data.get("rounded", {}).items()
+    }
     return Printed(data.get("digits", {}), places, rounded)
 
 

@@ -38,11 +38,23 @@ from symattn.derivations.walks.why import why as reasons
 from symattn.document.codec import command
 from symattn.document.errors import InputError, near
 from symattn.document.keywords import format_name, unknown
-from symattn.document.model import Block, Document, Emph, Heading, Note, Paragraph, Table, Text, headers
+from symattn.document.model import (
+    Block,
+    Document,
+    Emph,
+    Heading,
+    Note,
+    Paragraph,
+    Table,
+    Text,
+    headers,
+)
 from symattn.document.notation import Decimal, equals
 
 _SAID = ("heads", "kv_heads", "scale", "causal", "mask", "padding")  # in the subtitle
-_LEFT_OUT = "The weighted values are many; the JSON form leaves them out: they are weights times values."
+_LEFT_OUT = (
+    "The weighted values are many; the JSON form leaves them out: they are weights times values."
+)
 
 
 def walk(
@@ -81,11 +93,21 @@ def walk(
     dtype = format_name(dtype)
     _check_words(dtype, rounding, query, all)
     result = _made(sheet_of(source), fields, tokens, seed, dtype, query, rounding)
-    named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
+    named = (
+        source
+        if isinstance(source, str)
+        else ""
+        if isinstance(source, Mapping)
+        else os.fspath(source)
+    )
     _check_numbers(result, step, query)
     empty = _empty(result, blank, answers, step)
     body = list(_step_alone(result, step, why, all) if step else _whole(result, why, all, empty))
-    remarks = [Note(text) for text in (*about(result, step), *too_long(result))] if answers or not empty else []
+    remarks = (
+        [Note(text) for text in (*about(result, step), *too_long(result))]
+        if answers or not empty
+        else []
+    )
     remarks += [Note((_LEFT_OUT,))] if too_many(result) else []
     body += _answers(result, all, empty) if answers else ()
     left = ",".join(map(str, empty)) or None
@@ -143,7 +165,9 @@ def sheet_of(source: str | PathLike[str] | Mapping[str, object]) -> Sheet:
     if not os.path.lexists(source) and not os.path.splitext(source)[1]:
         words = examples.NAMES
         suggestion = near(source.lower(), words)
-        raise InputError(f"{short(source)!r} is neither an example nor a file.{suggestion} Known: {', '.join(words)}")
+        raise InputError(
+            f"{short(source)!r} is neither an example nor a file.{suggestion} Known: {', '.join(words)}"
+        )
     return sheets.read(source)
 
 
@@ -159,7 +183,9 @@ def _check_fields(fields: Iterable[str]) -> None:
     arrays = [name for name in fields if name in ARRAYS and name not in descriptions()]
     if arrays:
         inner = ", ".join(f"{name!r}: …" for name in arrays)
-        raise InputError(f"arrays are given together, as the source of the walk; hint: walk({{{inner}}})")
+        raise InputError(
+            f"arrays are given together, as the source of the walk; hint: walk({{{inner}}})"
+        )
     for name in fields:
         if name not in descriptions():
             raise unknown("walk", name, (*(walk.__kwdefaults__ or ()), *descriptions()))
@@ -168,27 +194,37 @@ def _check_fields(fields: Iterable[str]) -> None:
 def _check_words(dtype: str, rounding: str | None, query: int | None, every: bool) -> None:
     for what, word, known in (("dtype", dtype, FLOATING), ("rounding", rounding, ROUNDINGS)):
         if word is not None and word not in known:
-            raise InputError(f"unknown {what} {short(str(word))!r}.{near(str(word), known)} Known: {', '.join(known)}")
+            raise InputError(
+                f"unknown {what} {short(str(word))!r}.{near(str(word), known)} Known: {', '.join(known)}"
+            )
     if query is not None and every:
         raise InputError("--query follows one query and --all shows every one; give one of them")
 
 
 def _check_numbers(made: Walk, step: int | None, query: int | None) -> None:
     if query is not None and not (whole(query, 1) and query <= made.queries):
-        raise InputError(f"query {query!r}: the queries of {made.sheet.name} are 1 to {made.queries}")
+        raise InputError(
+            f"query {query!r}: the queries of {made.sheet.name} are 1 to {made.queries}"
+        )
     last = max(titles(made))
     if step is not None and not (whole(step, 1) and step <= last):
         raise InputError(f"step {step!r}: the steps of {made.sheet.name} are 1 to {last}")
 
 
-def _empty(made: Walk, blank: Sequence[int] | str | None, answers: bool, step: int | None) -> tuple[int, ...]:
+def _empty(
+    made: Walk, blank: Sequence[int] | str | None, answers: bool, step: int | None
+) -> tuple[int, ...]:
     """Return the steps that are left empty. Raises InputError if they contradict other options."""
     if blank is None:
         if answers:
-            raise InputError("answers belong to steps that are left empty; hint: --blank 5,6 --answers")
+            raise InputError(
+                "answers belong to steps that are left empty; hint: --blank 5,6 --answers"
+            )
         return ()
     if step is not None:
-        raise InputError("--step shows one step and --blank leaves steps of a whole walk empty; give one of them")
+        raise InputError(
+            "--step shows one step and --blank leaves steps of a whole walk empty; give one of them"
+        )
     return records.steps(blank, max(titles(made)))
 
 
@@ -206,7 +242,11 @@ def _intro(made: Walk) -> Iterator[Block]:
         yield Paragraph((f"From {made.sheet.source}.",))
     yield from (Paragraph((text,)) for text in made.sheet.notes)
     spec = made.sheet.attention
-    words = [_field(name, value) for name, value in written(spec, changed=True).items() if name not in _SAID]
+    words = [
+        _field(name, value)
+        for name, value in written(spec, changed=True).items()
+        if name not in _SAID
+    ]
     more = {letter: n for letter, n in made.sizes.items() if letter not in made.main_sizes}
     if words or more:
         label = " and ".join(["fields"] * bool(words) + ["sizes"] * bool(more)).capitalize()
@@ -246,7 +286,9 @@ def _accuracy(made: Walk) -> Iterator[Block]:
     for name in names:
         shown = error_digits(worst(made.errors(name)))
         missing = sum(e is None for e in made.errors(name).flat)
-        rows.append(((name,), (shown if not isinstance(shown, str) else Decimal(shown),), (str(missing),)))
+        rows.append(
+            ((name,), (shown if not isinstance(shown, str) else Decimal(shown),), (str(missing),))
+        )
     columns = headers("array", ">largest error in ulp", ">not finite")
     over = f"{made.dtype} against the exact numbers, over all queries"
     caption: Text = (f"{over}; ulp: the unit in the last place at the exact number.",)
@@ -255,7 +297,13 @@ def _accuracy(made: Walk) -> Iterator[Block]:
 
 def _subtitle(made: Walk) -> Text:
     spec = made.sheet.attention
-    scale = "scale 1/√d_k" if spec.scale is None else "no scaling" if spec.scale == 1 else f"scale {spec.scale}"
+    scale = (
+        "scale 1/√d_k"
+        if spec.scale is None
+        else "no scaling"
+        if spec.scale == 1
+        else f"scale {spec.scale}"
+    )
     scale = "no scaling" if spec.scale is None and spec.score != "dot" else scale
     masks = ["causal"] if spec.causal else []
     masks += [f"{spec.mask} mask"] if spec.mask else []
@@ -286,7 +334,9 @@ def _field(name: str, value: object) -> str:
 def _plain(value: object) -> str:
     if isinstance(value, list):
         return "(" + ", ".join(map(_plain, value)) + ")"
-    return "open" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        "open" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
 
 
 def _hints(source: str, made: Walk, step: int | None, why: bool, every: bool) -> tuple[str, ...]:

@@ -16,11 +16,29 @@ from symattn.derivations.attention.entry_formulas import product_letter, row_sym
 from symattn.derivations.enclosed import digits, nested
 from symattn.derivations.walks import printed
 from symattn.derivations.walks.steps import blocks, rounded_of, weights_known
-from symattn.derivations.walks.walk_data import Walk, arrays_of, capital, first_query, places_of, titles
+from symattn.derivations.walks.walk_data import (
+    Walk,
+    arrays_of,
+    capital,
+    first_query,
+    places_of,
+    titles,
+)
 from symattn.derivations.walks.why import about, too_long
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.evidence import Grade
-from symattn.document.model import Block, Heading, Heat, Note, Origin, Paragraph, Table, Text, Values, headers
+from symattn.document.model import (
+    Block,
+    Heading,
+    Heat,
+    Note,
+    Origin,
+    Paragraph,
+    Table,
+    Text,
+    Values,
+    headers,
+)
 from symattn.document.notation import Decimal, Node, Relation, Words
 
 _MOST = 64  # weights that stand in one heat map
@@ -41,7 +59,8 @@ def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> B
         result += [*reasons(walk, number)][1:] if why else []
         result += [Note(text) for text in about(walk, number)]
         result += (
-            _placed(walk, b) if isinstance(b, Values) and b.origin is None else b for b in _step(walk, number, every)
+            _placed(walk, b) if isinstance(b, Values) and b.origin is None else b
+            for b in _step(walk, number, every)
         )
     return (*result, *after, *(Note(text) for text in too_long(walk)))
 
@@ -68,7 +87,9 @@ def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
         for array in names:
             if array == "scaled" and walk.sheet.attention.scale == 1:
                 continue
-            yield from (_heat(walk, range(1, walk.queries + 1)),) if array == walk.mixing.name else ()
+            yield from (
+                (_heat(walk, range(1, walk.queries + 1)),) if array == walk.mixing.name else ()
+            )
             yield walk.values(array, evidence=walk.evidence(array))
         if rounded_of(walk) is not None:
             yield _differences(walk, range(1, walk.queries + 1))
@@ -93,7 +114,11 @@ def _before(walk: Walk, number: int, shown: list[Block]) -> Iterator[Values]:
               6: ((weights, True), (values, False)), 7: (("weighted", True),)}  # fmt: skip
     for array, row in wanted.get(number, ()):
         if array not in there:
-            index = (..., i - 1, slice(None)) if array != "weighted" else (i - 1, slice(None), slice(None))
+            index = (
+                (..., i - 1, slice(None))
+                if array != "weighted"
+                else (i - 1, slice(None), slice(None))
+            )
             symbol = row_symbol(array, i) if array != "weighted" else _products(walk, i)
             yield walk.values(array, index, symbol) if row else walk.values(array)
 
@@ -119,7 +144,9 @@ def _heat(walk: Walk, queries: Iterable[int]) -> Heat:
     rows = tuple(row_symbol(queries_of, i) for i in queries)
     columns = tuple(row_symbol(keys, j + 1) for j in range(len(part.exact[0])))
     sums = tuple(  # a dash where a row has none
-        formula(sum(row, Quotient.of(0))) if all(isinstance(x, Quotient) for x in row) else Words("–")
+        formula(sum(row, Quotient.of(0)))
+        if all(isinstance(x, Quotient) for x in row)
+        else Words("–")
         for row in walk.arrays["weights"][index]
     )
     return Heat(part.name, part.symbol, part.exact, decimal, evidence=part.evidence, title=part.title,
@@ -131,13 +158,18 @@ def _differences(walk: Walk, queries: Iterable[int]) -> Table:
     results = rounded_of(walk)
     assert results is not None
     label, name = "printed" if results[0] == "printed" else "rounded", walk.mixing.name
-    gaps, given = printed.difference(walk, "output", results[1]["output"]), printed.objects(results[1]["output"])
+    gaps, given = (
+        printed.difference(walk, "output", results[1]["output"]),
+        printed.objects(results[1]["output"]),
+    )
     rows: list[tuple[Text, ...]] = []
     for i in queries:
         for c, gap in enumerate(gaps[i - 1]):
             exact = walk.shortened([walk.arrays[name][i - 1][c], gap])
             shown = [Decimal(digits(x, 6)) for x in (given[i - 1][c], gap)]
-            rows.append(((row_symbol(name, i, c + 1),), (exact[0],), (shown[0],), (exact[1],), (shown[1],)))
+            rows.append(
+                ((row_symbol(name, i, c + 1),), (exact[0],), (shown[0],), (exact[1],), (shown[1],))
+            )
     columns = headers("", ">exact", f">{label}", ">difference", ">decimal")
     return Table(columns, tuple(rows), caption=(f"Exact − {label}",), framed=True)
 
@@ -169,7 +201,11 @@ def _depth(entries: object) -> int:
 
 def _origin(walk: Walk, array: str, places: object) -> Origin:
     weights, values = walk.mixing.of[:2]
-    name = partial(product_letter, weights, values) if array == "weighted" else lambda p: row_symbol(array, *p)
+    name = (
+        partial(product_letter, weights, values)
+        if array == "weighted"
+        else lambda p: row_symbol(array, *p)
+    )
     symbol = _products(walk, first_query(walk)) if array == "weighted" else SYMBOLS[array]
     return Origin(array, symbol, places, _letters(name, places), rule(walk, array))
 
@@ -180,7 +216,10 @@ def _letters(name: Callable[[Any], Node], places: object) -> Any:
 
 def rule(walk: Walk, array: str) -> tuple[str, ...]:
     """Return a rule of ``Origin`` and the arrays from which the entries are computed; () if no rule is checked."""
-    step, spec = walk.mixing if array == "weighted" else walk.pipeline.get(array), walk.sheet.attention
+    step, spec = (
+        walk.mixing if array == "weighted" else walk.pipeline.get(array),
+        walk.sheet.attention,
+    )
     known = walk.evidence(array)
     if step is None or known is None or known.grade is not Grade.CHECKED:
         return ()

@@ -57,7 +57,11 @@ def reproduced_by(walk: Walk) -> list[str]:
     printed = walk.sheet.printed
     if printed is None or "weights" not in printed.rounded:
         return []
-    return [how for how in ROUNDINGS if _equal(with_rounding(walk, how)["weights"], printed.rounded["weights"])]
+    return [
+        how
+        for how in ROUNDINGS
+        if _equal(with_rounding(walk, how)["weights"], printed.rounded["weights"])
+    ]
 
 
 def follows(walk: Walk) -> bool:
@@ -75,7 +79,9 @@ def check_shapes(walk: Walk) -> None:
         result = walk.arrays.get(walk.mixing.name if name == "output" else name)
         if result is None or result.shape != shape_of(entries):
             there = "is not in this walk" if result is None else f"has shape {result.shape}"
-            raise InputError(f"{walk.sheet.name}: printed {name} has shape {shape_of(entries)}; {name} {there}")
+            raise InputError(
+                f"{walk.sheet.name}: printed {name} has shape {shape_of(entries)}; {name} {there}"
+            )
 
 
 def digits_right(exact: object, printed: str) -> bool:
@@ -93,7 +99,9 @@ def digits_sentence(walk: Walk) -> Iterator[Text]:
         pairs = list(zip(flat(walk.arrays[name].tolist()), flat(entries), strict=True))
         wrong = [(exact, shown) for exact, shown in pairs if not digits_right(exact, shown)]
         if not wrong:
-            yield (f"The text prints {name} in digits: all {len(pairs)} are the exact numbers, correctly rounded.",)
+            yield (
+                f"The text prints {name} in digits: all {len(pairs)} are the exact numbers, correctly rounded.",
+            )
             continue
         exact, shown = wrong[0]
         yield (f"Of the {len(pairs)} numbers that the text prints for {name}, {len(wrong)} are not the exact ones "
@@ -109,9 +117,13 @@ def rounding_sentence(walk: Walk) -> Iterator[Text]:
     called = f"to {places(walk)} decimal{'s' if places(walk) > 1 else ''}"
     if result:
         option = f" (--rounding {result[0]})" if len(result) == 1 else ""
-        yield (f"The text rounds its weights {called}, {' and '.join(_CALLED[how] for how in result)}{option}.",)
+        yield (
+            f"The text rounds its weights {called}, {' and '.join(_CALLED[how] for how in result)}{option}.",
+        )
     else:
-        yield (f"The text rounds its weights {called}, by none of the roundings known here: {', '.join(ROUNDINGS)}.",)
+        yield (
+            f"The text rounds its weights {called}, by none of the roundings known here: {', '.join(ROUNDINGS)}.",
+        )
     if "nearest" not in result:
         yield from _against_nearest(walk, printed.rounded["weights"])
     if "output" in printed.rounded:
@@ -133,7 +145,9 @@ def _against_nearest(walk: Walk, printed: object) -> Iterator[Text]:
 
 
 def _equal(xs: object, ys: object) -> bool:
-    return shape_of(xs) == shape_of(ys) and all(bool(x == y) for x, y in zip(flat(xs), flat(ys), strict=True))
+    return shape_of(xs) == shape_of(ys) and all(
+        bool(x == y) for x, y in zip(flat(xs), flat(ys), strict=True)
+    )
 
 
 def objects(entries: object) -> Any:
@@ -176,12 +190,16 @@ def keeping_sum(row: Sequence[Any], places: int) -> list[Quotient]:
     Source: Balinski, Young, Fair Representation (1982), the method of Hamilton.
     """
     if any(isinstance(x, Enclosed) for x in row):
-        raise InputError("weights that only balls are known of have no exact sum to keep; hint: --rounding nearest")
+        raise InputError(
+            "weights that only balls are known of have no exact sum to keep; hint: --rounding nearest"
+        )
     scaled = [x * 10**places for x in row]
     total = sum(scaled, Quotient.of(0)).rational()
     if total is None or total.denominator != 1:
         shown = sum(row, Quotient.of(0))
-        raise InputError(f"a row with the sum {shown} has no rounding to {places} places that keeps it")
+        raise InputError(
+            f"a row with the sum {shown} has no rounding to {places} places that keeps it"
+        )
     whole = [floor(x) for x in scaled]
     remainders = [x - n for x, n in zip(scaled, whole, strict=True)]
     for j in _largest(remainders, int(total) - sum(whole)):

@@ -124,7 +124,13 @@ _LARGEST = 12  # the largest difference of scores: e^12 is still readable
 
 def steps(numbers: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
     """Return the numbers of steps, given as a list or as ``5,6``. Raises InputError for a step that does not exist."""
-    parts = numbers.split(",") if isinstance(numbers, str) else [numbers] if isinstance(numbers, int) else numbers
+    parts = (
+        numbers.split(",")
+        if isinstance(numbers, str)
+        else [numbers]
+        if isinstance(numbers, int)
+        else numbers
+    )
     try:
         results = tuple(sorted({int(part) for part in parts}))
     except (TypeError, ValueError):
@@ -138,9 +144,18 @@ def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
     """Yield the blocks of a step without its numbers: a blank for each entry, and left sides of equations."""
     for block in blocks:
         if isinstance(block, Values):
-            yield replace(block, exact=_places(block.exact), decimal=_places(block.exact), others={}, evidence=None)
+            yield replace(
+                block,
+                exact=_places(block.exact),
+                decimal=_places(block.exact),
+                others={},
+                evidence=None,
+            )
         elif isinstance(block, Result):
-            lines = (Relation(x.first, (("=", _PLACE),)) if isinstance(x, Relation) else x for x in block.formulas)
+            lines = (
+                Relation(x.first, (("=", _PLACE),)) if isinstance(x, Relation) else x
+                for x in block.formulas
+            )
             yield replace(block, formulas=tuple(lines), evidence=())
         elif isinstance(block, Paragraph):
             yield block
@@ -149,7 +164,9 @@ def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
 def kept(record: Record, empty: tuple[int, ...]) -> Record:
     """Return the JSON form of a walk without the arrays of these steps, and without values derived from them."""
     steps_ = [entry for entry in record["steps"] if entry["step"] not in empty]
-    return {name: x for name, x in record.items() if name not in ("roundings", "printed")} | {"steps": steps_}
+    return {name: x for name, x in record.items() if name not in ("roundings", "printed")} | {
+        "steps": steps_
+    }
 
 
 def kind(sheet: Sheet, seed: int) -> Sheet:
@@ -160,14 +177,28 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
     whole("seed", seed, LIMITS["seed"], 0)
     rng = np.random.default_rng(seed)
     for _ in range(_TRIES):
-        result = replace(sheet, inputs={name: _drawn(rng, name, x) for name, x in sheet.inputs.items()}, printed=None)
+        result = replace(
+            sheet,
+            inputs={name: _drawn(rng, name, x) for name, x in sheet.inputs.items()},
+            printed=None,
+        )
         walk = Walk(result, "float32")
         scores = walk.arrays[walk.pipeline["weights"].of[0]]
-        rows = [[x.to_float() for x in row if isinstance(x, Quotient)] for row in scores.reshape(-1, scores.shape[-1])]
+        rows = [
+            [x.to_float() for x in row if isinstance(x, Quotient)]
+            for row in scores.reshape(-1, scores.shape[-1])
+        ]
         gaps = [max(row) - min(row) for row in rows if row]
         if all(rows) and max(gaps) <= _LARGEST and min(gaps) > 0:
-            return replace(result, notes=(), source="", title=f"{sheet.title}, with numbers drawn by the seed {seed}")
-    raise InputError(f"{sheet.name}: no numbers were found with scores that stay readable; hint: another example")
+            return replace(
+                result,
+                notes=(),
+                source="",
+                title=f"{sheet.title}, with numbers drawn by the seed {seed}",
+            )
+    raise InputError(
+        f"{sheet.name}: no numbers were found with scores that stay readable; hint: another example"
+    )
 
 
 def _drawn(rng: np.random.Generator, name: str, entries: object) -> Any:

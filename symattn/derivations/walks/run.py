@@ -58,18 +58,28 @@ def exact(attention: Attention, inputs: Mapping[str, object]) -> Arrays:
 def floating(attention: Attention, inputs: Mapping[str, object], dtype: str) -> Arrays:
     """Compute the same arrays in the format, from the inputs rounded to it."""
     if dtype not in FLOATING:
-        raise InputError(f"unknown dtype {short(dtype)!r}.{near(dtype, FLOATING)} Known: {', '.join(FLOATING)}")
+        raise InputError(
+            f"unknown dtype {short(dtype)!r}.{near(dtype, FLOATING)} Known: {', '.join(FLOATING)}"
+        )
     format_ = kind(dtype)
     with np.errstate(all="ignore"):
-        lifted = {name: _plain(x) if _is_plain(x) else _lifted(format_, x) for name, x in inputs.items()}
+        lifted = {
+            name: _plain(x) if _is_plain(x) else _lifted(format_, x) for name, x in inputs.items()
+        }
         computed = _ordered(attention, inputs, attention.trace(**lifted))
-    return {name: x.numpy() if hasattr(x, "numpy") else np.asarray(x) for name, x in computed.items()}
+    return {
+        name: x.numpy() if hasattr(x, "numpy") else np.asarray(x) for name, x in computed.items()
+    }
 
 
 def ulp(format_: Format, x: Quotient | Enclosed) -> Fraction:
     """Return the spacing of the format's numbers at x; the smaller one if a ball spans two spacings."""
     lowest = 1 - format_.smallest.denominator.bit_length()
-    return format_.smallest if x.is_zero() else Fraction(2) ** max(binade(x) + 1 - format_.digits, lowest)
+    return (
+        format_.smallest
+        if x.is_zero()
+        else Fraction(2) ** max(binade(x) + 1 - format_.digits, lowest)
+    )
 
 
 def error(format_: Format, x: Any, computed: float) -> float | None:
@@ -81,10 +91,14 @@ def error(format_: Format, x: Any, computed: float) -> float | None:
     c, rational, unit = Fraction(float(computed)), x.rational(), ulp(format_, x)
     if rational is not None:
         return rational_double(abs(c - rational) / unit)
-    for bits in _PRECISIONS:  # x is irrational or known by a ball, so the error is not 0; ``TINY`` if it is smaller
+    for bits in (
+        _PRECISIONS
+    ):  # x is irrational or known by a ball, so the error is not 0; ``TINY`` if it is smaller
         ball = x.arb(bits)
         with flint.ctx.workprec(bits):
-            gap = abs(ball - flint.fmpq(c.numerator, c.denominator)) / flint.fmpq(unit.numerator, unit.denominator)
+            gap = abs(ball - flint.fmpq(c.numerator, c.denominator)) / flint.fmpq(
+                unit.numerator, unit.denominator
+            )
         if gap.rel_accuracy_bits() >= _BITS:
             return max(float(gap.mid()), TINY)
     return max(float(gap.upper()), TINY) if isinstance(x, Enclosed) else TINY
@@ -145,9 +159,13 @@ def _plain(x: Any) -> Array:
 
 def _lifted(format_: Any, x: object) -> Any:
     """Return the entries rounded to the format; −∞ of an additive mask stays −∞."""
-    plain = np.asarray(nested(lambda e: -np.inf if isinstance(e, Forbidden) else e.to_float(), x), dtype=np.float64)
+    plain = np.asarray(
+        nested(lambda e: -np.inf if isinstance(e, Forbidden) else e.to_float(), x), dtype=np.float64
+    )
     if np.isneginf(plain).any():
-        return format_.literal(plain) if hasattr(format_, "literal") else plain.astype(format_.dtype)
+        return (
+            format_.literal(plain) if hasattr(format_, "literal") else plain.astype(format_.dtype)
+        )
     return format_.lift(plain)
 
 
@@ -191,7 +209,10 @@ def fills_pages(spec: Attention, step: Step, arrays: Mapping[str, Any]) -> bool:
         return bool(3 ** arrays["v_s"].shape[-1] > _TERMS)
     if step.name == "output" and "w_o" in step.of:
         return bool(arrays["weights"].shape[-1] ** spec.heads > _TERMS)
-    mixes = step.name in ("attended_latents", "attended", "output") and step.of[0] in ("weights", "dropped")
+    mixes = step.name in ("attended_latents", "attended", "output") and step.of[0] in (
+        "weights",
+        "dropped",
+    )
     return mixes and spec.normaliser == "sigmoid" and bool(2 ** first.shape[-1] > _TERMS)
 
 

@@ -18,7 +18,14 @@ from symattn.derivations.attention.reading import Read, run
 from symattn.derivations.enclosed import Enclosed, digits, is_number, nested
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.walk_data import Walk, arrays_of, counted, enumerated, first_query, is_of_rows
+from symattn.derivations.walks.walk_data import (
+    Walk,
+    arrays_of,
+    counted,
+    enumerated,
+    first_query,
+    is_of_rows,
+)
 from symattn.derivations.walks.walk_entries import other_way, same
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Evidence, Grade
@@ -76,12 +83,20 @@ def _roles(walk: Walk, _: int) -> Iterator[Block]:
         return
     if all(walk.pipeline[name].of in (("x",), ("y",)) for name in names):
         keys = SYMBOLS["y" if "y" in walk.sheet.inputs else "x"]
-        tokens = (equals(SYMBOLS["k"], SYMBOLS["v"], keys), " and ", equals(SYMBOLS["q"], SYMBOLS["x"]))
+        tokens = (
+            equals(SYMBOLS["k"], SYMBOLS["v"], keys),
+            " and ",
+            equals(SYMBOLS["q"], SYMBOLS["x"]),
+        )
         yield Paragraph(("The tokens themselves: ", *tokens, "."))
         return
     plain = set(names) == {"k", "q", "v"} and "x" in walk.sheet.inputs and walk.arrays["k"].ndim < 3
     for array in names:
-        yield from _shared(walk, array) if array in ("k_shared", "v_shared") else _whole(walk, array, plain)
+        yield from (
+            _shared(walk, array)
+            if array in ("k_shared", "v_shared")
+            else _whole(walk, array, plain)
+        )
 
 
 def _whole(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
@@ -91,7 +106,8 @@ def _whole(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
     decided(walk, step, defined)
     if walk.arrays[array].ndim < 3:
         yield from _with_reason(
-            lambda words: walk.values(array, symbol=defined, reason=words, evidence=evidence), reason
+            lambda words: walk.values(array, symbol=defined, reason=words, evidence=evidence),
+            reason,
         )
     else:
         yield Paragraph((defined, *((": ", *reason) if reason else ())))
@@ -112,15 +128,23 @@ def _shared(walk: Walk, array: str) -> Iterator[Block]:
     heads = walk.arrays[step.of[0]].shape[-3]
     times = walk.arrays[array].shape[-3] // heads
     for t in range(heads * times):
-        whole, read = walk.arrays[array][..., t, :, :], walk.arrays[step.of[0]][..., t // times, :, :]
+        whole, read = (
+            walk.arrays[array][..., t, :, :],
+            walk.arrays[step.of[0]][..., t // times, :, :],
+        )
         if not all(map(same, whole.flat, read.flat)):
             raise FalseStep(f"{array}: head {t + 1} does not read head {t // times + 1}")
     lines = [
-        equals(*(head_symbol(array, g * times + t + 1) for t in range(times)), head_symbol(step.of[0], g + 1))
+        equals(
+            *(head_symbol(array, g * times + t + 1) for t in range(times)),
+            head_symbol(step.of[0], g + 1),
+        )
         for g in range(heads)
     ]
     evidence = walk.evidence(array)
-    yield Result(ARRAYS[array].title, tuple(lines), (evidence,) if evidence else (), text=step.reason)
+    yield Result(
+        ARRAYS[array].title, tuple(lines), (evidence,) if evidence else (), text=step.reason
+    )
 
 
 def _scores(walk: Walk, i: int) -> Iterator[Block]:
@@ -143,21 +167,30 @@ def _of_query(walk: Walk, array: str, i: int, **more: object) -> Iterator[Block]
     index = _row(i) if is_of_rows(array) else (..., i - 1)
     more.setdefault("evidence", walk.evidence(array))
     symbol = row_symbol(array, i)
-    yield from _with_reason(lambda words: walk.values(array, index, symbol, words, **more), walk.pipeline[array].reason)
+    yield from _with_reason(
+        lambda words: walk.values(array, index, symbol, words, **more), walk.pipeline[array].reason
+    )
 
 
 def _written_out(walk: Walk, i: int) -> list[Node]:
     """Return q₁·k₁ = 1·0 + 0·1 + 2·1 = 2 for every key; [] if these are too long."""
     queries, keys = walk.pipeline["scores"].of[:2]
     q, k, s = (walk.arrays[name] for name in (queries, keys, "scores"))
-    if walk.sheet.attention.score != "dot" or s.ndim != 2 or k.shape[-2] > MANY_KEYS or k.shape[-1] > MANY_FEATURES:
+    if (
+        walk.sheet.attention.score != "dot"
+        or s.ndim != 2
+        or k.shape[-2] > MANY_KEYS
+        or k.shape[-1] > MANY_FEATURES
+    ):
         return []
     if any(isinstance(x, Enclosed) for x in s[i - 1]):
         return []
     lines: list[Node] = []
     for j, key in enumerate(k):
         left = Product((row_symbol(queries, i), row_symbol(keys, j + 1)), "·")
-        terms = tuple(Product((_factor(a), _factor(b)), "·") for a, b in zip(q[i - 1], key, strict=True))
+        terms = tuple(
+            Product((_factor(a), _factor(b)), "·") for a, b in zip(q[i - 1], key, strict=True)
+        )
         if sum((a * b for a, b in zip(q[i - 1], key, strict=True)), Quotient.of(0)) != s[i - 1, j]:
             raise FalseStep(f"{text(left)} is not the score of the walk")
         lines.append(equals(left, Sum(terms), formula(s[i - 1, j])))
@@ -199,7 +232,13 @@ def row_sums(walk: Walk) -> Evidence:
     full = [row for row in defined if any(not x.is_zero() for x in row)]
     if any(sum(row, Quotient.of(0)) != 1 for row in full):
         raise FalseStep("the weights of a row do not sum to 1")
-    rows = f"each of {counted(len(full), 'row')}" if len(full) > 1 else "the row" if full else "no row is there that"
+    rows = (
+        f"each of {counted(len(full), 'row')}"
+        if len(full) > 1
+        else "the row"
+        if full
+        else "no row is there that"
+    )
     rest = [(len(defined) - len(full), "fully masked"), (len(weights) - len(defined), "undefined")]
     others = "".join(f"; {n} {word}" for n, word in rest if n)
     return Evidence(Grade.CHECKED, f"{rows} sums to 1 exactly{others}")
@@ -209,7 +248,9 @@ def _products(walk: Walk, i: int) -> Iterator[Block]:
     weights, values = walk.mixing.of[:2]
     others = _rounded_columns(walk, "weighted", i)
     reason, evidence = ("one row for each key",), walk.evidence("weighted")
-    for front in np.ndindex(walk.arrays["weighted"].shape[:-3]):  # a product has no letter that heads could index
+    for front in np.ndindex(
+        walk.arrays["weighted"].shape[:-3]
+    ):  # a product has no letter that heads could index
         head = tuple(a + 1 for a in front)
         symbol = Product((row_symbol(weights, *head, i, "j"), row_symbol(values, *head, "j")))
         more = {label: x[front[0]] if front else x for label, x in others.items()}
@@ -227,9 +268,13 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
     formula_ = equals(SYMBOLS[array], walk.mixing.formula)
     decided(walk, walk.mixing, formula_)
     tokens = walk.sheet.tokens
-    called: Text = (": ", name("y", tokens[i - 1], role="output")) if tokens else ()  # the token in its context
+    called: Text = (
+        (": ", name("y", tokens[i - 1], role="output")) if tokens else ()
+    )  # the token in its context
     reason: Text = (words, *called) if plain else (formula_,)
-    yield walk.values(array, _row(i), row_symbol(array, i), reason, others=others, evidence=evidence)
+    yield walk.values(
+        array, _row(i), row_symbol(array, i), reason, others=others, evidence=evidence
+    )
     rest = rounded_of(walk)
     if rest is None:
         return
@@ -239,7 +284,9 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
         shown = walk.shortened(gaps)
         of = "printed" if label == "printed" else "rounded"
         symbol = row_symbol("output", i) - Words(of)
-        yield Values(f"exact − {of}", symbol, shown, nested(lambda x: digits(x, 6), gaps), evidence=EXACTLY)
+        yield Values(
+            f"exact − {of}", symbol, shown, nested(lambda x: digits(x, 6), gaps), evidence=EXACTLY
+        )
 
 
 EXACTLY = Evidence(Grade.CHECKED, "a difference of exact numbers")
@@ -275,11 +322,20 @@ def _merged(walk: Walk, _: int) -> Iterator[Block]:
     # Absorbed and unabsorbed matrices must give the same output.
     other, agrees, exact = other_way(walk.sheet.attention, walk.sheet.inputs, walk.arrays["output"])
     absorbed = other.latent is not None and other.latent.absorbed
-    remaining = name("W", "UK"), " in the queries and ", name("W", "UV"), " in the outputs, no key and no value is made"
-    yield Paragraph(("With ", *(remaining if absorbed else ("keys and values made of the latent",)), ":"))
+    remaining = (
+        name("W", "UK"),
+        " in the queries and ",
+        name("W", "UV"),
+        " in the outputs, no key and no value is made",
+    )
+    yield Paragraph(
+        ("With ", *(remaining if absorbed else ("keys and values made of the latent",)), ":")
+    )
     where = "every entry" if exact else "every entry, in balls"
     if not agrees:
-        raise FalseStep("the output is another with matrices absorbed than with keys and values made")
+        raise FalseStep(
+            "the output is another with matrices absorbed than with keys and values made"
+        )
     grade = Grade.CHECKED if exact else Grade.ENCLOSED
     title = "the same with matrices absorbed" if absorbed else "the same with keys and values made"
     other_output = name("O", "absorbed" if absorbed else "made", role="output")

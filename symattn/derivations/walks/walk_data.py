@@ -37,10 +37,16 @@ from symattn.document.notation import Name, Node, Words
 from symattn.document.text import text
 from symattn.proof.relations.part_values import Unread
 
-_DIGITS = {"float64": 17, "float32": 9}  # of decimals next to a format's own; enough to tell its numbers apart
+_DIGITS = {
+    "float64": 17,
+    "float32": 9,
+}  # of decimals next to a format's own; enough to tell its numbers apart
 _LONGEST = 55  # the most characters of an exact entry for which a line of 80 has room next to its place and label
 _ONE_LINE = 50  # characters of sizes next to a grade
-_FEW, _SHORT = 9, 20  # with more than _FEW entries, those of at most _SHORT characters are shown in full
+_FEW, _SHORT = (
+    9,
+    20,
+)  # with more than _FEW entries, those of at most _SHORT characters are shown in full
 _SIZES = ("n", "n_q", "n_k", "d_model", "d_k", "d_v", "h", "h_kv")
 _SILENT = ("d_y", "d_out")  # not printed if they equal d_model
 
@@ -57,7 +63,9 @@ class Walk:
     long: list[str] = field(default_factory=list)
     lettered: list[str] = field(default_factory=list)
     enclosed: list[str] = field(default_factory=list)
-    runs: tuple[ReadingRun, ...] | None = None  # of the same attention on other numbers, see ``reading``
+    runs: tuple[ReadingRun, ...] | None = (
+        None  # of the same attention on other numbers, see ``reading``
+    )
     _evidence: dict[str, Evidence | None] = field(default_factory=dict)
     _errors: dict[str, Any] = field(default_factory=dict)
 
@@ -77,9 +85,15 @@ class Walk:
     def errors(self, name: str, index: tuple[object, ...] = (...,)) -> Any:
         """Return the errors of (a part of) a computed array in ulp; None if it contains no numbers."""
         if name not in self._errors and not isinstance(self.arrays[name].flat[0], int):
-            if name == "weighted" and index != (...,):  # n_q times as large as the part that is shown
-                return walks_run.errors(self.arrays[name][index], self.computed[name][index], self.dtype)
-            self._errors[name] = walks_run.errors(self.arrays[name], self.computed[name], self.dtype)
+            if name == "weighted" and index != (
+                ...,
+            ):  # n_q times as large as the part that is shown
+                return walks_run.errors(
+                    self.arrays[name][index], self.computed[name][index], self.dtype
+                )
+            self._errors[name] = walks_run.errors(
+                self.arrays[name], self.computed[name], self.dtype
+            )
         return self._errors[name][index] if name in self._errors else None
 
     @cached_property
@@ -116,7 +130,13 @@ class Walk:
         known = dict(self.sizes)
         n_q, n_k = self.arrays["scores"].shape[-2:]
         wide = known.get("d_model", known["d_k"])
-        same = {"d_model": wide, "d_y": wide, "d_out": wide, "d_s": known["d_k"], "d_w": known["d_k"]}
+        same = {
+            "d_model": wide,
+            "d_y": wide,
+            "d_out": wide,
+            "d_s": known["d_k"],
+            "d_w": known["d_k"],
+        }
         sizes = {**VARIANT_SIZES, **same, **known, "n_q": n_q, "n_k": n_k}
         return DerivationRequest(self.sheet.attention, tuple(self.sheet.inputs), sizes)
 
@@ -141,7 +161,9 @@ class Walk:
         Raises FalseStep if the formula gives other entries, or cannot be read.
         """
         if name not in self._evidence:
-            step = replace(self.mixing, name=name) if name == "weighted" else self.pipeline.get(name)
+            step = (
+                replace(self.mixing, name=name) if name == "weighted" else self.pipeline.get(name)
+            )
             self._evidence[name] = None if step is None else self._known(step)
         return self._evidence[name]
 
@@ -162,7 +184,9 @@ class Walk:
         proven = walk_entries.digits_proven(self.arrays, step)
         if proven is None:
             return Evidence(Grade.CHECKED, where)
-        return Evidence(Grade.ENCLOSED, f"token by token in balls, {counted(proven, 'digit')} proven")
+        return Evidence(
+            Grade.ENCLOSED, f"token by token in balls, {counted(proven, 'digit')} proven"
+        )
 
     def _in_balls(self, step: Step) -> Evidence | None:
         """Return how many digits balls prove for an array too large for formulas; None if it is exact."""
@@ -172,7 +196,12 @@ class Walk:
         return None
 
     def values(
-        self, name: str, index: tuple[Any, ...] = (...,), symbol: Node | None = None, reason: Text = (), **more: Any
+        self,
+        name: str,
+        index: tuple[Any, ...] = (...,),
+        symbol: Node | None = None,
+        reason: Text = (),
+        **more: Any,
     ) -> Values:
         """Return the block of (a part of) an array; ``others`` adds columns, ``evidence`` its grade."""
         part = self.arrays[name][index]
@@ -180,12 +209,17 @@ class Walk:
         others = {}
         if not self.is_right(name, index):  # the format's numbers and their errors in ulp
             errors = nested(error_digits, self.errors(name, index).tolist())
-            others = {self.dtype: _listed(self.computed[name][index], short_digits), "error in ulp": errors}
+            others = {
+                self.dtype: _listed(self.computed[name][index], short_digits),
+                "error in ulp": errors,
+            }
         others |= more.pop("others", {})
         count = _DIGITS.get(self.dtype, 6)
         decimals = nested(lambda x: digits(x, count), exact)
         shown = self.shown(exact, name, places, _LONGEST if part.size <= _FEW else _SHORT)
-        more.setdefault("title", ARRAYS[name].title if name in ARRAYS else name.capitalize() + " values")
+        more.setdefault(
+            "title", ARRAYS[name].title if name in ARRAYS else name.capitalize() + " values"
+        )
         return Values(name, symbol or SYMBOLS[name], shown, decimals, others, reason, **more)
 
     def shown(self, entries: Any, name: str, places: Any, longest: int) -> Any:
@@ -193,7 +227,9 @@ class Walk:
         long one; among few, entries too long for a line are left out. Record such arrays, which the JSON form has in
         full."""
         if isinstance(entries, list):
-            return tuple(self.shown(e, name, p, longest) for e, p in zip(entries, places, strict=True))
+            return tuple(
+                self.shown(e, name, p, longest) for e, p in zip(entries, places, strict=True)
+            )
         if isinstance(entries, Enclosed):
             return self._remembered(self.enclosed, name, self._letter(name, places))
         result = formula(entries)
@@ -211,7 +247,11 @@ class Walk:
         if name not in SYMBOLS and name != "weighted":
             return Words("–")  # a difference with a number that has no closed form
         weights, values = self.mixing.of[:2]
-        return product_letter(weights, values, index) if name == "weighted" else row_symbol(name, *index)
+        return (
+            product_letter(weights, values, index)
+            if name == "weighted"
+            else row_symbol(name, *index)
+        )
 
     @staticmethod
     def _remembered(names: list[str], name: str, shown: Node) -> Node:
@@ -228,7 +268,9 @@ class Walk:
 def short_digits(x: object) -> Any:
     """Return the shortest digits that identify a number of its format, or a symbol for NaN and ∞."""
     shown = str(x)
-    return {"nan": Words("NaN"), "inf": Name("∞"), "-inf": -Name("∞")}.get(shown, shown.removesuffix(".0"))
+    return {"nan": Words("NaN"), "inf": Name("∞"), "-inf": -Name("∞")}.get(
+        shown, shown.removesuffix(".0")
+    )
 
 
 def error_digits(error: float | None) -> Any:
@@ -320,7 +362,9 @@ def first_query(walk: Walk) -> int:
 def arrays_of(walk: Walk, number: int) -> list[str]:
     """Return the arrays that belong to a step, in order."""
     if number in (1, 2):
-        return [name for name in walk.sheet.inputs if (ARRAYS[name].shape[0] == "…") == (number == 1)]
+        return [
+            name for name in walk.sheet.inputs if (ARRAYS[name].shape[0] == "…") == (number == 1)
+        ]
     result: dict[str, int] = {}
     now = 3
     for name in walk.pipeline:

@@ -36,14 +36,18 @@ from symattn.proof.relations.part_values import Unread
 Pairs = list[tuple[Any, Any]]
 
 
-def pairs(request: DerivationRequest, step: Step, values: Mapping[str, Any], array: Any, kind: Any) -> Pairs:
+def pairs(
+    request: DerivationRequest, step: Step, values: Mapping[str, Any], array: Any, kind: Any
+) -> Pairs:
     """Pair each entry of ``array`` with the one that the formulas of the step give.
 
     ``values`` are the arrays of the step and its masks: NumPy arrays of truth values and integers, others of the
     ``kind``. Raises Unread for formulas that cannot be read or leave entries out, Refused for what the kind lacks.
     """
     own = len(lengths(step.name, request.spec, request.names, request.lengths))
-    own += request.spec.heads > 1 and step.name == "output" and not step.of[0].startswith("attended")
+    own += (
+        request.spec.heads > 1 and step.name == "output" and not step.of[0].startswith("attended")
+    )
     front = array.shape[: len(array.shape) - own]
     result: Pairs = []
     for batch in np.ndindex(*front):
@@ -56,7 +60,11 @@ def part(array: Array, front: tuple[int, ...], last: int) -> Array:
     """Return the last axes of an array at these places of the leading axes, with broadcasting."""
     own = array.ndim - last
     places = front[len(front) - own :]
-    return array[tuple(0 if n == 1 else p for p, n in zip(places, array.shape, strict=False))] if own else array
+    return (
+        array[tuple(0 if n == 1 else p for p, n in zip(places, array.shape, strict=False))]
+        if own
+        else array
+    )
 
 
 def _of_batch(request: DerivationRequest, name: str, x: Array, batch: tuple[int, ...]) -> Array:
@@ -67,12 +75,18 @@ def _of_batch(request: DerivationRequest, name: str, x: Array, batch: tuple[int,
 
 
 def _of_item(
-    request: DerivationRequest, step: Step, values: Mapping[str, object], array: np.ndarray, kind: Any
+    request: DerivationRequest,
+    step: Step,
+    values: Mapping[str, object],
+    array: np.ndarray,
+    kind: Any,
 ) -> Pairs:
     spec = request.spec
     if step.name == "weights" and spec.normaliser in ("sparsemax", "entmax"):
         return _projected(spec, values[step.of[0]], array, kind)
-    request = replace(request, masks={name: _permits(x) for name, x in values.items() if name in MASKS})
+    request = replace(
+        request, masks={name: _permits(x) for name, x in values.items() if name in MASKS}
+    )
     formulas = [(equals(step.symbol, step.formula), step.reason), *entry_formulas(request, step)]
     numbered = kind(np.arange(array.size).astype(object).reshape(array.shape))
     arrays = {**{name: values[name] for name in step.of}, step.name: numbered}
@@ -85,7 +99,9 @@ def _of_item(
             continue
         for side in sides_of(request, alone, arrays, read.definitions, formula, before, kind):
             places, entries, where = np.broadcast_arrays(*side)
-            result += [(array.flat[at], x) for at, x in zip(places[where], entries[where], strict=True)]
+            result += [
+                (array.flat[at], x) for at, x in zip(places[where], entries[where], strict=True)
+            ]
             covered |= {*places[where]}
     if len(covered) != array.size:
         raise Unread("formulas that do not give every entry")
@@ -114,12 +130,15 @@ def _projected(spec: Attention, scores: Any, weights: np.ndarray, kind: Any) -> 
         allowed = [j for j, s in enumerate(row) if not isinstance(s, Forbidden)]
         above = [j for j in allowed if not isinstance(line[j], Undefined) and line[j] != 0]
         expected = dict.fromkeys(
-            range(len(row)), zero if allowed or spec.fully_masked == "zeros" else Undefined("no key")
+            range(len(row)),
+            zero if allowed or spec.fully_masked == "zeros" else Undefined("no key"),
         )
         if above:
             s, xp = kind(row[above]) * half, kind.xp
             mean, one = xp.mean(s), xp.asarray(1)
-            tau = mean - (one if half == 1 else xp.sqrt((one - xp.sum((s - mean) ** 2)) * len(above))) / len(above)
+            tau = mean - (
+                one if half == 1 else xp.sqrt((one - xp.sum((s - mean) ** 2)) * len(above))
+            ) / len(above)
             gaps = xp.maximum(kind(row[allowed]) * half - tau, xp.asarray(0))
             expected |= zip(allowed, (gaps if half == 1 else gaps * gaps).entries, strict=True)
         elif allowed:
@@ -140,7 +159,9 @@ def step_agrees(arrays: Arrays, request: DerivationRequest, step: Step) -> bool 
     result, first = arrays[step.name], arrays[step.of[0]]
     if result.size * max(first.shape[-1:], default=1) > _MOST:
         return None
-    inputs = {name: arrays[name] for name in (*step.of, step.name, *(n for n in MASKS if n in arrays))}
+    inputs = {
+        name: arrays[name] for name in (*step.of, step.name, *(n for n in MASKS if n in arrays))
+    }
     if not any(isinstance(x, Enclosed) for x in result.flat):
         try:
             return _agrees(inputs, request, step, Exact)
@@ -150,9 +171,13 @@ def step_agrees(arrays: Arrays, request: DerivationRequest, step: Step) -> bool 
         return _agrees(inputs, request, step, Ball)
 
 
-def _agrees(arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: object) -> bool:
+def _agrees(
+    arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: object
+) -> bool:
     lifted = {name: _lifted(x, kind) for name, x in arrays.items()}
-    return all(same(x, y) for x, y in pairs(derivation_request, step, lifted, lifted[step.name], kind))
+    return all(
+        same(x, y) for x, y in pairs(derivation_request, step, lifted, lifted[step.name], kind)
+    )
 
 
 def _lifted(array: np.ndarray, kind: Any) -> Any:
@@ -161,7 +186,9 @@ def _lifted(array: np.ndarray, kind: Any) -> Any:
         return np.asarray(array.tolist())
     if kind is Exact and any(isinstance(x, Enclosed) for x in array.flat):
         raise Refused("a ball is no exact number")
-    balls = np.frompyfunc(lambda x: x if isinstance(x, (Forbidden, Undefined)) else ball_of(x, _BITS), 1, 1)
+    balls = np.frompyfunc(
+        lambda x: x if isinstance(x, (Forbidden, Undefined)) else ball_of(x, _BITS), 1, 1
+    )
     return kind(array if kind is Exact else balls(array))
 
 
@@ -194,7 +221,9 @@ def digits_proven(arrays: Arrays, step: Step) -> int | None:
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
-def other_way(spec: Attention, inputs: Mapping[str, object], output: np.ndarray) -> tuple[Attention, bool, bool]:
+def other_way(
+    spec: Attention, inputs: Mapping[str, object], output: np.ndarray
+) -> tuple[Attention, bool, bool]:
     """Return the specification with matrices absorbed, or not, whether outputs agree, and whether that is exact."""
     assert spec.latent is not None
     other = replace(spec, latent=replace(spec.latent, absorbed=not spec.latent.absorbed))

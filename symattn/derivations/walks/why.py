@@ -21,7 +21,18 @@ from symattn.derivations.walks.printed import digits_sentence, reproduced_by, ro
 from symattn.derivations.walks.steps import decided, rounded_of
 from symattn.derivations.walks.walk_data import Walk, counted, enumerated, first_query
 from symattn.document.model import Code, Paragraph, Text
-from symattn.document.notation import Name, Node, Over, Power, Product, Root, Transposed, equals, node, total
+from symattn.document.notation import (
+    Name,
+    Node,
+    Over,
+    Power,
+    Product,
+    Root,
+    Transposed,
+    equals,
+    node,
+    total,
+)
 
 
 def why(walk: Walk, number: int) -> Iterator[Paragraph]:
@@ -34,7 +45,11 @@ def _inputs(walk: Walk) -> Iterator[Text]:
     if "x" in walk.sheet.inputs:
         yield ("Each row of ", SYMBOLS["x"], " is one token, a vector of ", D_MODEL, " numbers.")
     if "y" in walk.sheet.inputs:
-        yield ("The rows of ", SYMBOLS["y"], " are the tokens attended to: keys and values come from them.")
+        yield (
+            "The rows of ",
+            SYMBOLS["y"],
+            " are the tokens attended to: keys and values come from them.",
+        )
 
 
 def _matrices(walk: Walk) -> Iterator[Text]:
@@ -72,7 +87,9 @@ def _compared(walk: Walk) -> Text:
             return ("The score of a key is its dot product with the query, with a matrix between: queries and keys "
                     "need not be of one width.",)  # fmt: skip
         case "cosine":
-            return ("The score of a key is the cosine of its angle with the query: lengths play no part.",)
+            return (
+                "The score of a key is the cosine of its angle with the query: lengths play no part.",
+            )
         case "distance":
             return ("The score of a key is the larger the nearer it is to the query.",)
     result = decided(walk, step, equals(row_symbol("scores", "i", "j"), Product((q, k), "·")))
@@ -87,12 +104,16 @@ def _scores(walk: Walk) -> Iterator[Text]:
         yield ("It is divided by ", Root(D_K), ", so that its variance does not grow with ", D_K,
                " (symattn derive scaling).")  # fmt: skip
     if spec.softcap is not None:
-        yield (f"c tanh(s/c) keeps a score between −{spec.softcap} and {spec.softcap}, and hardly changes small ones.",)
+        yield (
+            f"c tanh(s/c) keeps a score between −{spec.softcap} and {spec.softcap}, and hardly changes small ones.",
+        )
     if spec.position is not None and not isinstance(spec.position, Rotary):
         yield ("What is added depends on the distance of query and key: dot products alone do not know the order of "
                "tokens.",)  # fmt: skip
     if spec.window is not None or spec.block is not None:
-        yield ("A query sees near keys alone: the work for each query does not grow with the length of the text.",)
+        yield (
+            "A query sees near keys alone: the work for each query does not grow with the length of the text.",
+        )
     if "masked" in walk.arrays:
         yield ("A forbidden score is −∞: its exponential, and so its weight, is 0.",)
 
@@ -100,12 +121,16 @@ def _scores(walk: Walk) -> Iterator[Text]:
 def _softmax_formula(walk: Walk) -> Node:
     """Return a_ij = e^{s_ij} / Σ_l e^{s_il}, with powers of two and the sink if the specification has them."""
     spec, scores = walk.sheet.attention, walk.pipeline["weights"].of[0]
-    scores = "scores" if scores == "scaled" and spec.scale == 1 else scores  # the walk has one letter for both
+    scores = (
+        "scores" if scores == "scaled" and spec.scale == 1 else scores
+    )  # the walk has one letter for both
     base = node(2) if spec.base else Name("e")
     below: Node = total("l", 1, N_K, Power(base, entry(scores, "i", "l")))
     if spec.sink:
         below = (node(1) if spec.sink == "zero" else Power(base, SYMBOLS["sink"])) + below
-    return equals(row_symbol("weights", "i", "j"), Over(Power(base, row_symbol(scores, "i", "j")), below))
+    return equals(
+        row_symbol("weights", "i", "j"), Over(Power(base, row_symbol(scores, "i", "j")), below)
+    )
 
 
 def _softmax(walk: Walk) -> Iterator[Text]:
@@ -120,7 +145,9 @@ def _softmax(walk: Walk) -> Iterator[Text]:
         yield ("The sink takes weight and has no value: a query that finds nothing need not attend to anything "
                "(symattn derive sinks).",)  # fmt: skip
     if spec.dropout:
-        yield ("Some weights are dropped while a model learns; the others grow, so that the mean is what it was.",)
+        yield (
+            "Some weights are dropped while a model learns; the others grow, so that the mean is what it was.",
+        )
     if any(isinstance(x, Enclosed) for x in walk.arrays["weights"].flat):
         yield ("exact: a letter, for the number has no closed form whose equality with another could be decided. "
                f"decimal: its digits, proven by balls. {walk.dtype}: what this arithmetic computes, and how far off it "
@@ -198,12 +225,19 @@ def _symmetric_scores(walk: Walk) -> Iterator[Text]:
     scores = walk.arrays["scores"]
     if walk.sheet.attention.score != "dot" or any(isinstance(x, Enclosed) for x in scores.flat):
         return
-    if scores.shape[-1] != scores.shape[-2] or not bool(np.all(scores == np.swapaxes(scores, -1, -2))):
+    if scores.shape[-1] != scores.shape[-2] or not bool(
+        np.all(scores == np.swapaxes(scores, -1, -2))
+    ):
         return
     x, s = SYMBOLS["x"], SYMBOLS["scores"]
     qk, kq = (SYMBOLS[name] for name in walk.pipeline["scores"].of[:2])
     if "x" in walk.arrays and "w_q" not in walk.arrays and "y" not in walk.arrays:
-        yield (s, " is symmetric whatever the inputs are, since without parameters it is ", x * Transposed(x), ".")
+        yield (
+            s,
+            " is symmetric whatever the inputs are, since without parameters it is ",
+            x * Transposed(x),
+            ".",
+        )
     else:
         one, other = qk * Transposed(kq), kq * Transposed(qk)
         yield (s, " is symmetric here: this example cannot tell ", one, " from ", other, ".")
@@ -235,8 +269,14 @@ def _empty_rows(walk: Walk) -> Iterator[Text]:
         return
     empty = [i for i in np.ndindex(masked.shape[:-1]) if not any(map(is_number, masked[i]))]
     if empty:
-        gives = "weights of zero" if walk.sheet.attention.zeroes_empty_rows else "0/0, which is undefined"
-        yield (f"{counted(len(empty), 'query', 'queries')} may attend to no key at all; such a row gives {gives}.",)
+        gives = (
+            "weights of zero"
+            if walk.sheet.attention.zeroes_empty_rows
+            else "0/0, which is undefined"
+        )
+        yield (
+            f"{counted(len(empty), 'query', 'queries')} may attend to no key at all; such a row gives {gives}.",
+        )
 
 
 def _not_finite(walk: Walk) -> Iterator[Text]:
@@ -245,7 +285,8 @@ def _not_finite(walk: Walk) -> Iterator[Text]:
         bad = [
             i
             for i in np.ndindex(walk.arrays[name].shape)
-            if is_number(walk.arrays[name][i]) and not np.isfinite(np.float64(walk.computed[name][i]))
+            if is_number(walk.arrays[name][i])
+            and not np.isfinite(np.float64(walk.computed[name][i]))
         ]
         if bad:
             rows = sorted({i[-2:][0] + 1 for i in bad})
@@ -279,7 +320,11 @@ def _roundings(walk: Walk) -> Iterator[Text]:
     """Yield everything about the text's rounding as one remark."""
     sentences = list(rounding_sentence(walk))
     if sentences:
-        yield tuple(part for i, sentence in enumerate(sentences) for part in ((" ", *sentence) if i else sentence))
+        yield tuple(
+            part
+            for i, sentence in enumerate(sentences)
+            for part in ((" ", *sentence) if i else sentence)
+        )
 
 
 def too_long(walk: Walk) -> Iterator[Text]:
@@ -292,7 +337,9 @@ def too_long(walk: Walk) -> Iterator[Text]:
                "side; -f json has them whole.",)  # fmt: skip
     if walk.long:
         which = enumerated(walk.long)
-        yield (f"… marks exact entries of {which} that are too long for a line; -f json has them whole.",)
+        yield (
+            f"… marks exact entries of {which} that are too long for a line; -f json has them whole.",
+        )
 
 
 def _token(walk: Walk, i: int) -> str:

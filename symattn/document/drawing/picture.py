@@ -54,7 +54,9 @@ class Picture:
         except ImportError as error:
             raise MissingExtra(f"matplotlib, for {form}", "plot") from error
         with mpl.rc_context({"font.family": _FONTS, "pdf.fonttype": 42, "text.usetex": False}):
-            figure = Figure(figsize=(WIDTH / 96, self.scene.height / 96), dpi=96, facecolor=_colour("paper"))
+            figure = Figure(
+                figsize=(WIDTH / 96, self.scene.height / 96), dpi=96, facecolor=_colour("paper")
+            )
             FigureCanvasAgg(figure)
             axes = figure.add_axes((0, 0, 1, 1))
             axes.set_xlim(0, WIDTH)
@@ -77,7 +79,9 @@ class Picture:
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: in the colours of the page around it, without rules for anything else."""
-        return f'<style>{STYLE}</style>\n<div class="symattn bare">{self.svg(fragment=True)}</div>\n'
+        return (
+            f'<style>{STYLE}</style>\n<div class="symattn bare">{self.svg(fragment=True)}</div>\n'
+        )
 
     def __repr__(self) -> str:
         return f"<picture {self.topic!r}: {self.title}; .svg(), .save(path)>"
@@ -91,7 +95,9 @@ def form_of(path: Path) -> str:
     """Return the form of a suffix. Raises InputError for an unknown suffix."""
     form = path.suffix.lower().removeprefix(".")
     if form not in FORMS:
-        raise InputError(f"a picture is written as .svg, .pdf or .png, and {str(path)!r} names none of them")
+        raise InputError(
+            f"a picture is written as .svg, .pdf or .png, and {str(path)!r} names none of them"
+        )
     return form
 
 
@@ -104,7 +110,12 @@ _POINTS = 0.75
 def _saved(figure: Any, scene: Scene, form: str, mark: str) -> bytes:
     target = BytesIO()
     if form == "pdf":
-        metadata = {"Title": scene.title, "Subject": scene.description, "Creator": mark, "CreationDate": None}
+        metadata = {
+            "Title": scene.title,
+            "Subject": scene.description,
+            "Creator": mark,
+            "CreationDate": None,
+        }
     else:
         metadata = {"Software": mark, "Title": scene.title, "Description": scene.description}
     figure.savefig(target, format=form, dpi=192, metadata=metadata)
@@ -132,13 +143,20 @@ def _box(axes: Any, box: Box) -> None:
     if box.fill:
         axes.add_patch(Rectangle(*place, facecolor=_colour(box.fill), alpha=box.share, linewidth=0))
     if box.edge:
-        axes.add_patch(Rectangle(*place, fill=False, edgecolor=_colour(box.edge), linewidth=_POINTS))
+        axes.add_patch(
+            Rectangle(*place, fill=False, edgecolor=_colour(box.edge), linewidth=_POINTS)
+        )
 
 
 def _mark(axes: Any, mark: Mark) -> None:
     shape = "o" if mark.shape == "disc" else "s"
     axes.plot(
-        [mark.x], [mark.y], shape, color=_colour(mark.role), markersize=2 * mark.size * _POINTS, markeredgewidth=0
+        [mark.x],
+        [mark.y],
+        shape,
+        color=_colour(mark.role),
+        markersize=2 * mark.size * _POINTS,
+        markeredgewidth=0,
     )
 
 
@@ -156,7 +174,11 @@ def _label(axes: Any, label: Label) -> None:
     along = {"start": 0.0, "middle": -whole / 2, "end": -whole}[label.anchor]
     for run, wide, font in parts:
         lift = LIFT.get(run.level, 0.0) * label.size
-        x, y = (label.x + lift, label.y - along) if label.upwards else (label.x + along, label.y + lift)
+        x, y = (
+            (label.x + lift, label.y - along)
+            if label.upwards
+            else (label.x + along, label.y + lift)
+        )
         text = run.text.replace("$", r"\$")
         turn = 90 if label.upwards else 0
         axes.text(x, y, text, fontproperties=font, color=_colour(run.role), va="baseline", rotation=turn,

@@ -55,7 +55,9 @@ class Plot:
     x: PlotAxis
     y: PlotAxis
 
-    def frame(self, across: Iterable[tuple[float, str]], up: Iterable[tuple[float, str]], name: str) -> None:
+    def frame(
+        self, across: Iterable[tuple[float, str]], up: Iterable[tuple[float, str]], name: str
+    ) -> None:
         """Draw grid lines at the numbers of ``up``, ticks at those of ``across``, and the name of the axis below."""
         foot = max(self.y.start, self.y.end)
         for value, words in up:
@@ -69,7 +71,9 @@ class Plot:
             self.scene.line((x, foot), (x, foot + 5), role="mute", width=1)
             small(self.scene, x, foot + 19, words, anchor="middle")
         if name:
-            self.scene.label((self.x.start + self.x.end) / 2, foot + 41, name, SMALL, "mute", "middle")
+            self.scene.label(
+                (self.x.start + self.x.end) / 2, foot + 41, name, SMALL, "mute", "middle"
+            )
 
     def draw(self, series: Sequence[Series]) -> None:
         """Draw lines first, marks above them, then the words, moved apart if lines end close together."""
@@ -84,7 +88,13 @@ class Plot:
         for s, y in zip(named, apart(ends, 19.0 * lines, self.y.end), strict=True):
             self.scene.label(self.x.end + 13, y, s.words[0], role=s.role)
             for i, words in enumerate(s.words[1:], 1):
-                small(self.scene, self.x.end + 13, y + 18 * i, words, s.role if s.role != "ink" else "mute")
+                small(
+                    self.scene,
+                    self.x.end + 13,
+                    y + 18 * i,
+                    words,
+                    s.role if s.role != "ink" else "mute",
+                )
 
     def _marks(self, series: Series) -> None:
         for i, (x, y) in enumerate(series.points):
@@ -101,7 +111,11 @@ class Plot:
 def powers(base: int, low: float, high: float) -> list[float]:
     """Return the powers of a base from ``low`` to ``high``."""
     first, last = (int(log(x) // log(base)) for x in (low, high))
-    return [x for i in range(first, last + 2) if low * (1 - 1e-9) <= (x := float(base) ** i) <= high * (1 + 1e-9)]
+    return [
+        x
+        for i in range(first, last + 2)
+        if low * (1 - 1e-9) <= (x := float(base) ** i) <= high * (1 + 1e-9)
+    ]
 
 
 def whole_ticks(low: float, high: float) -> list[tuple[float, str]]:
@@ -117,4 +131,6 @@ def tens(low: float, high: float) -> list[tuple[float, str]]:
     """Return ticks at powers of 10, such as 10⁻³, at most six of them."""
     result = powers(10, low, high)
     step = -(-len(result) // 6)
-    return [(x, f"10{str(round(log(x, 10))).translate(RAISED)}") for x in result[::-1][::step][::-1]]
+    return [
+        (x, f"10{str(round(log(x, 10))).translate(RAISED)}") for x in result[::-1][::step][::-1]
+    ]

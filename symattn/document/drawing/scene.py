@@ -114,7 +114,9 @@ class Label:
     @property
     def width(self) -> float:
         """An upper bound of the width of the words in common serif fonts."""
-        return sum(advance(run.text) * self.size * (RAISED if run.level else 1) for run in self.runs())
+        return sum(
+            advance(run.text) * self.size * (RAISED if run.level else 1) for run in self.runs()
+        )
 
     @property
     def box(self) -> tuple[float, float, float, float]:
@@ -142,12 +144,25 @@ class Scene:
         """Draw items above the existing ones."""
         self.items += items
 
-    def line(self, *points: Point, role: Role = "ink", width: float = 2.0, dash: str = "", head: bool = False) -> None:
+    def line(
+        self,
+        *points: Point,
+        role: Role = "ink",
+        width: float = 2.0,
+        dash: str = "",
+        head: bool = False,
+    ) -> None:
         """Draw a line through points."""
         self.add(Line(points, role, width, dash, head))
 
     def label(
-        self, x: float, y: float, words: str, size: float = TEXT, role: Role = "ink", anchor: Anchor = "start"
+        self,
+        x: float,
+        y: float,
+        words: str,
+        size: float = TEXT,
+        role: Role = "ink",
+        anchor: Anchor = "start",
     ) -> None:
         """Write words at a baseline."""
         self.add(Label(x, y, words, size, role, anchor))
@@ -163,7 +178,9 @@ def advance(text: str) -> float:
     return sum(_WIDTH_OF.get(letter, 1.03) for letter in text)
 
 
-def small(scene: Scene, x: float, y: float, words: str, role: Role = "mute", anchor: Anchor = "start") -> None:
+def small(
+    scene: Scene, x: float, y: float, words: str, role: Role = "mute", anchor: Anchor = "start"
+) -> None:
     """Write a note in the smaller size."""
     scene.label(x, y, words, SMALL, role, anchor)
 
@@ -188,7 +205,11 @@ def apart(wanted: Sequence[float], gap: float, least: float = float("-inf")) -> 
     for i in order:
         placed.append(max(wanted[i], placed[-1] + gap if placed else least))
     shift = sum(wanted[i] - y for i, y in zip(order, placed, strict=True)) / max(len(placed), 1)
-    moved = [y + min(shift, 0) for y in placed] if placed and placed[0] + min(shift, 0) >= least else placed
+    moved = (
+        [y + min(shift, 0) for y in placed]
+        if placed and placed[0] + min(shift, 0) >= least
+        else placed
+    )
     result = dict(zip(order, moved, strict=True))
     return [result[i] for i in range(len(wanted))]
 

@@ -28,7 +28,9 @@ COLOURS: dict[Role, tuple[str, str, str]] = {
 SHADE = 0.36
 """The opacity of the largest weight in a cell, such that ink is readable on every shade."""
 
-FONTS = "'Source Serif 4',Charter,'Bitstream Charter','Sitka Text',Cambria,Georgia,'DejaVu Serif',serif"
+FONTS = (
+    "'Source Serif 4',Charter,'Bitstream Charter','Sitka Text',Cambria,Georgia,'DejaVu Serif',serif"
+)
 LIFT = {-1: 0.22, 1: -0.38}
 """The distance of an index or an exponent from the baseline, relative to the size of its label."""
 
@@ -42,12 +44,15 @@ def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
     style = ' style="max-width:100%;height:auto">' if fragment else ">"
     words = f'<title id="{key}-t">{escape(scene.title)}</title><desc id="{key}-d">{escape(scene.description)}</desc>'
     light, dark = (
-        "".join(f".{role}{{fill:{c[n]}}}.{role}-l{{stroke:{c[n]}}}" for role, c in COLOURS.items()) for n in (1, 2)
+        "".join(f".{role}{{fill:{c[n]}}}.{role}-l{{stroke:{c[n]}}}" for role, c in COLOURS.items())
+        for n in (1, 2)
     )
     sheet = f"<style>{light}@media (prefers-color-scheme:dark){{{dark}}}</style>"
     own = "" if fragment else f'{sheet}<rect class="paper" width="100%" height="100%"/>'
     opening_comment = f"{comment(mark)}\n" if mark else ""
-    return f'{opening_comment}{opening}{style}{words}{own}<g font-family="{FONTS}">{body}</g></svg>\n'
+    return (
+        f'{opening_comment}{opening}{style}{words}{own}<g font-family="{FONTS}">{body}</g></svg>\n'
+    )
 
 
 def head(line: Line) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
@@ -57,7 +62,11 @@ def head(line: Line) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
     reach = min(6 + 1.2 * line.width, long)
     dx, dy, half = (x1 - x0) / long, (y1 - y0) / long, reach * 0.42
     foot = (x1 - dx * reach, y1 - dy * reach)
-    corners = ((x1, y1), (foot[0] - dy * half, foot[1] + dx * half), (foot[0] + dy * half, foot[1] - dx * half))
+    corners = (
+        (x1, y1),
+        (foot[0] - dy * half, foot[1] + dx * half),
+        (foot[0] + dy * half, foot[1] - dx * half),
+    )
     return (*line.points[:-1], foot), corners
 
 
@@ -77,7 +86,9 @@ def _item(item: Item, fragment: bool) -> str:
         return _element("rect", _rect(item.x, item.y, item.width, item.height) + fill + edge, note)
     fill, side = _fill(item.role, fragment), 2 * item.size
     if item.shape == "disc":
-        return _element("circle", f' cx="{_n(item.x)}" cy="{_n(item.y)}" r="{_n(item.size)}"{fill}', note)
+        return _element(
+            "circle", f' cx="{_n(item.x)}" cy="{_n(item.y)}" r="{_n(item.size)}"{fill}', note
+        )
     return _element("rect", _rect(item.x - item.size, item.y - item.size, side, side) + fill, note)
 
 
@@ -85,7 +96,11 @@ def _element(name: str, attributes: str, inner: str) -> str:
     classes = attributes.split(' class="')
     if len(classes) > 2:  # both fill and edge of a box
         joined = " ".join(part.split('"')[0] for part in classes[1:])
-        attributes = classes[0] + "".join(part.split('"', 1)[1] for part in classes[1:]) + f' class="{joined}"'
+        attributes = (
+            classes[0]
+            + "".join(part.split('"', 1)[1] for part in classes[1:])
+            + f' class="{joined}"'
+        )
     return f"<{name}{attributes}>{inner}</{name}>" if inner else f"<{name}{attributes}/>"
 
 

@@ -66,7 +66,9 @@ def with_evidence_once(document: md.Document) -> md.Document:
             named.setdefault(evidence, []).append(_called(block))
     shared = {e: names for e, names in named.items() if e.where and len(names) >= _MIN_SHARED}
     blocks = [_with_short_evidence(block, shared) for block in document.blocks]
-    closing = (md.Paragraph((*_listed(names), f" are {evidence}.")) for evidence, names in shared.items())
+    closing = (
+        md.Paragraph((*_listed(names), f" are {evidence}.")) for evidence, names in shared.items()
+    )
     return replace(document, blocks=(*blocks, *closing))
 
 
@@ -171,7 +173,9 @@ def steps_are(numbers: list[int]) -> str:
     return f"Steps {ranges(numbers)} are" if len(numbers) > 1 else f"Step {numbers[0]} is"
 
 
-def chain(step: md.Step, before: md.Step | None) -> tuple[nt.Node | None, list[tuple[str, nt.Node]], nt.Node | None]:
+def chain(
+    step: md.Step, before: md.Step | None
+) -> tuple[nt.Node | None, list[tuple[str, nt.Node]], nt.Node | None]:
     """Return the first side (None if the step before has the same) and the links of a relation, or another formula."""
     formula = step.formula
     if not isinstance(formula, nt.Relation):
@@ -192,7 +196,11 @@ def depth(values: object) -> int:
 
 def as_rows(values: Any) -> list[list[Any]]:
     """Return a number, vector or matrix as rows."""
-    rows = {0: lambda: [[values]], 1: lambda: [list(values)], 2: lambda: [list(row) for row in values]}
+    rows = {
+        0: lambda: [[values]],
+        1: lambda: [list(values)],
+        2: lambda: [list(row) for row in values],
+    }
     return rows[depth(values)]()
 
 

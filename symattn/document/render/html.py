@@ -49,7 +49,9 @@ def render(
     ``script`` of that name, from its ``state``.
     """
     mark = common.comment(common.made(document.command))
-    document = document if document.page is None else replace(document, blocks=document.page(), page=None)
+    document = (
+        document if document.page is None else replace(document, blocks=document.page(), page=None)
+    )
     written = _Writer(document, shown, fragment)
     tag = "article" if document.title else "div"
     result = "" if state is None else f' data-state="{escape(json.dumps(state), quote=True)}"'
@@ -62,8 +64,12 @@ def render(
 
 def _page(command: str, title: md.Text, inside: str, scripts: Collection[str]) -> str:
     """Return a whole page around ``inside``; the scripts run at its end."""
-    view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-    formulas = MATHEMATICS if "<math" in inside or len(scripts) > 1 else ""  # scripts that compute write formulas
+    view = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    )
+    formulas = (
+        MATHEMATICS if "<math" in inside or len(scripts) > 1 else ""
+    )  # scripts that compute write formulas
     style = f"<style>{STYLE}\n{WHOLE}{formulas}</style>"
     top = f'<html lang="en"><head>{view}<title>{escape(common.plain_text(title))}</title>{style}</head>'
     run = "".join(f'<script data-part="{name}">{read(f"{name}.js")}</script>' for name in scripts)
@@ -116,7 +122,9 @@ class _Writer:
                 result.append([])
             result[-1].append((block, number))
         if "one" in self.classes() and len(result) > 1:
-            first = [(md.Note(b.text) if isinstance(b, md.Paragraph) else b, n) for b, n in result[0]]
+            first = [
+                (md.Note(b.text) if isinstance(b, md.Paragraph) else b, n) for b, n in result[0]
+            ]
             result[:2] = [[result[1][0], *first, *result[1][1:]]]
         return [section for section in result if section]
 
@@ -132,7 +140,11 @@ class _Writer:
             f'<li><a href="#{self.place(h)}">{n}<span class="nm"> {prose(h.title)}</span></a></li>'
             for n, h in self.titles
         )
-        bar = f'<nav class="steps" aria-label="sections"><ol>{"".join(items)}</ol></nav>' if self.bar else ""
+        bar = (
+            f'<nav class="steps" aria-label="sections"><ol>{"".join(items)}</ol></nav>'
+            if self.bar
+            else ""
+        )
         return f"<header><div>{title}{below}</div>{bar}</header>" if title or below else ""
 
     def section(self, blocks: list[tuple[md.Block, int]]) -> str:
@@ -143,7 +155,10 @@ class _Writer:
         grades: dict[Evidence, list[str]] = {}
 
         def flush() -> None:
-            side.extend(_grade(evidence, ": " + ", ".join(dict.fromkeys(of))) for evidence, of in grades.items())
+            side.extend(
+                _grade(evidence, ": " + ", ".join(dict.fromkeys(of)))
+                for evidence, of in grades.items()
+            )
             result.extend([f'<div class="sa-main">{_in_rows(main)}</div>'] if main or side else [])
             result.extend([f'<div class="sa-side">{"".join(side)}</div>'] if side else [])
             for part in (main, side, grades):
@@ -171,11 +186,14 @@ class _Writer:
         shown = f'<span class="no">{number}</span>{prose(block.title)}'
         if block.level == 2:
             return f'<h3 id="{self.prefix}-{number}">{shown}</h3>'
-        return f"<h2>{shown}</h2>" + (f'<p class="lede">{prose(block.lede)}</p>' if block.lede else "")
+        return f"<h2>{shown}</h2>" + (
+            f'<p class="lede">{prose(block.lede)}</p>' if block.lede else ""
+        )
 
     def foot(self) -> str:
         result = [
-            f"<p>{common.steps_are(numbers)} {escape(str(e))}.</p>" for e, numbers in common.ledger(self.document)
+            f"<p>{common.steps_are(numbers)} {escape(str(e))}.</p>"
+            for e, numbers in common.ledger(self.document)
         ]
         if self.document.command:
             result.append(f"<p>Made with symattn: <code>{escape(self.document.command)}</code></p>")
@@ -213,7 +231,8 @@ class _Writer:
 
     def contents(self) -> str:
         items = (
-            f'<li><a href="#{self.prefix}-{n}">{n} {prose(h.title)}</a></li>' for n, h in common.headings(self.document)
+            f'<li><a href="#{self.prefix}-{n}">{n} {prose(h.title)}</a></li>'
+            for n, h in common.headings(self.document)
         )
         return f"<nav><ol>{''.join(items)}</ol></nav>"
 
@@ -222,7 +241,9 @@ class _Writer:
         """Return the array in its forms, with buttons that choose one without a script."""
         title = escape(block.title or block.name)
         reason = f" · {prose(block.reason)}" if block.reason else ""
-        caption = f"{title}{reason}{'' if self.margin or not block.evidence else _grade(block.evidence)}"
+        caption = (
+            f"{title}{reason}{'' if self.margin or not block.evidence else _grade(block.evidence)}"
+        )
         shown = "".join(
             self.sheet(sheet, common.indexed(block.symbol, index), self.origin(block, index))
             for index, sheet in common.sheets(block)
@@ -260,7 +281,9 @@ class _Writer:
                 buttons += f'<label for="{group}-{i}">{escape(name)}</label>'
                 caption = f'<span class="said">{escape(name)}</span>'
             roomy = " roomy" if i == 0 and len(forms) > 1 else ""
-            inner = array_of(symbol, sign, array, values.factors if i == 0 else (), cells if i == 0 else named)
+            inner = array_of(
+                symbol, sign, array, values.factors if i == 0 else (), cells if i == 0 else named
+            )
             shown += f'<div class="form wide{roomy}">{caption}{inner}</div>'
         return f'<div class="forms">{buttons}{shown}</div>'
 
@@ -324,13 +347,25 @@ def _sides(step: md.Step, before: md.Step | None) -> str:
     """Return the first side and the others, one below the other if they are too long for one line."""
     first, links, whole = common.chain(step, before)
     if whole is not None:
-        parts = common.packed(whole, lambda r: width(r) <= _LINE) if isinstance(whole, nt.Row) else [whole]
+        parts = (
+            common.packed(whole, lambda r: width(r) <= _LINE)
+            if isinstance(whole, nt.Row)
+            else [whole]
+        )
         return f'<div class="whole">{"".join(map(mathml, parts))}</div>'
     head = "" if first is None else mathml(first)
     sides = [(f"<mrow>{link(sign, side)}</mrow>", f"{sign} {plain(side)}") for sign, side in links]
     if sum(width(side) + 1.4 for _, side in links) <= _LINE:
-        sides = [(f"<mrow>{''.join(shown for shown, _ in sides)}</mrow>", " ".join(alt for _, alt in sides))]
-    rest = "".join(f'<math display="block" alttext="{escape(alt, quote=True)}">{inner}</math>' for inner, alt in sides)
+        sides = [
+            (
+                f"<mrow>{''.join(shown for shown, _ in sides)}</mrow>",
+                " ".join(alt for _, alt in sides),
+            )
+        ]
+    rest = "".join(
+        f'<math display="block" alttext="{escape(alt, quote=True)}">{inner}</math>'
+        for inner, alt in sides
+    )
     return f'<div class="first">{head}</div><div class="rest">{rest}</div>'
 
 
@@ -338,7 +373,8 @@ def _result(block: md.Result) -> str:
     grades = "".join(map(_grade, block.evidence))
     text = f"<p>{prose(block.text)}</p>" if block.text else ""
     shown = "".join(
-        f'<div class="wide" data-tex="{escape(tex(f), quote=True)}">{_lines(f)}</div>' for f in block.formulas
+        f'<div class="wide" data-tex="{escape(tex(f), quote=True)}">{_lines(f)}</div>'
+        for f in block.formulas
     )
     title = block.title[:1].upper() + block.title[1:]
     return f'<div class="result"><div><b>{escape(title)}</b>{grades}</div>{text}{shown}</div>'
@@ -357,7 +393,10 @@ def _lines(formula: nt.Node) -> str:
 def _table(block: md.Table) -> str:
     above = ""
     if any(column.group for column in block.columns):
-        groups = (f'<th colspan="{end - start}" class="centre">{prose(g)}</th>' for g, start, end in common.runs(block))
+        groups = (
+            f'<th colspan="{end - start}" class="centre">{prose(g)}</th>'
+            for g, start, end in common.runs(block)
+        )
         above = f"<tr>{''.join(groups)}</tr>"
     titles = "".join(f'<th class="{c.align}">{prose(c.title)}</th>' for c in block.columns)
     rows = "".join(_tr(block, i, row) for i, row in enumerate(block.rows))
@@ -368,7 +407,9 @@ def _table(block: md.Table) -> str:
 
 
 def _tr(block: md.Table, number: int, row: tuple[md.Text, ...]) -> str:
-    cells = "".join(f'<td class="{c.align}">{_td(x)}</td>' for c, x in zip(block.columns, row, strict=True))
+    cells = "".join(
+        f'<td class="{c.align}">{_td(x)}</td>' for c, x in zip(block.columns, row, strict=True)
+    )
     return f"<tr{' class=shaded' if number in block.shaded else ''}>{cells}</tr>"
 
 

@@ -14,7 +14,10 @@ from symattn.document.render.common import as_rows, depth, entry
 from symattn.document.render.mathml import fence, mathml, show
 from symattn.document.text import text as plain
 
-_THICK, _FAINT = 14.0, 0.8  # pixels of a line for the weight 1; thinner lines than ``_FAINT`` are dotted
+_THICK, _FAINT = (
+    14.0,
+    0.8,
+)  # pixels of a line for the weight 1; thinner lines than ``_FAINT`` are dotted
 _DARK = 0.6  # numbers of larger weights have the colour of the paper
 _SUM = '<th scope="col" class="sum">sum</th>'
 _LEFT, _RIGHT, _TALL = 44.0, 186.0, 62.0
@@ -38,7 +41,11 @@ def attributes_of(values: md.Values) -> str:
     if values.origin is None:
         return ""
     letter = values.origin.symbol
-    attributes = {"array": values.origin.array, "of": " ".join(values.origin.rule), "symbol": plain(letter)}
+    attributes = {
+        "array": values.origin.array,
+        "of": " ".join(values.origin.rule),
+        "symbol": plain(letter),
+    }
     attributes |= {"role": letter.role} if isinstance(letter, nt.Name) and letter.role else {}
     return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in attributes.items())
 
@@ -46,10 +53,18 @@ def attributes_of(values: md.Values) -> str:
 def as_rows_of(nested: Any, like: object) -> list[list[Any]]:
     """Return nested places or letters as rows, if the array ``like`` is nested like them."""
     levels = depth(like)
-    return [[nested]] if levels == 0 else [list(nested)] if levels == 1 else [list(row) for row in nested]
+    return (
+        [[nested]]
+        if levels == 0
+        else [list(nested)]
+        if levels == 1
+        else [list(row) for row in nested]
+    )
 
 
-def cell(array: str, place: tuple[int, ...], letter: nt.Node, exact: object, decimal: object) -> str:
+def cell(
+    array: str, place: tuple[int, ...], letter: nt.Node, exact: object, decimal: object
+) -> str:
     """Return the attributes of one cell."""
     value, digits = (plain(entry(x)) for x in (exact, decimal))
     attributes = {"c": "-".join((array, *map(str, place))), "n": plain(letter), "t": value}
@@ -57,17 +72,25 @@ def cell(array: str, place: tuple[int, ...], letter: nt.Node, exact: object, dec
     return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in attributes.items())
 
 
-def array_of(symbol: nt.Node, sign: str, array: object, factors: Iterable[md.Values], cells: Cells | None) -> str:
+def array_of(
+    symbol: nt.Node, sign: str, array: object, factors: Iterable[md.Values], cells: Cells | None
+) -> str:
     """Return the formula symbol = factors = entries, with the entries of a matrix in a grid."""
     inner = _grid(array, cells)
     if sign:
         parts = [_grid(f.exact, cells_of(f.origin, f) if f.origin else None) for f in factors]
-        inner = "".join(f"<mo>{s}</mo>{p}" for s, p in ((sign, "".join(parts)), ("=" if parts else sign, inner)) if p)
+        inner = "".join(
+            f"<mo>{s}</mo>{p}"
+            for s, p in ((sign, "".join(parts)), ("=" if parts else sign, inner))
+            if p
+        )
     else:
         inner = f'<mspace width=".6em"/>{inner}'
     named = symbol.first if isinstance(symbol, nt.Relation) else symbol
     result = escape(f"{plain(named)}, {' by '.join(map(str, _shape(array)))}", quote=True)
-    return f'<math display="block" alttext="{result}"><mrow>{show(symbol, False)}{inner}</mrow></math>'
+    return (
+        f'<math display="block" alttext="{result}"><mrow>{show(symbol, False)}{inner}</mrow></math>'
+    )
 
 
 def _shape(array: object) -> tuple[int, ...]:
@@ -98,20 +121,35 @@ def heat(block: md.Heat) -> str:
     caption = "Weights: how much of each key a query takes"
     table = f"<caption>{caption}</caption><thead><tr><td></td>{keys}{_SUM}</tr></thead><tbody>{body}</tbody>"
     pictures = "".join(map(_arrows, block.rows, [block.columns] * len(block.rows), block.decimal))
-    figure = f'<figure class="wide"{attributes_of(block)}><table class="heat">{table}</table></figure>'
+    figure = (
+        f'<figure class="wide"{attributes_of(block)}><table class="heat">{table}</table></figure>'
+    )
     return f'{figure}<figure class="arrows">{pictures}</figure>'
 
 
-def _row(query: nt.Node, exact: Any, decimal: Any, places: Any, letters: Any, total: nt.Node, *, array: str) -> str:
+def _row(
+    query: nt.Node,
+    exact: Any,
+    decimal: Any,
+    places: Any,
+    letters: Any,
+    total: nt.Node,
+    *,
+    array: str,
+) -> str:
     result = ""
     for value, digits, place, letter in zip(exact, decimal, places, letters, strict=True):
         weight = number(digits)
-        colour = f"background:color-mix(in oklab,var(--sa-weight) {100 * weight:.4g}%,var(--sa-tint))"
+        colour = (
+            f"background:color-mix(in oklab,var(--sa-weight) {100 * weight:.4g}%,var(--sa-tint))"
+        )
         over = ' class="over"' if weight > _DARK else ""
         small = f"<small>{decimal_of(digits)}</small>" if plain(value) != str(digits) else ""
         name = cell(array, place, letter, value, digits)
         result += f'<td style="{colour}"{over}{name}>{mathml(value, tall=True)}{small}</td>'
-    return f'<tr><th scope="row">{_label(query)}</th>{result}<th class="sum">{_label(total)}</th></tr>'
+    return (
+        f'<tr><th scope="row">{_label(query)}</th>{result}<th class="sum">{_label(total)}</th></tr>'
+    )
 
 
 def number(digits: str) -> float:
@@ -139,9 +177,14 @@ def _arrows(query: nt.Node, keys: tuple[nt.Node, ...], weights: Any) -> str:
     result = "".join(_arrow(middle, _TALL * (j + 0.5), number(w)) for j, w in enumerate(weights))
     for j, (key, weight) in enumerate(zip(keys, weights, strict=True)):
         y = _TALL * (j + 0.5)
-        result += _text(194, y + 2, key) + f'<text class="small" x="194" y="{y + 20:g}" fill="var(--sa-mute)">'
+        result += (
+            _text(194, y + 2, key)
+            + f'<text class="small" x="194" y="{y + 20:g}" fill="var(--sa-mute)">'
+        )
         result += f"{decimal_of(weight)}</text>"
-    shares = ", ".join(f"{decimal_of(w)} on {escape(plain(k))}" for k, w in zip(keys, weights, strict=True))
+    shares = ", ".join(
+        f"{decimal_of(w)} on {escape(plain(k))}" for k, w in zip(keys, weights, strict=True)
+    )
     name = f"{escape(plain(query))} takes {shares}"
     return f'<svg viewBox="0 0 270 {high:g}" role="img" aria-label="{name}">{_text(8, middle + 5, query)}{result}</svg>'
 
@@ -161,6 +204,10 @@ def _arrow(y0: float, y1: float, weight: float) -> str:
 
 def _text(x: float, y: float, letter: nt.Node) -> str:
     role = letter.role if isinstance(letter, nt.Name) and letter.role else "ink"
-    base, sub = (letter.base, "".join(map(plain, letter.sub))) if isinstance(letter, nt.Name) else (plain(letter), "")
+    base, sub = (
+        (letter.base, "".join(map(plain, letter.sub)))
+        if isinstance(letter, nt.Name)
+        else (plain(letter), "")
+    )
     small = f'<tspan dy="4" font-size="72%">{escape(sub)}</tspan>' if sub else ""
     return f'<text x="{x:g}" y="{y:g}" fill="var(--sa-{role})" font-style="italic">{escape(base)}{small}</text>'

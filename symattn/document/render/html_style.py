@@ -23,9 +23,12 @@ def _font(family: str, weight: int, name: str) -> str:
     )
 
 
-_ROLES = "".join(f"--sa-{role}:light-dark({white},{black});" for role, (white, black) in ROLES.items())
+_ROLES = "".join(
+    f"--sa-{role}:light-dark({white},{black});" for role, (white, black) in ROLES.items()
+)
 _FORMS = "".join(
-    f".symattn .forms input:nth-of-type({i}):checked~.form:nth-of-type({i}){{display:block}}" for i in range(1, 13)
+    f".symattn .forms input:nth-of-type({i}):checked~.form:nth-of-type({i}){{display:block}}"
+    for i in range(1, 13)
 )  # of one array, at most
 _LETTERS = "".join(f".symattn .r-{role}{{color:var(--sa-{role})}}" for role in ROLES)
 
@@ -37,7 +40,11 @@ dark notebooks. One without a title, such as an array, takes no more room than i
 Print has no ligatures, since Firefox does not map them to letters in a PDF, where "float32" could not be searched.
 """
 
-WHOLE = read("whole.css") + _font("SA Serif", 400, "serif.woff2") + _font("SA Serif", 600, "serif-bold.woff2")
+WHOLE = (
+    read("whole.css")
+    + _font("SA Serif", 400, "serif.woff2")
+    + _font("SA Serif", 600, "serif-bold.woff2")
+)
 """The additional rules of a whole page: its paper, and a subset of Source Serif 4 with the signs of pages
 (``web/OFL.txt`` is the licence of the fonts)."""
 

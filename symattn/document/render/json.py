@@ -34,7 +34,10 @@ def render(document: md.Document) -> str:
         **result,
         **document.record,
     }
-    return json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False, default=_formula) + "\n"
+    return (
+        json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False, default=_formula)
+        + "\n"
+    )
 
 
 def _formula(x: nt.Node) -> Record:
@@ -52,14 +55,23 @@ _PROMISED: dict[str, tuple[str, ...]] = {
 def _entries(block: md.Block) -> tuple[str, list[Any]]:
     match block:
         case md.Assumptions():
-            return "assumptions", [{"label": a.label, "text": plain_text(a.text)} for a in block.items]
+            return "assumptions", [
+                {"label": a.label, "text": plain_text(a.text)} for a in block.items
+            ]
         case md.Steps():
             return "steps", [_step(s) for s in block.items]
         case md.Values():
             return "steps", [_values(block)]
         case md.Result():
             words = {"text": plain_text(block.text)} if block.text else {}
-            return "results", [{"title": block.title, **words, "formulas": block.formulas, "evidence": block.evidence}]
+            return "results", [
+                {
+                    "title": block.title,
+                    **words,
+                    "formulas": block.formulas,
+                    "evidence": block.evidence,
+                }
+            ]
         case md.Table():
             columns = [heading(c) for c in block.columns]
             rows = [[plain_text(cell) for cell in row] for row in block.rows]
@@ -75,7 +87,9 @@ def _entries(block: md.Block) -> tuple[str, list[Any]]:
 def _step(step: md.Step) -> Record:
     grade = step.evidence.grade if step.evidence else None
     entry = {**_formula(step.formula), "reason": plain_text(step.reason), "grade": grade}
-    return {**entry, "where": step.evidence.where} if step.evidence and step.evidence.where else entry
+    return (
+        {**entry, "where": step.evidence.where} if step.evidence and step.evidence.where else entry
+    )
 
 
 def _values(block: md.Values) -> Record:

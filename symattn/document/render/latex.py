@@ -32,12 +32,18 @@ _LETTERS = {"left": "l", "right": "r", "centre": "c"}
 def table(writer: LatexWriter, block: md.Table) -> str:
     """Return a centred table, no wider than the line, with headings over groups; shaded rows are tinted or marked."""
     letters = "".join(_LETTERS[c.align] for c in block.columns)
-    rules = ("\\hline", "\\hline", "\\hline") if writer.fragment else ("\\toprule", "\\midrule", "\\bottomrule")
+    rules = (
+        ("\\hline", "\\hline", "\\hline")
+        if writer.fragment
+        else ("\\toprule", "\\midrule", "\\bottomrule")
+    )
     lines = [f"\\begin{{tabular}}{{@{{}}{letters}@{{}}}}", rules[0], *_groups(writer, block)]
     lines += [_row([writer.prose(c.title) for c in block.columns]), rules[1]]
     mark = "$\\triangleright$ " if writer.fragment else "\\rowcolor{SAs!8} "
     for i, row in enumerate(block.rows):
-        lines.append((mark if i in block.shaded else "") + _row([writer.prose(cell) for cell in row]))
+        lines.append(
+            (mark if i in block.shaded else "") + _row([writer.prose(cell) for cell in row])
+        )
     lines += [rules[2], "\\end{tabular}"]
     body = writer.fit("%\n" + "\n".join(lines)) if not writer.fragment else "\n".join(lines)
     caption = f"\n\n{writer.small(writer.prose(block.caption))}" if block.caption else ""
@@ -53,9 +59,15 @@ def _groups(writer: LatexWriter, block: md.Table) -> list[str]:
         return []
     cells, rules = [], ""
     for title, start, end in runs(block):
-        cells.append(f"\\multicolumn{{{end - start}}}{{c}}{{{writer.prose(title)}}}" if title else "")
+        cells.append(
+            f"\\multicolumn{{{end - start}}}{{c}}{{{writer.prose(title)}}}" if title else ""
+        )
         if title:
-            rules += f"\\cline{{{start + 1}-{end}}}" if writer.fragment else f"\\cmidrule(lr){{{start + 1}-{end}}}"
+            rules += (
+                f"\\cline{{{start + 1}-{end}}}"
+                if writer.fragment
+                else f"\\cmidrule(lr){{{start + 1}-{end}}}"
+            )
     return [_row(cells), rules]
 
 
@@ -67,12 +79,19 @@ def preamble() -> str:
     """Return packages, colours and macros of a whole document: those of the folder ``tex``, and our colours."""
     packages, macros = (files("symattn.document.render").joinpath("tex", name).read_text("utf-8").rstrip()
                         for name in ("packages.tex", "macros.tex"))  # fmt: skip
-    colours = [f"\\definecolor{{{name}}}{{HTML}}{{{value}}}" for name, value in (*COLOURS.values(), _GREY)]
+    colours = [
+        f"\\definecolor{{{name}}}{{HTML}}{{{value}}}" for name, value in (*COLOURS.values(), _GREY)
+    ]
     return "\n".join([packages, *colours, macros])
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
-_DOUBTFUL = {Grade.SEARCHED: "SAk", Grade.SAMPLED: "SAk", Grade.REFUTED: "SAq", Grade.UNDECIDED: "SAq"}
+_DOUBTFUL = {
+    Grade.SEARCHED: "SAk",
+    Grade.SAMPLED: "SAk",
+    Grade.REFUTED: "SAq",
+    Grade.UNDECIDED: "SAq",
+}
 _LISTED = 76  # characters of monospaced type in a line
 
 
@@ -151,10 +170,14 @@ class LatexWriter:
     def body(self, document: md.Document) -> str:
         out = self.verdict(document)
         last: md.Block | None = None
-        self.nested = any(isinstance(block, md.Heading) and block.level > 1 for block in document.blocks)
+        self.nested = any(
+            isinstance(block, md.Heading) and block.level > 1 for block in document.blocks
+        )
         for block, number in numbered(document):
             # a display that continues a paragraph must not begin another, which would add an empty line
-            joint = "\n" if isinstance(last, md.Paragraph) and isinstance(block, md.Steps) else "\n\n"
+            joint = (
+                "\n" if isinstance(last, md.Paragraph) and isinstance(block, md.Steps) else "\n\n"
+            )
             if isinstance(last, md.Heading) and isinstance(block, md.Steps) and not self.fragment:
                 joint = "\n\\SAafterheading\n"
             out += (joint if last else "") + self.block(block, number)
@@ -168,7 +191,9 @@ class LatexWriter:
         match block:
             case md.Heading():
                 level, star = "sub" * (block.level - 1 + self.fragment), "*" * self.fragment
-                lines = 19 if self.nested and block.level == 1 else 12  # no heading alone at a page's foot, nor two
+                lines = (
+                    19 if self.nested and block.level == 1 else 12
+                )  # no heading alone at a page's foot, nor two
                 room = "" if self.fragment else f"\\Needspace{{{lines}\\baselineskip}}\n"
                 return f"{room}\\{level}section{star}{{{self.prose(block.title)}}}"
             case md.Contents():
@@ -202,8 +227,12 @@ class LatexWriter:
     def assumptions(self, block: md.Assumptions) -> str:
         items = []
         for item in block.items:
-            remark = f"\\hfill{self.small('(' + self.prose(item.remark) + ')')}" if item.remark else ""
-            items.append(f"\\item[\\textbf{{{escape_text(item.label)}}}] {self.prose(item.text)}{remark}")
+            remark = (
+                f"\\hfill{self.small('(' + self.prose(item.remark) + ')')}" if item.remark else ""
+            )
+            items.append(
+                f"\\item[\\textbf{{{escape_text(item.label)}}}] {self.prose(item.text)}{remark}"
+            )
         heading = "\\subsection*{Assumptions}" if self.fragment else "\\section*{Assumptions}"
         return "\n".join([heading, "\\begin{itemize}", *items, "\\end{itemize}"])
 
@@ -227,7 +256,9 @@ _LINE = 39.0  # em in a line of our documents
 _FRAGMENT_LINE = 33.0  # em in a line of LaTeX's own classes at 10 pt
 _INDENT = 3.0  # em, of values, and of a result within its box
 _HEADING = 84  # the most characters of name, reason and evidence on one line
-_LETTER = re.compile(r"\b([A-Za-z])(?:_([A-Za-z0-9]+))?(?= ?[=≤<≥>∈])|\b([A-Za-z])_([A-Za-z0-9]+)\b")
+_LETTER = re.compile(
+    r"\b([A-Za-z])(?:_([A-Za-z0-9]+))?(?= ?[=≤<≥>∈])|\b([A-Za-z])_([A-Za-z0-9]+)\b"
+)
 
 _INDEXED = re.compile(r"(?<![\w./-])([dnh])_(k|v|q|kv|model|s|r|n)(?![\w./-]*[_(])")
 
@@ -235,7 +266,9 @@ _INDEXED = re.compile(r"(?<![\w./-])([dnh])_(k|v|q|kv|model|s|r|n)(?![\w./-]*[_(
 def setter(writer: LatexWriter, indent: float = 0.0) -> Setter:
     """Return the setter that breaks formulas into lines, and shrinks those that cannot be broken."""
     line = (_FRAGMENT_LINE if writer.fragment else _LINE) - indent
-    return Setter(writer.tex, lambda shown, room: writer.fit(f"$\\displaystyle {shown}$", room), line)
+    return Setter(
+        writer.tex, lambda shown, room: writer.fit(f"$\\displaystyle {shown}$", room), line
+    )
 
 
 def steps(writer: LatexWriter, block: md.Steps, number: int) -> str:
@@ -256,9 +289,13 @@ def result(writer: LatexWriter, block: md.Result) -> str:
     body = "\n".join(f"\\[ {centred(setter(writer, _INDENT), f)} \\]" for f in block.formulas)
     text = writer.prose(block.text)
     if text and not writer.fragment:
-        text = f"\\smallskip {text}"  # words would touch the title bar; a display keeps its distance
+        text = (
+            f"\\smallskip {text}"  # words would touch the title bar; a display keeps its distance
+        )
     body = "\n".join(part for part in (text, body) if part)
-    evidence = ("; " if writer.fragment else r"\quad ").join(_evidence(writer, e) for e in block.evidence)
+    evidence = ("; " if writer.fragment else r"\quad ").join(
+        _evidence(writer, e) for e in block.evidence
+    )
     title = escape_text(block.title)
     if writer.fragment:
         where = f" ({evidence})" if evidence else ""
@@ -277,7 +314,9 @@ def evidence_text(evidence: Evidence) -> str:
     for match in _LETTER.finditer(words):
         letter, sub = match[1] or match[3], match[2] or match[4]
         upright = sub if not sub or len(sub) == 1 else rf"\mathrm{{{sub}}}"
-        out += escape_text(words[end : match.start()]) + (f"${letter}_{{{upright}}}$" if sub else f"${letter}$")
+        out += escape_text(words[end : match.start()]) + (
+            f"${letter}_{{{upright}}}$" if sub else f"${letter}$"
+        )
         end = match.end()
     return out + escape_text(words[end:])
 
@@ -287,17 +326,26 @@ def sentence(words: str) -> str:
     out, end = "", 0
     for match in _INDEXED.finditer(words):
         sub = match[2] if len(match[2]) == 1 else rf"\mathrm{{{match[2]}}}"
-        out, end = out + escape_text(words[end : match.start()]) + f"${match[1]}_{{{sub}}}$", match.end()
+        out, end = (
+            out + escape_text(words[end : match.start()]) + f"${match[1]}_{{{sub}}}$",
+            match.end(),
+        )
     return out + escape_text(words[end:])
 
 
 def values(writer: LatexWriter, block: md.Values) -> str:
     """Return a heading with reason and grade, and the array: exact, decimal and the others."""
     reason = writer.prose(block.reason)
-    grade = writer.graded(evidence_text(block.evidence), block.evidence.grade) if block.evidence else ""
+    grade = (
+        writer.graded(evidence_text(block.evidence), block.evidence.grade) if block.evidence else ""
+    )
     called = block.title or block.name
-    crowded = len(called) + len(plain_text(block.reason)) + len(str(block.evidence or "")) > _HEADING
-    side = [part for part in (writer.small(reason) if reason else "", "" if crowded else grade) if part]
+    crowded = (
+        len(called) + len(plain_text(block.reason)) + len(str(block.evidence or "")) > _HEADING
+    )
+    side = [
+        part for part in (writer.small(reason) if reason else "", "" if crowded else grade) if part
+    ]
     head = f"\\medskip\\noindent\\textbf{{{escape_text(called)}}}"
     right = r"\quad ".join(side)
     lines = [head + (f"\\quad\\hfill {right}" if side else "") + "\\par\\nopagebreak"]

@@ -24,16 +24,24 @@ _SETTER = Setter(tex, lambda shown, room: shown, 46.0)
 
 def render(document: md.Document) -> str:
     """Render the document as Markdown: formulas in ``math`` fences and dollars, without macros of our own."""
-    parts = [common.comment(common.made(document.command))] + (["# " + prose(document.title)] if document.title else [])
+    parts = [common.comment(common.made(document.command))] + (
+        ["# " + prose(document.title)] if document.title else []
+    )
     if document.subtitle:
         parts.append(prose(document.subtitle))
     if document.verdict is not None:
         word = f"**{document.verdict.value.upper()}**"
         parts.append(f"{word}: {prose(document.reason)}." if document.reason else word)
     for block, number in common.numbered(document):
-        contents = ("  " * (h.level - 1) + f"- {prose(h.title)}" for _, h in common.headings(document))
-        parts.append("\n".join(contents) if isinstance(block, md.Contents) else _block(block, number))
-    parts.append(" ".join(f"{common.steps_are(n)} {escape(str(e))}." for e, n in common.ledger(document)))
+        contents = (
+            "  " * (h.level - 1) + f"- {prose(h.title)}" for _, h in common.headings(document)
+        )
+        parts.append(
+            "\n".join(contents) if isinstance(block, md.Contents) else _block(block, number)
+        )
+    parts.append(
+        " ".join(f"{common.steps_are(n)} {escape(str(e))}." for e, n in common.ledger(document))
+    )
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
@@ -125,7 +133,10 @@ def _steps(block: md.Steps, number: int) -> str:
 def reason_tex(reason: md.Text) -> str:
     """Return a reason within a formula: words as text, and formulas."""
     parts = (
-        tex(p, inline=True) if isinstance(p, nt.Node) else words(p if isinstance(p, str) else p.text) for p in reason
+        tex(p, inline=True)
+        if isinstance(p, nt.Node)
+        else words(p if isinstance(p, str) else p.text)
+        for p in reason
     )
     return " ".join(part for part in parts if part)
 
@@ -140,13 +151,18 @@ def _result(block: md.Result) -> str:
 def _table(block: md.Table) -> str:
     titles = [common.heading(c, prose) for c in block.columns]
     align = [{"left": ":--", "right": "--:", "centre": ":-:"}[c.align] for c in block.columns]
-    rows = [[_cell(cell, i in block.shaded, j) for j, cell in enumerate(row)] for i, row in enumerate(block.rows)]
+    rows = [
+        [_cell(cell, i in block.shaded, j) for j, cell in enumerate(row)]
+        for i, row in enumerate(block.rows)
+    ]
     lines = ["| " + " | ".join(cells) + " |" for cells in (titles, align, *rows)]
     return "\n".join(lines) + (f"\n\n{prose(block.caption)}" if block.caption else "")
 
 
 def _cell(cell: md.Text, shaded: bool, place: int) -> str:
-    shown = re.sub(r"(?<!\\)\|", r"\|", prose(cell).replace("\n", " "))  # a bar in code would end the cell
+    shown = re.sub(
+        r"(?<!\\)\|", r"\|", prose(cell).replace("\n", " ")
+    )  # a bar in code would end the cell
     return f"▸ {shown}" if shaded and place == 0 else shown
 
 

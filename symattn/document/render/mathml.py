@@ -43,10 +43,21 @@ class _MathmlPrinter(Printer):
     """A printer of each formula as one element."""
 
     def __init__(self) -> None:
-        self.dash, self.plus_minus, self.partial_sign, self.slash = _mo("−"), _mo("±"), _mo("∂"), _mo("/", _TIGHT)
+        self.dash, self.plus_minus, self.partial_sign, self.slash = (
+            _mo("−"),
+            _mo("±"),
+            _mo("∂"),
+            _mo("/", _TIGHT),
+        )
 
     def joined(self, *parts: str) -> str:
-        return parts[0] if len(parts) == 1 else f"<mrow>{''.join(parts)}</mrow>" if parts else "<mrow/>"
+        return (
+            parts[0]
+            if len(parts) == 1
+            else f"<mrow>{''.join(parts)}</mrow>"
+            if parts
+            else "<mrow/>"
+        )
 
     def fraction(self, above: str, below: str) -> str:
         return f"<mfrac>{above}{below}</mfrac>"
@@ -59,7 +70,9 @@ class _MathmlPrinter(Printer):
         left, right = FENCES[style][0], FENCES[style][1]
         tall = any(f"<{tag}" in inner for tag in _TALL)
         more = f' fence="true" stretchy="{str(tall).lower()}"{_TIGHT}'
-        return self.joined(_mo(left, f' form="prefix"{more}'), inner, _mo(right, f' form="postfix"{more}'))
+        return self.joined(
+            _mo(left, f' form="prefix"{more}'), inner, _mo(right, f' form="postfix"{more}')
+        )
 
     def between(self, sign: str, before: tuple[nt.Node, str], after: tuple[nt.Node, str]) -> str:
         left, right = before[0], after[0]
@@ -68,7 +81,11 @@ class _MathmlPrinter(Printer):
         if isinstance(right, (nt.Number, nt.Decimal)):
             return _mo("·")
         word = isinstance(right, nt.Name) and len(right.base) > 1
-        separate = word or isinstance(left, (nt.Call, nt.Root)) or isinstance(right, (nt.Transposed, nt.Call))
+        separate = (
+            word
+            or isinstance(left, (nt.Call, nt.Root))
+            or isinstance(right, (nt.Transposed, nt.Call))
+        )
         return _space(0.17) if separate else _mo("\u2062")  # invisible times
 
     def link(self, sign: str, side: nt.Node, flat: bool = False) -> str:
@@ -96,7 +113,9 @@ class _MathmlPrinter(Printer):
         if not power:
             return f"<mn>{escape(mantissa)}</mn>"
         exponent = self.show(nt.node(int(power)), True)
-        return self.joined(f"<mn>{escape(mantissa)}</mn>", _mo("·"), f"<msup><mn>10</mn>{exponent}</msup>")
+        return self.joined(
+            f"<mn>{escape(mantissa)}</mn>", _mo("·"), f"<msup><mn>10</mn>{exponent}</msup>"
+        )
 
     def words(self, x: nt.Words, _: bool) -> str:
         return f"<mtext>{escape(x.text)}</mtext>"
@@ -133,10 +152,15 @@ class _MathmlPrinter(Printer):
         above = ""
         if x.high is not None:
             tag, above = ("subsup" if as_scripts else "underover"), self.show(x.high, True)
-        return self.joined(f"<m{tag}>{operator}{below}{above}</m{tag}>", self.wrap(x.body, Level.BIG, flat))
+        return self.joined(
+            f"<m{tag}>{operator}{below}{above}</m{tag}>", self.wrap(x.body, Level.BIG, flat)
+        )
 
     def matrix(self, x: nt.Matrix, _: bool) -> str:
-        rows = "".join(f"<mtr>{''.join(f'<mtd>{self.show(e, False)}</mtd>' for e in row)}</mtr>" for row in x.rows)
+        rows = "".join(
+            f"<mtr>{''.join(f'<mtd>{self.show(e, False)}</mtd>' for e in row)}</mtr>"
+            for row in x.rows
+        )
         return self.brackets("round", f'<mtable displaystyle="true">{rows}</mtable>')
 
     def row(self, x: nt.Row, flat: bool) -> str:
@@ -145,7 +169,9 @@ class _MathmlPrinter(Printer):
             assert part is not None
             if before is not None:
                 words, next_words = isinstance(before, nt.Words), isinstance(part, nt.Words)
-                parts += [_space(0.4)] if words else [_space(1)] if next_words else [_mo(","), _space(2)]
+                parts += (
+                    [_space(0.4)] if words else [_space(1)] if next_words else [_mo(","), _space(2)]
+                )
             parts.append(self.show(part, flat))
         return self.joined(*parts)
 
@@ -165,7 +191,9 @@ def _letter(base: str, bold: bool) -> str:
         return f"<msup>{_letter(letter, bold)}{_mo('′' * (len(base) - len(letter)))}</msup>"
     shown = unicodedata.normalize("NFC", base)
     if bold and len(shown) == 1 and shown.isascii() and shown.isalpha():
-        shown = chr(0x1D400 + ord(shown) - 65) if shown.isupper() else chr(0x1D41A + ord(shown) - 97)
+        shown = (
+            chr(0x1D400 + ord(shown) - 65) if shown.isupper() else chr(0x1D41A + ord(shown) - 97)
+        )
     if len(shown) == 1 and not shown.isalpha() and not shown.isdigit():
         return _mo(shown)
     if bold and len(shown) == 1 and shown.isascii() and shown.isdigit():

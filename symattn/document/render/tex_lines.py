@@ -35,17 +35,25 @@ class Setter:
 
 def first_sides(block: md.Steps) -> float:
     """Return the width of the widest first side of a group."""
-    return max((width(s.formula.first) for s in block.items if isinstance(s.formula, nt.Relation)), default=0.0)
+    return max(
+        (width(s.formula.first) for s in block.items if isinstance(s.formula, nt.Relation)),
+        default=0.0,
+    )
 
 
 def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float) -> list[str]:
     """Return a step as rows ``first & = side …``: one if it fits, else one per side; long sums break before + and −."""
     first, links, whole = chain(step, before)
     if isinstance(whole, nt.Row):
-        return ["& " + setter.fitted(row, setter.line) for row in packed(whole, lambda r: width(r) <= setter.line)]
+        return [
+            "& " + setter.fitted(row, setter.line)
+            for row in packed(whole, lambda r: width(r) <= setter.line)
+        ]
     if whole is not None:
         shown = setter.fitted(whole, setter.line)
-        return ["& " + (f"{{{shown}}}" if shown.startswith("-") else shown)]  # after & a bare minus would be binary
+        return [
+            "& " + (f"{{{shown}}}" if shown.startswith("-") else shown)
+        ]  # after & a bare minus would be binary
     head = "" if first is None else setter.show(first) + " "
     if first is not None and width(first) > setter.line / 2:  # widths are estimates
         head = setter.shrink(head.strip(), width(first)) + " "
@@ -54,7 +62,11 @@ def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float
         sign, side = links[0]
         return [f"{head}& {relation_sign(sign)} {setter.shrink(setter.side(side), room - 1.4)}"]
     if needed <= room:
-        return [head + "& " + " ".join(f"{relation_sign(sign)} {setter.side(side)}" for sign, side in links)]
+        return [
+            head
+            + "& "
+            + " ".join(f"{relation_sign(sign)} {setter.side(side)}" for sign, side in links)
+        ]
     rows = []
     for i, (sign, side) in enumerate(links):
         upper, *lower = _broken(setter, side, room - 1.4)
@@ -85,7 +97,9 @@ def centred(setter: Setter, formula: nt.Node) -> str:
         rows = packed(formula, lambda r: width(r) <= setter.line)
         return _environment("gathered", [setter.fitted(row, setter.line) for row in rows])
     if isinstance(formula, nt.Relation):
-        return _environment("aligned", step_rows(setter, md.Step(formula), None, setter.line - width(formula.first)))
+        return _environment(
+            "aligned", step_rows(setter, md.Step(formula), None, setter.line - width(formula.first))
+        )
     return setter.fitted(formula, setter.line)
 
 
@@ -107,7 +121,9 @@ def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
         name, shown = nt.Words(_largest(other) if alone else label), entries(other)
         more = width(name) + 2 + (0 if alone else width(shown))
         words = (
-            setter.show(name) if alone else rf"{setter.fitted(shown, room - width(name) - 1)} \quad {setter.show(name)}"
+            setter.show(name)
+            if alone
+            else rf"{setter.fitted(shown, room - width(name) - 1)} \quad {setter.show(name)}"
         )
         if matrix and used + more <= room:
             rows[-1] += rf" \qquad {words}"
@@ -122,10 +138,20 @@ def _largest(errors: Any) -> str:
     """Return the errors of a matrix in one line: the largest, and how many entries are not finite."""
     every = [x for row in errors for x in row]
     digits = [x.text if isinstance(x, nt.Words) else str(x) for x in every]
-    finite = [x for x in digits if x.lstrip("<").replace(".", "").replace("e-", "").replace("e+", "").isdigit()]
+    finite = [
+        x
+        for x in digits
+        if x.lstrip("<").replace(".", "").replace("e-", "").replace("e+", "").isdigit()
+    ]
     missing = len(digits) - len(finite)
-    result = f"largest error {max(finite, key=lambda x: float(x.lstrip('<')))} ulp" if finite else "no finite error"
-    return result + (f", {missing} of {len(digits)} entries not finite" if missing and finite else "")
+    result = (
+        f"largest error {max(finite, key=lambda x: float(x.lstrip('<')))} ulp"
+        if finite
+        else "no finite error"
+    )
+    return result + (
+        f", {missing} of {len(digits)} entries not finite" if missing and finite else ""
+    )
 
 
 def entries(values: object) -> nt.Node:

@@ -15,7 +15,9 @@ from symattn.document.render import common
 from symattn.document.text import ANSI, plain, text
 
 
-def render(document: md.Document, *, ascii: bool = False, colour: bool = False, columns: int = 80) -> str:
+def render(
+    document: md.Document, *, ascii: bool = False, colour: bool = False, columns: int = 80
+) -> str:
     """Render the document as text. ``ascii`` spells every sign in ASCII; ``colour`` adds ANSI colours for a terminal.
 
     Tables and arrays may fill ``columns``; running text has at most ``_MEASURE`` columns.
@@ -68,7 +70,11 @@ class Writer:
     def document(self, document: md.Document) -> list[str]:
         title = self.paint(self.flat(document.title), "1")
         rule = self.plain("─") * self.measure
-        lines = [*left_and_right(title, self.flat(document.subtitle), self.measure), rule] if document.title else []
+        lines = (
+            [*left_and_right(title, self.flat(document.subtitle), self.measure), rule]
+            if document.title
+            else []
+        )
         lines += self.verdict(document)
         sections = common.headings(document)
         numbers = iter(sections)
@@ -94,7 +100,9 @@ class Writer:
         return self.prose(words).replace(NBSP, " ")
 
     def contents(self, sections: list[tuple[str, md.Heading]]) -> list[str]:
-        return [line for n, h in sections for line in self.wrapped(h.title, "  " * h.level + f"{n}  ")]
+        return [
+            line for n, h in sections for line in self.wrapped(h.title, "  " * h.level + f"{n}  ")
+        ]
 
     def block(self, block: md.Block, number: int) -> list[str]:
         match block:
@@ -111,7 +119,10 @@ class Writer:
             case md.Values():
                 return values(self, block)
             case md.Caveat():
-                return [f"{self.paint(self.plain(block.title), '1')}.", *self.wrapped(block.text, "  ")]
+                return [
+                    f"{self.paint(self.plain(block.title), '1')}.",
+                    *self.wrapped(block.text, "  "),
+                ]
             case md.Note():
                 return self.wrapped(block.text, "! ")
             case md.Items():
@@ -136,7 +147,14 @@ class Writer:
         result = common.ledger(document)
         if not result:
             return []
-        return ["", *(line for e, n in result for line in self.wrapped((f"{common.steps_are(n)} {e}",), "", "  "))]
+        return [
+            "",
+            *(
+                line
+                for e, n in result
+                for line in self.wrapped((f"{common.steps_are(n)} {e}",), "", "  ")
+            ),
+        ]
 
 
 # -- steps and results -------------------------------------------------------------------------------------------------
@@ -158,7 +176,9 @@ def steps(writer: Writer, block: md.Steps, number: int) -> list[str]:
     formulas = []
     for step, own in zip(block.items, common.numbers_of(block, number), strict=True):
         first, *others = lines_of(writer, step, before, indent, writer.columns - _NUMBER)
-        formulas.append([pad(f"{own:>3}", _NUMBER) + first, *(" " * _NUMBER + line for line in others)])
+        formulas.append(
+            [pad(f"{own:>3}", _NUMBER) + first, *(" " * _NUMBER + line for line in others)]
+        )
         before = step
     pairs = list(zip(block.items, formulas, strict=True))
     layouts = [
@@ -169,11 +189,17 @@ def steps(writer: Writer, block: md.Steps, number: int) -> list[str]:
 
 
 def _first_sides(writer: Writer, block: md.Steps) -> int:
-    sides = [width(writer.formula(s.formula.first)) for s in block.items if isinstance(s.formula, nt.Relation)]
+    sides = [
+        width(writer.formula(s.formula.first))
+        for s in block.items
+        if isinstance(s.formula, nt.Relation)
+    ]
     return max((w for w in sides if w <= _LONGEST_SIDE), default=0)
 
 
-def _with_reason(writer: Writer, step: md.Step, left: list[str], column: int, room: int) -> list[str]:
+def _with_reason(
+    writer: Writer, step: md.Step, left: list[str], column: int, room: int
+) -> list[str]:
     reason = wrap(writer.prose(step.reason), room - column) if step.reason else []
     grade = writer.grade(step.evidence.grade) if step.evidence else ""
     if (reason or grade) and width(left[-1]) > column - 2:
@@ -181,16 +207,25 @@ def _with_reason(writer: Writer, step: md.Step, left: list[str], column: int, ro
         left = left if short else [*left, ""]
     lines = left[:-1]
     for i, words in enumerate(reason or [""]):
-        line = pad(pad(left[-1] if i == 0 else "", column) + words, room) if words or i or grade else left[-1]
+        line = (
+            pad(pad(left[-1] if i == 0 else "", column) + words, room)
+            if words or i or grade
+            else left[-1]
+        )
         lines.append(line + "  " + grade if i == 0 and grade else line)
     return lines
 
 
-def lines_of(writer: Writer, step: md.Step, before: md.Step | None, indent: int, columns: int) -> list[str]:
+def lines_of(
+    writer: Writer, step: md.Step, before: md.Step | None, indent: int, columns: int
+) -> list[str]:
     """Return the formula of a step: on one line if it fits, else broken before signs, then before + and −."""
     first, links, whole = common.chain(step, before)
     if isinstance(whole, nt.Row):
-        return [writer.formula(r) for r in common.packed(whole, lambda r: width(writer.formula(r)) <= columns)]
+        return [
+            writer.formula(r)
+            for r in common.packed(whole, lambda r: width(writer.formula(r)) <= columns)
+        ]
     if whole is not None:
         return wrap(writer.formula(whole), columns)
     head = "" if first is None else writer.formula(first)
@@ -220,7 +255,9 @@ def _break(writer: Writer, shown: str, side: nt.Node, columns: int) -> list[str]
         return [shown]
     lines = [sign]
     for i, term in enumerate(side.terms):
-        signed = writer.formula(nt.Sum((nt.node(0), term)))[2:] if i else writer.formula(term)  # 0 + x → + x
+        signed = (
+            writer.formula(nt.Sum((nt.node(0), term)))[2:] if i else writer.formula(term)
+        )  # 0 + x → + x
         if width(lines[-1]) + 1 + width(signed) > columns and i:
             lines.append("   " + signed)
         else:
@@ -237,11 +274,15 @@ def result(writer: Writer, block: md.Result) -> list[str]:
     if evidence and width(title) + 4 + width(evidence) <= writer.columns:
         lines = [f"{title}  [{writer.paint(evidence, colour)}]"]
     elif evidence:
-        lines += [f"  {writer.paint(line, colour)}" for line in wrap(f"[{evidence}]", writer.columns - 2)]
+        lines += [
+            f"  {writer.paint(line, colour)}" for line in wrap(f"[{evidence}]", writer.columns - 2)
+        ]
     lines += writer.wrapped(block.text, "    ") if block.text else []
     for formula in block.formulas:
         step = md.Step(formula)
-        broken = lines_of(writer, step, None, _first_sides(writer, md.Steps((step,))), writer.columns - 4)
+        broken = lines_of(
+            writer, step, None, _first_sides(writer, md.Steps((step,))), writer.columns - 4
+        )
         lines += ["    " + line for line in broken]
     return lines
 
@@ -292,12 +333,17 @@ def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns:
 
 def _longest(cells: list[list[str]], columns: list[int], breaks: str) -> dict[int, int]:
     """Return the least width of each of these columns, if its lines may break where ``breaks`` matches."""
-    return {i: max(_LEAST, *(width(part) for row in cells for part in re.split(breaks, row[i])), 0) for i in columns}
+    return {
+        i: max(_LEAST, *(width(part) for row in cells for part in re.split(breaks, row[i])), 0)
+        for i in columns
+    }
 
 
 def _longest_part(cells: list[list[str]], column: int) -> int:
     """Return the width of the longest part of a name in a column."""
-    parts = (part for row in cells for word in row[column].split() for part in _SEPARATED.split(word))
+    parts = (
+        part for row in cells for word in row[column].split() for part in _SEPARATED.split(word)
+    )
     return max(map(width, parts), default=0)
 
 
@@ -327,7 +373,10 @@ def _groups(writer: Writer, block: md.Table, widths: list[int]) -> list[str]:
 
 
 def _row(block: md.Table, row: list[str], widths: list[int], mark: str) -> list[str]:
-    broken = [_wrap_cell(cell, w) if width(cell) > w else [cell] for cell, w in zip(row, widths, strict=True)]
+    broken = [
+        _wrap_cell(cell, w) if width(cell) > w else [cell]
+        for cell, w in zip(row, widths, strict=True)
+    ]
     lines = []
     for k in range(max(map(len, broken), default=0)):
         parts = [
@@ -341,13 +390,21 @@ def _row(block: md.Table, row: list[str], widths: list[int], mark: str) -> list[
 def values(writer: Writer, block: md.Values) -> list[str]:
     """Return exact entries next to their decimals and those in other arithmetic, or one below the other if too wide."""
     role = block.symbol.role if isinstance(block.symbol, nt.Name) else None
-    called = writer.paint(writer.plain(block.name), ANSI[role]) if role else writer.plain(block.name)
+    called = (
+        writer.paint(writer.plain(block.name), ANSI[role]) if role else writer.plain(block.name)
+    )
     symbol = writer.formula(block.symbol)
     head = symbol if common.names_itself(block) else f"{called}  {symbol}"
     grade = writer.grade(block.evidence.grade) if block.evidence else ""
-    where = f"  [{writer.plain(str(block.evidence))}]" if block.evidence and block.evidence.where else ""
+    where = (
+        f"  [{writer.plain(str(block.evidence))}]"
+        if block.evidence and block.evidence.where
+        else ""
+    )
     reason = writer.flat(block.reason)
-    lines = left_and_right(head, reason if where or not grade else f"{reason}  {grade}".strip(), writer.columns)
+    lines = left_and_right(
+        head, reason if where or not grade else f"{reason}  {grade}".strip(), writer.columns
+    )
     for index, sheet in common.sheets(block):
         if index:
             lines.append(f"  {writer.formula(common.indexed(block.symbol, index))}")
@@ -359,12 +416,16 @@ def _sheet(writer: Writer, sheet: md.Values) -> list[str]:
     labelled = {"exact": _shown(writer, sheet.exact)}
     if not common.all_integers(sheet.exact):
         labelled["decimal"] = _shown(writer, sheet.decimal)
-    labelled |= {writer.plain(label): _shown(writer, other) for label, other in sheet.others.items()}
+    labelled |= {
+        writer.plain(label): _shown(writer, other) for label, other in sheet.others.items()
+    }
     if not labelled["exact"] or not labelled["exact"][0]:
         return ["[]"]
     room = writer.columns - 2
     if len(labelled["exact"]) == 1:
-        lines = grid([other[0] for other in labelled.values()])  # one below the other, aligned in columns
+        lines = grid(
+            [other[0] for other in labelled.values()]
+        )  # one below the other, aligned in columns
         if common.depth(sheet.exact) == 0:
             lines = [line[1:-1] for line in lines]
         if len(lines) > 1:
@@ -381,7 +442,11 @@ def _beside_or_beneath(labelled: dict[str, list[list[str]]], room: int) -> list[
     lines = stack([[label, *lines] for label, lines in zip(labelled, grids, strict=True)], "   ")
     if max(map(width, lines)) <= room:
         return lines
-    labels = [line for label, lines in zip(labelled, grids, strict=True) for line in (label, *[""] * (len(lines) - 1))]
+    labels = [
+        line
+        for label, lines in zip(labelled, grids, strict=True)
+        for line in (label, *[""] * (len(lines) - 1))
+    ]
     return stack([labels, [line for lines in grids for line in lines]], "  ")
 
 
@@ -390,10 +455,15 @@ def _entries(labelled: dict[str, list[list[str]]], room: int) -> list[str]:
     rows = _places(labelled)
     heads = [label.split(" ") for label in labelled]  # labels of several words take several lines
     height = max(map(len, heads))
-    titles = [["", *(h[i - height] if i >= height - len(h) else "" for h in heads)] for i in range(height)]
+    titles = [
+        ["", *(h[i - height] if i >= height - len(h) else "" for h in heads)] for i in range(height)
+    ]
     widths = [max(map(width, column)) for column in zip(*titles, *rows, strict=True)]
     if sum(widths) + 2 * len(labelled) <= room:
-        return ["  ".join(pad(c, w) for c, w in zip(row, widths, strict=True)) for row in (*titles, *rows)]
+        return [
+            "  ".join(pad(c, w) for c, w in zip(row, widths, strict=True))
+            for row in (*titles, *rows)
+        ]
     label, column = max(map(width, labelled)), max(width(row[0]) for row in rows)
     lines = []
     for place, *forms in rows:
@@ -469,7 +539,10 @@ def grid(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows in square brackets, with entries aligned to the right in columns."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     gap = "  "
-    return ["[" + gap.join(pad(c, w, "right") for c, w in zip(row, widths, strict=True)) + "]" for row in rows]
+    return [
+        "[" + gap.join(pad(c, w, "right") for c, w in zip(row, widths, strict=True)) + "]"
+        for row in rows
+    ]
 
 
 def stack(blocks: Sequence[Sequence[str]], gap: str) -> list[str]:
@@ -477,4 +550,7 @@ def stack(blocks: Sequence[Sequence[str]], gap: str) -> list[str]:
     height = max(map(len, blocks), default=0)
     widths = [max(map(width, block), default=0) for block in blocks]
     filled = [[*block, *[""] * (height - len(block))] for block in blocks]
-    return [gap.join(pad(b[i], w) for b, w in zip(filled, widths, strict=True)).rstrip() for i in range(height)]
+    return [
+        gap.join(pad(b[i], w) for b, w in zip(filled, widths, strict=True)).rstrip()
+        for i in range(height)
+    ]

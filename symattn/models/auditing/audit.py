@@ -24,20 +24,32 @@ from symattn.models.auditing.dependence.causality import promised_causal
 from symattn.models.auditing.dependence.mixing import check_causal
 from symattn.models.auditing.dependence.probing import probed
 from symattn.models.auditing.layers.layer_hooks import Layers
-from symattn.models.auditing.patches import aside, doing, in_backward, leave, probing, reading, watch
+from symattn.models.auditing.patches import (
+    aside,
+    doing,
+    in_backward,
+    leave,
+    probing,
+    reading,
+    watch,
+)
 from symattn.models.auditing.received import Received, of_torch, of_transformers
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.auditing.tracing import mode
 from symattn.programs.frameworks import import_torch
 from symattn.programs.names import Function
 
-_SEARCHED = 8  # wrong calls whose cause is searched for: those of further layers mostly have the same
+_SEARCHED = (
+    8  # wrong calls whose cause is searched for: those of further layers mostly have the same
+)
 MAX_PROBED_MODELS = 8  # in one audit: a script may run many modules on their own
 _COMPILED = (
     "The model is compiled, and calls inside of compiled code are not seen; hint: audit the model before it is"
     " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
 )
-_INSIDE = Backward(reason="it runs inside of a torch.autograd.Function, whose backward pass is its own and is not seen")
+_INSIDE = Backward(
+    reason="it runs inside of a torch.autograd.Function, whose backward pass is its own and is not seen"
+)
 
 
 class Audit:
@@ -90,7 +102,11 @@ class Audit:
             watched.close()
         for softmax in (s for tracer in self._followed for s in tracer.softmaxes if not s.met):
             if softmax.read:
-                self.unread("operators", softmax.layer, "the softmax of scores meets no values in a known form")
+                self.unread(
+                    "operators",
+                    softmax.layer,
+                    "the softmax of scores meets no values in a known form",
+                )
             else:
                 self.report.others += 1
                 self.report.suspect += softmax.heads
@@ -105,7 +121,12 @@ class Audit:
             return function(*args, **kwargs)
         result = self._made(module, f"transformers {name or 'eager'}", True)
         return self._seen(
-            result, lambda: of_transformers(function, name, args, kwargs), function, args, kwargs, first=1
+            result,
+            lambda: of_transformers(function, name, args, kwargs),
+            function,
+            args,
+            kwargs,
+            first=1,
         )
 
     def fused(self, function: Function, args: Args, kwargs: Kwargs) -> Tensor:
@@ -163,7 +184,11 @@ class Audit:
 
     def wants(self, module: Module) -> bool:
         """Return whether a module is audited, or runs inside of one that is."""
-        return self._model is None or module in self._names or any(m in self._names for m in doing.modules)
+        return (
+            self._model is None
+            or module in self._names
+            or any(m in self._names for m in doing.modules)
+        )
 
     def holds(self, tensor: Tensor) -> bool:
         """Return whether an array is a parameter of the audited model, rather than one that reuses freed memory."""
@@ -178,7 +203,9 @@ class Audit:
         """Note a copy of a parameter, perhaps in another format: it counts as a parameter while it is alive."""
         from torch.multiprocessing.reductions import StorageWeakRef
 
-        self._copies = {place: storage for place, storage in self._copies.items() if not storage.expired()}
+        self._copies = {
+            place: storage for place, storage in self._copies.items() if not storage.expired()
+        }
         self._copies[copy.untyped_storage().data_ptr()] = StorageWeakRef(copy.untyped_storage())
 
     # -- the probe of dependence ---------------------------------------------------------------------------------------
@@ -222,8 +249,12 @@ class Audit:
         with reading():
             call = begun(site, received, self._rows, self._contract, dropping=self._gradients)
             watched = None
-            if self._gradients and isinstance(call, Begun) and call.trained:  # there may be a backward pass
-                watched = WatchedCall(call.received, call.made.heads_last, self._rows, self._contract)
+            if (
+                self._gradients and isinstance(call, Begun) and call.trained
+            ):  # there may be a backward pass
+                watched = WatchedCall(
+                    call.received, call.made.heads_last, self._rows, self._contract
+                )
             draws = draws_of(call.call) if isinstance(call, Begun) else None
             if watched is not None:
                 args, kwargs = watched.given(args, kwargs, first)
@@ -232,7 +263,9 @@ class Audit:
             if draws is not None:
                 draws.returned(out)
             if self._layers is not None and isinstance(call, Begun):
-                self._layers.attended(call.received, out[0] if isinstance(out, tuple) else out, site.heads_last)
+                self._layers.attended(
+                    call.received, out[0] if isinstance(out, tuple) else out, site.heads_last
+                )
             result = self._judged(call, out[0] if isinstance(out, tuple) else out, draws)
             self._add(result if watched is not None else self._unseen(result), watched)
             if watched is not None:
@@ -244,7 +277,9 @@ class Audit:
         inside = self._gradients and doing.functions and not call_finding.reason
         return replace(call_finding, backward=_INSIDE) if inside else call_finding
 
-    def _judged(self, first: Begun | CallFinding, out: object, draws: Draws | None = None) -> CallFinding:
+    def _judged(
+        self, first: Begun | CallFinding, out: object, draws: Draws | None = None
+    ) -> CallFinding:
         if isinstance(first, CallFinding):
             return first
         finding = ended(first, out, self._searched < _SEARCHED, draws)
@@ -270,7 +305,10 @@ class Audit:
 
     def _note_compiled(self, module: Module) -> None:
         """Add a note, once, if a module was compiled."""
-        compiled = "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+        compiled = (
+            "_orig_mod" in module._modules
+            or getattr(module, "_compiled_call_impl", None) is not None
+        )
         if compiled and _COMPILED not in self.report.notes:
             self.report.notes.append(_COMPILED)
 
@@ -371,12 +409,19 @@ def audit_script(
     file = Path(path)
     if not file.is_file():
         raise InputError(f"audit: there is no file {path}; hint: the path of a script of Python")
-    choices: dict[str, Any] = {"gradients": gradients, "layers": layers, "dependence": dependence, "causal": causal}
+    choices: dict[str, Any] = {
+        "gradients": gradients,
+        "layers": layers,
+        "dependence": dependence,
+        "causal": causal,
+    }
     watched = audit(contract=contract, rows=rows, name=file.name, **choices)
     with watched as report, _as_main(file, arguments):
         code = _run(file)
     if code:
-        report.notes.append(f"The script ended with exit code {code}: what it did not run was not audited.")
+        report.notes.append(
+            f"The script ended with exit code {code}: what it did not run was not audited."
+        )
     return report, code
 
 
@@ -402,7 +447,9 @@ def _run(file: Path) -> int:
         return 1
     except Exception as error:
         frames = error.__traceback__
-        while frames and frames.tb_frame.f_code.co_filename != str(file):  # begin at the script, as Python does
+        while frames and frames.tb_frame.f_code.co_filename != str(
+            file
+        ):  # begin at the script, as Python does
             frames = frames.tb_next
         traceback.print_exception(error.with_traceback(frames))
         return 1

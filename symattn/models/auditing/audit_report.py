@@ -60,7 +60,9 @@ class CallFinding:
     @property
     def undecided(self) -> bool:
         """Return whether the call may break a promise; without a configuration, nothing was promised."""
-        return self.state == "cannot tell" or (self.state == "pass as given" and self.unknown != NO_CONFIGURATION)
+        return self.state == "cannot tell" or (
+            self.state == "pass as given" and self.unknown != NO_CONFIGURATION
+        )
 
     @property
     def forward(self) -> State:
@@ -75,7 +77,9 @@ class CallFinding:
     @property
     def certified(self) -> bool:
         """Return whether no rounding in any implementation explains the result."""
-        of_output = bool(self.asked) or any(j is not None and j.sure == "certified" for j in (self.given, self.intent))
+        of_output = bool(self.asked) or any(
+            j is not None and j.sure == "certified" for j in (self.given, self.intent)
+        )
         return of_output or (self.backward is not None and bool(self.backward.wrong))
 
     @property
@@ -84,10 +88,16 @@ class CallFinding:
         if self.backward is not None and self.forward != "wrong" and self.state != self.forward:
             return self.backward.verdict
         if self.forward == "cannot tell":
-            result = [j.words for j in (self.given, self.intent) if j is not None and j.sure == "unknown"]
+            result = [
+                j.words for j in (self.given, self.intent) if j is not None and j.sure == "unknown"
+            ]
             return f"CANNOT TELL: {self.reason or next(iter(result), 'unread')}"
         if self.forward != "wrong":
-            return f"{self.forward} (cannot exclude: {'; '.join(self.open)})" if self.open else self.forward
+            return (
+                f"{self.forward} (cannot exclude: {'; '.join(self.open)})"
+                if self.open
+                else self.forward
+            )
         judged = self.given if self.against_given else self.intent or self.given
         assert judged is not None
         certified = judged.sure == "certified" or (self.asked and not self.against_given)
@@ -228,23 +238,40 @@ class AuditReport(WithVerdict):
     @property
     def undecided(self) -> str:
         """How many calls and layers are not known to keep their promises."""
-        result, given = sum(f.state == "cannot tell" for f in self.findings), sum(f.undecided for f in self.findings)
+        result, given = (
+            sum(f.state == "cannot tell" for f in self.findings),
+            sum(f.undecided for f in self.findings),
+        )
         why = [f"{result} cannot be determined"] if result else []
         why += [f"{given - result} compared only with what they received"] if given > result else []
         words = f"{given} of {len(self.findings)} calls" + (f" ({', '.join(why)})" if why else "")
         layers = sum(f.state == "cannot tell" for f in self.layers)
         words += f", {layers} of {len(self.layers)} whole layers" if self.whole else ""
-        words += f", {len(self.unjudged)} of {len(self.mixing)} token-mixing parts" if self.unjudged else ""
-        return f"undecided: {words}" + (f", {self.suspect} softmaxes that may be attention" if self.suspect else "")
+        words += (
+            f", {len(self.unjudged)} of {len(self.mixing)} token-mixing parts"
+            if self.unjudged
+            else ""
+        )
+        return f"undecided: {words}" + (
+            f", {self.suspect} softmaxes that may be attention" if self.suspect else ""
+        )
 
     def raise_if_wrong(self, strict: bool = False) -> None:
         """Raise ``AuditFault`` if a call is wrong, or, with ``strict``, if something is undecided."""
-        open_ = self.verdict is Verdict.UNDECIDED or bool(self.unjudged) or any(f.undecided for f in self.findings)
+        open_ = (
+            self.verdict is Verdict.UNDECIDED
+            or bool(self.unjudged)
+            or any(f.undecided for f in self.findings)
+        )
         if self.verdict is Verdict.FAULT or (strict and open_):
             remaining = [
-                f"{f.layer} ({f.via}): {_coded(f)}" for f in self.findings if f.state == "wrong" or f.undecided
+                f"{f.layer} ({f.via}): {_coded(f)}"
+                for f in self.findings
+                if f.state == "wrong" or f.undecided
             ]
-            whole = [f"{f.layer} (whole layer): {_coded(f)}" for f in self.layers if f.state != "pass"]
+            whole = [
+                f"{f.layer} (whole layer): {_coded(f)}" for f in self.layers if f.state != "pass"
+            ]
             leaks = [words for d in self.dependence for words in d.faults]
             lines = [
                 *leaks[:8],
@@ -295,12 +322,19 @@ class AuditReport(WithVerdict):
             state = part.state
             rows.append((part.name, part.kind, part.sees, "yes" if part.judged else "no", state))
             states.append("wrong" if part.leak else "pass" if part.judged else "cannot tell")
-        return _table(("part that mixes tokens", "class", "depends on", "judged", "later tokens"), (), rows, states)
+        return _table(
+            ("part that mixes tokens", "class", "depends on", "judged", "later tokens"),
+            (),
+            rows,
+            states,
+        )
 
     def _reason(self) -> str:
         """Return the first wrong call, layer or leak, or else how much was read."""
         wrong = [f"{call.layer}: {_coded(call)}" for call in self.findings if call.state == "wrong"]
-        wrong += [f"{layer.layer}: {_coded(layer)}" for layer in self.layers if layer.state == "wrong"]
+        wrong += [
+            f"{layer.layer}: {_coded(layer)}" for layer in self.layers if layer.state == "wrong"
+        ]
         wrong += [words for d in self.dependence for words in d.faults]
         if not wrong:
             return self.coverage.removeprefix("coverage: ")
@@ -308,19 +342,26 @@ class AuditReport(WithVerdict):
         return f"{wrong[0]}{others}"
 
     def _unpromised(self) -> list[str]:
-        return [f"Not compared with a configuration: {u}" for u in sorted({f.unknown for f in self.findings} - {""})]
+        return [
+            f"Not compared with a configuration: {u}"
+            for u in sorted({f.unknown for f in self.findings} - {""})
+        ]
 
     def _others(self) -> list[str]:
         if not self.others:
             return []
         many = "1 softmax" if self.others == 1 else f"{self.others} softmaxes"
         heads = f", {self.suspect} in a module that has heads" if self.suspect else ""
-        return [f"{many} followed into no matrix product{heads}: whether it is attention is unknown"]
+        return [
+            f"{many} followed into no matrix product{heads}: whether it is attention is unknown"
+        ]
 
     def _grade(self) -> Grade:
         if self.verdict is Verdict.UNDECIDED:
             return Grade.UNDECIDED
-        proved = any(f.certified for f in self.findings) or any(f.state == "wrong" for f in self.layers)
+        proved = any(f.certified for f in self.findings) or any(
+            f.state == "wrong" for f in self.layers
+        )
         proved = proved or any(d.faults for d in self.dependence)
         return Grade.REFUTED if proved else Grade.SAMPLED
 
@@ -356,10 +397,17 @@ class AuditReport(WithVerdict):
         groups = sorted(alike.values(), key=lambda calls: calls[0].state in PASSES)
         shown, left = groups[:_MAX_ROWS_IN_SHORT], groups[_MAX_ROWS_IN_SHORT:]
         columns = ("calls", "semantics", "given", "intent", "verdict")
-        rows = [(_all_calls(calls), calls[0].semantics, *_largest_errors(calls), calls[0].verdict) for calls in shown]
+        rows = [
+            (_all_calls(calls), calls[0].semantics, *_largest_errors(calls), calls[0].verdict)
+            for calls in shown
+        ]
         yield _table(columns, ("given", "intent"), rows, [calls[0].state for calls in shown])
         if left:
-            yield Paragraph((f"{sum(map(len, left))} more calls, of {len(left)} other kinds, are listed by -v.",))
+            yield Paragraph(
+                (
+                    f"{sum(map(len, left))} more calls, of {len(left)} other kinds, are listed by -v.",
+                )
+            )
 
     def _table(self) -> Table:
         numbers = ("given", "intent", *(("gradients",) if self.gradients else ()))
@@ -385,7 +433,9 @@ def _largest_errors(calls: Sequence[CallFinding]) -> tuple[str, str]:
     return _number(max(given, default=nan)), _number(max(intended, default=nan))
 
 
-def _table(titles: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]], states: list[str]) -> Table:
+def _table(
+    titles: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]], states: list[str]
+) -> Table:
     """A table in which the rows that do not pass are marked."""
     columns = headers(*(f">{t}" if t in numbers else t for t in titles))
     cells = tuple(tuple((words,) for words in row) for row in rows)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
 _NAMES = dict(zip(NAMES, ("query", "key", "value"), strict=True))
-_WAITING = "no gradient of its output came while the audit ran; hint: let backward() run inside of it"
+_WAITING = (
+    "no gradient of its output came while the audit ran; hint: let backward() run inside of it"
+)
 ELSEWHERE = "a gradient came through something else that the call returned, such as its weights"
 _CHANGED = "{} was changed in place between the call and its backward pass"
 
@@ -30,7 +32,9 @@ _CHANGED = "{} was changed in place between the call and its backward pass"
 class WatchedCall:
     """A call whose gradients are awaited; ``on_result`` is called with the finding of its first backward pass."""
 
-    def __init__(self, received: Received, heads_last: bool, rows: int | None, contract: str | None) -> None:
+    def __init__(
+        self, received: Received, heads_last: bool, rows: int | None, contract: str | None
+    ) -> None:
         self._received: Any = received  # until its backward pass is judged
         self._heads_last = heads_last
         self._rows, self._contract = rows, contract
@@ -57,7 +61,10 @@ class WatchedCall:
                 self._wanted.add(short)
                 self._hook(holder[at], partial(self._came, short))
         for number, bias in enumerate(self._received.learned):
-            for holder, at in [*((args, i) for i in range(len(args))), *((kwargs, name) for name in kwargs)]:
+            for holder, at in [
+                *((args, i) for i in range(len(args))),
+                *((kwargs, name) for name in kwargs),
+            ]:
                 if holder[at] is bias:
                     holder[at] = bias.view_as(bias)
                     self._wanted.add(f"db{number}")
@@ -90,17 +97,25 @@ class WatchedCall:
         """End the audit of this call: gradients that have not come yet would come too late."""
         if self._done:
             return
-        missing = ", ".join(dict.fromkeys(SYMBOLS[n[:2]] for n in sorted(self._wanted - set(self._got))))
+        missing = ", ".join(
+            dict.fromkeys(SYMBOLS[n[:2]] for n in sorted(self._wanted - set(self._got)))
+        )
         if self._do is not None:
-            self._end(Backward(reason=f"{missing}: no such gradient came, and one of the output did"))
-        elif self._again:  # a checkpoint ran it again, for values that it saves and not for its gradient
+            self._end(
+                Backward(reason=f"{missing}: no such gradient came, and one of the output did")
+            )
+        elif (
+            self._again
+        ):  # a checkpoint ran it again, for values that it saves and not for its gradient
             self._end(None)
         else:
             self._end(Backward(reason=_WAITING))
 
     def _hook(self, tensor: Tensor, act: Callable[[Tensor], None]) -> None:
         see = partial(self._safely, act)
-        self._handles.append(tensor.register_hook(lambda grad: None if grad is None else see(grad.detach())))
+        self._handles.append(
+            tensor.register_hook(lambda grad: None if grad is None else see(grad.detach()))
+        )
 
     def _safely(self, act: Callable[..., None], *arguments: object) -> None:
         """Run a hook such that the backward pass runs as usual even if symattn fails."""
@@ -131,7 +146,9 @@ class WatchedCall:
             return Backward(reason=ELSEWHERE if self._elsewhere else _WAITING)
         got = {name: grad for name, grad in self._got.items() if name in _NAMES}
         biases = [grad for name, grad in self._got.items() if name not in _NAMES]
-        passed = Passed(self._received, self._do, got, self._rows, self._contract, self._factors, biases)
+        passed = Passed(
+            self._received, self._do, got, self._rows, self._contract, self._factors, biases
+        )
         return judge_gradients(passed)
 
     def _end(self, backward: Backward | None) -> None:
@@ -154,8 +171,14 @@ class WatchedCall:
 # through the operators between, each of which must receive exactly what the one before it returned: else something
 # besides the output had a gradient, and the call is not judged. Attention in one operator has one node.
 
-_UNSEEN = "it is spelled out in operators, and its scores do not come from one product alone, in one way"
-_FIRST = {"BmmBackward0": 0, "MmBackward0": 0, "BaddbmmBackward0": 1}  # which of the inputs are the queries
+_UNSEEN = (
+    "it is spelled out in operators, and its scores do not come from one product alone, in one way"
+)
+_FIRST = {
+    "BmmBackward0": 0,
+    "MmBackward0": 0,
+    "BaddbmmBackward0": 1,
+}  # which of the inputs are the queries
 _MOST = 64  # nodes between both products
 Way: TypeAlias = "list[tuple[Node, int, int]]"
 
@@ -166,10 +189,16 @@ class Followed(WatchedCall):
     def __init__(self, received: Received, rows: int | None, contract: str | None) -> None:
         super().__init__(received, False, rows, contract)
         # masks that are functions that return rows of an array that was added to the scores
-        added: list[Tensor] = [getattr(m.args[0], "array", None) for m in received.masks if isinstance(m, partial)]
-        self._versions += [("the mask", array, array._version) for array in added if hasattr(array, "_version")]
+        added: list[Tensor] = [
+            getattr(m.args[0], "array", None) for m in received.masks if isinstance(m, partial)
+        ]
+        self._versions += [
+            ("the mask", array, array._version) for array in added if hasattr(array, "_version")
+        ]
         self._wanted = {"dq", "dk", "dv"}
-        self._gave: Tensor = None  # the gradient that the last node on the way returned for its input
+        self._gave: Tensor = (
+            None  # the gradient that the last node on the way returned for its input
+        )
 
     def tie(self, node: Node) -> None:
         """Hook the node of the product with the values, or of the one operator. None: no gradients will come."""
@@ -197,7 +226,11 @@ class Followed(WatchedCall):
 
     def _of_one(self, gave: Sequence[Tensor], came: Tensor) -> None:
         self._do = came[0].clone()
-        self._got = {name: g.clone() for name, g in zip(("dq", "dk", "dv"), gave, strict=False) if g is not None}
+        self._got = {
+            name: g.clone()
+            for name, g in zip(("dq", "dk", "dv"), gave, strict=False)
+            if g is not None
+        }
         self._end(self._judged())
 
     def _of_values(self, gave: Sequence[Tensor], came: Tensor) -> None:
@@ -245,7 +278,10 @@ def way_back(node: Node) -> Way | None:
                 return None
             result = [*before, (at, number, 0)]
         else:
-            todo += [(edge, [*before, (at, number, index)]) for index, edge in enumerate(at.next_functions)]
+            todo += [
+                (edge, [*before, (at, number, index)])
+                for index, edge in enumerate(at.next_functions)
+            ]
     return result
 
 

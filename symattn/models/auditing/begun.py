@@ -13,7 +13,14 @@ from symattn.models.auditing.audit_report import CallFinding
 from symattn.models.auditing.call_gradients import bounded
 from symattn.models.auditing.call_judge import CallJudgement, judge
 from symattn.models.auditing.examining import examine
-from symattn.models.auditing.promises import Intent, ModelCall, NoPromise, Promise, intended, promised
+from symattn.models.auditing.promises import (
+    Intent,
+    ModelCall,
+    NoPromise,
+    Promise,
+    intended,
+    promised,
+)
 from symattn.models.auditing.provenance import Operation, seeing
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
 from symattn.models.auditing.setting import Floats, Mask, Module, Tensor
@@ -87,7 +94,10 @@ def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mas
     assert call.got is not None
     bounded(call.given)
     weights = [(factors(values[:, :, call.rows], draws.rate), values) for values in draws.kept]
-    result = [(judge(call.given, call.got, call.arithmetic, factors=own), values) for own, values in weights]
+    result = [
+        (judge(call.given, call.got, call.arithmetic, factors=own), values)
+        for own, values in weights
+    ]
     return next(((judged, values) for judged, values in result if judged.legal), result[0])
 
 
@@ -134,7 +144,11 @@ class Begun(NamedTuple):
 
 
 def begun(
-    site: CallSite, received: Callable[[], Received], rows: int | None, contract: str | None, dropping: bool = False
+    site: CallSite,
+    received: Callable[[], Received],
+    rows: int | None,
+    contract: str | None,
+    dropping: bool = False,
 ) -> Begun | CallFinding:
     """Read a call before it runs. The model runs as usual even if symattn fails.
 
@@ -152,10 +166,14 @@ def begun(
                 promise = reason
             specs = [] if isinstance(promise, NoPromise) else [promise.spec]
             given = received()
-            trained = trained and any(t.requires_grad for t in (given.q, given.k, given.v, *given.learned))
+            trained = trained and any(
+                t.requires_grad for t in (given.q, given.k, given.v, *given.learned)
+            )
             given = cast(given)
             given.name, given.module = site.layer, site.module
-            return Begun(site, read(given, rows, contract, specs, dropping), promise, given, trained)
+            return Begun(
+                site, read(given, rows, contract, specs, dropping), promise, given, trained
+            )
     except UnreadCall as reason:
         return site.unread(str(reason))
     except Exception as error:

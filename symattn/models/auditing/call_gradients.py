@@ -31,7 +31,9 @@ from symattn.verification.definitions.gradients import dropping, mistakes, of_wr
 # (``bounds.sharp.backward``), plus (w (3 m + 48) + u) Σ (|dS| + δ) + m η, plus half an ulp.
 
 
-Bounded = tuple[Attention, dict[str, np.ndarray]]  # a specification and inputs that the bound covers
+Bounded = tuple[
+    Attention, dict[str, np.ndarray]
+]  # a specification and inputs that the bound covers
 
 
 class Group(NamedTuple):
@@ -61,7 +63,9 @@ def ratio(groups: Sequence[Group], came: Tensor) -> float:
     return best
 
 
-def _exact(groups: Sequence[Group], taken: Sequence[Bounded], shape: tuple[int, ...]) -> SharpGradient:
+def _exact(
+    groups: Sequence[Group], taken: Sequence[Bounded], shape: tuple[int, ...]
+) -> SharpGradient:
     """Return the exact sums, and how far a right result may be from them."""
     value, error, size = (np.zeros(shape) for _ in range(3))
     terms = 0
@@ -76,9 +80,13 @@ def _exact(groups: Sequence[Group], taken: Sequence[Bounded], shape: tuple[int, 
         terms += ds.size
     count, how = max(1, terms // value.size), groups[0].how
     inside = (
-        error + (size + error) * (W * (3 * count + 48) + (how.u if count > 1 else 0.0)) + count * float(how.format.eta)
+        error
+        + (size + error) * (W * (3 * count + 48) + (how.u if count > 1 else 0.0))
+        + count * float(how.format.eta)
     )
-    return SharpGradient(np.arange(shape[-2]), value, inside + half_ulp(how.format, np.abs(value) + inside))
+    return SharpGradient(
+        np.arange(shape[-2]), value, inside + half_ulp(how.format, np.abs(value) + inside)
+    )
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------
@@ -103,7 +111,9 @@ class Judged:
 
     def ratios(self) -> dict[str, float]:
         """The largest error of each gradient as a fraction of the bound."""
-        return {n: float(self.found[n].ratios(self.found[n].of(a)).max()) for n, a in self.got.items()}
+        return {
+            n: float(self.found[n].ratios(self.found[n].of(a)).max()) for n, a in self.got.items()
+        }
 
 
 class _Fitting(NamedTuple):
@@ -130,7 +140,9 @@ def cause(head: Judged) -> str:
     return one_of(named)
 
 
-def _fitting(tried: Iterator[DefinitionMistake], head: Judged, before: Sequence[_Fitting] = ()) -> list[_Fitting]:
+def _fitting(
+    tried: Iterator[DefinitionMistake], head: Judged, before: Sequence[_Fitting] = ()
+) -> list[_Fitting]:
     """Add mistakes that fit to those of ``before``; of mistakes with the same result, the first."""
     fitting = list(before)
     for mistake in tried:
@@ -165,7 +177,9 @@ def _distance(values: Grads, head: Judged) -> float | None:
 
 
 def _same(values: Grads, other: Grads, head: Judged) -> bool:
-    return all(np.abs(values[n] - other[n]).max() <= _SAME * np.abs(values[n]).max() for n in head.got)
+    return all(
+        np.abs(values[n] - other[n]).max() <= _SAME * np.abs(values[n]).max() for n in head.got
+    )
 
 
 # -- the gradients of one call -----------------------------------------------------------------------------------------
@@ -223,27 +237,43 @@ class Passed:
     @property
     def sizes(self) -> tuple[int, int, int, int, int]:
         """Items, heads of queries and of keys, queries, keys."""
-        (b, h, n_q, _), (_, g, n_k, _) = (heads_apart(t).shape for t in (self.received.q, self.received.k))
+        (b, h, n_q, _), (_, g, n_k, _) = (
+            heads_apart(t).shape for t in (self.received.q, self.received.k)
+        )
         return int(b), int(h), int(g), int(n_q), int(n_k)
 
     def places(self) -> list[tuple[int, int]]:
         """The items and heads of keys that are judged: all, or as many as the limit on scores allows."""
         b, h, g, n_q, n_k = self.sizes
-        count = b * g if self.rows is None else max(1, min(b * g, _SCORES // max(1, h // g * n_q * n_k)))
+        count = (
+            b * g
+            if self.rows is None
+            else max(1, min(b * g, _SCORES // max(1, h // g * n_q * n_k)))
+        )
         return [divmod(int(i), g) for i in np.unique(np.linspace(0, b * g - 1, count).astype(int))]
 
     def judged(self, item: int, head: int) -> Judged:
         """Judge one head of keys. Raises ``UnreadCall`` and what the bound raises."""
-        call = read(_alone(self.received, item, head), None, self.contract, [], dropping=self.factors is not None)
+        call = read(
+            _alone(self.received, item, head),
+            None,
+            self.contract,
+            [],
+            dropping=self.factors is not None,
+        )
         if call.given.biases > 1:
             raise UnreadCall("several biases are added to the scores: the bound covers one")
         spec, inputs = bounded(call.given)
         _, h, g, n_q, n_k = self.sizes
         do = _of(self.do, item, head, g)
         if not np.isfinite(do).all():
-            raise UnreadCall("the gradient of the output holds NaN or infinity: the cause is after the call")
+            raise UnreadCall(
+                "the gradient of the output holds NaN or infinity: the cause is after the call"
+            )
         if (call.given.empty() & (do != 0).any(axis=-1)).any():
-            raise UnreadCall("a query that may see no key has a gradient: its result is not specified")
+            raise UnreadCall(
+                "a query that may see no key has a gradient: its result is not specified"
+            )
         got = {name: _of(a, item, head, g) for name, a in self.got.items()}
         queries = np.arange(n_q) if self.rows is None else np.array(chosen(spec, inputs, self.rows))
         keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
@@ -274,7 +304,13 @@ def judge_gradients(passed: Passed) -> Backward:
         most["db"] = max(ratio(groups, came) for came in passed.biases)
     elif passed.biases:
         reason = reason or _TOO_MANY
-    return Backward(most if groups else {}, cause(first) if first is not None else "", reason, len(groups), b * g)
+    return Backward(
+        most if groups else {},
+        cause(first) if first is not None else "",
+        reason,
+        len(groups),
+        b * g,
+    )
 
 
 def bounded(call_setting: CallSetting) -> Bounded:
@@ -291,7 +327,9 @@ def _alone(received: Received, item: int, head: int) -> Received:
     """Return the call for one item and one head of keys."""
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     if len({int(t.shape[0]) for t in (q, k, v)}) > 1 or int(q.shape[1]) % int(k.shape[1]):
-        raise UnreadCall("q, k and v have other numbers of items or heads, so that gradients are sums over them")
+        raise UnreadCall(
+            "q, k and v have other numbers of items or heads, so that gradients are sums over them"
+        )
     times = int(q.shape[1]) // int(k.shape[1])
     one, many = slice(head, head + 1), slice(head * times, (head + 1) * times)
     return replace(

@@ -55,11 +55,17 @@ def arithmetic_of(dtype: str, contract: Contract = "eager") -> Precision:
 
 def together(arithmetic: Precision) -> Stores:
     """The stored steps for the bound on all roundings together, which also holds in wide formats."""
-    return Stores.of(arithmetic, True, False) or Stores(arithmetic.input, 0 if arithmetic.contract == "fused" else 2)
+    return Stores.of(arithmetic, True, False) or Stores(
+        arithmetic.input, 0 if arithmetic.contract == "fused" else 2
+    )
 
 
 def judge(
-    setting: CallSetting, got: Floats, arithmetic: Precision, alpha: float = ALPHA, factors: Floats | None = None
+    setting: CallSetting,
+    got: Floats,
+    arithmetic: Precision,
+    alpha: float = ALPHA,
+    factors: Floats | None = None,
 ) -> CallJudgement:
     """Judge ``got`` (b, h, r, d_v) as the result of ``setting``, with weights times ``factors`` of dropout."""
     empty = setting.empty()
@@ -69,14 +75,21 @@ def judge(
 
 
 def _of_others(
-    setting: CallSetting, got: Floats, arithmetic: Precision, alpha: float, empty: Mask, factors: Floats | None
+    setting: CallSetting,
+    got: Floats,
+    arithmetic: Precision,
+    alpha: float,
+    empty: Mask,
+    factors: Floats | None,
 ) -> CallJudgement:
     """Judge the rows that are not empty."""
     if empty.all():
         return CallJudgement(0.0, "unknown", "no query that was looked at may see any key")
     for name, array in (("q", setting.q), ("k", setting.k), ("v", setting.v)):
         if not np.isfinite(array).all():
-            return CallJudgement(np.nan, "unknown", f"{name} holds NaN or infinity: the cause is before the call")
+            return CallJudgement(
+                np.nan, "unknown", f"{name} holds NaN or infinity: the cause is before the call"
+            )
     spec, inputs = canonical(setting.spec()), setting.inputs()
     cleaned = np.where(empty[..., None], 0.0, got)
     how = Stores.of(arithmetic, True, spec.capped) if factors is None else together(arithmetic)
@@ -88,7 +101,13 @@ def _of_others(
         return CallJudgement(np.nan, "unknown", "the bound says nothing about these inputs")
     words = f"weighted means of the output: {judgement.mean.words}" if judgement.mean else ""
     ratio = judgement.ratio if judgement.beyond else min(judgement.ratio, 1.0)
-    sure: Sure = "certified" if judgement.certain else "beyond rounding to nearest" if judgement.beyond else ""
+    sure: Sure = (
+        "certified"
+        if judgement.certain
+        else "beyond rounding to nearest"
+        if judgement.beyond
+        else ""
+    )
     return CallJudgement(ratio, sure, words, at=judgement.at[:-1])
 
 
@@ -103,12 +122,18 @@ def screened(setting: CallSetting, got: Floats, arithmetic: Precision) -> bool:
     with np.errstate(all="ignore"):
         off = np.abs(output(setting) - got)[~setting.empty()]
         size = np.abs(got[~setting.empty()]).max(initial=0.0)
-    return bool(np.isfinite(off).all() and off.max(initial=0.0) <= _FAR * float(arithmetic.input.u) * (1 + size))
+    return bool(
+        np.isfinite(off).all()
+        and off.max(initial=0.0) <= _FAR * float(arithmetic.input.u) * (1 + size)
+    )
 
 
 # -- which known mistake explains a wrong call, named only if exactly one does -----------------------------------------
 _STEPS = 12  # of Newton's method, for a scale that fits
-NARROWER = {"float64": ("float32",), "float32": ("float16", "bfloat16")}  # in which wrong results may be computed
+NARROWER = {
+    "float64": ("float32",),
+    "float32": ("float16", "bfloat16"),
+}  # in which wrong results may be computed
 _LISTED = 3  # hypotheses named if several fit
 
 
@@ -135,7 +160,11 @@ def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic
             if _fits(setting, got, arithmetic_of(name)):
                 return f"it is computed in {name}"
         scaled = _rescaled(setting, got, arithmetic)
-        return f"scores are scaled by {scaled / setting.scale:.4g} times the correct scale" if scaled else ""
+        return (
+            f"scores are scaled by {scaled / setting.scale:.4g} times the correct scale"
+            if scaled
+            else ""
+        )
     return one_of(fitting)
 
 
@@ -157,7 +186,8 @@ def hypotheses(right: CallSetting, masking: Masking | None) -> Iterator[Hypothes
     if right.sink is not None:
         yield Hypothesis("the sink is left out", replace(right, sink=None))
         yield Hypothesis(
-            "the sink's logits are ignored: 0 is used for all of them", replace(right, sink=0 * right.sink)
+            "the sink's logits are ignored: 0 is used for all of them",
+            replace(right, sink=0 * right.sink),
         )
     yield from _of_heads(right)
     if right.bias is not None:

@@ -38,7 +38,10 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
     words += [intent.bias] if intent.bias else []
     key = _shared(call, intent.masking)
     if key is None or key not in intent.compared:
-        intent.compared[key] = (*_masked_otherwise(call, intent.masking), call.received.masks)  # keeps ids valid
+        intent.compared[key] = (
+            *_masked_otherwise(call, intent.masking),
+            call.received.masks,
+        )  # keeps ids valid
     rows, cells, _ = intent.compared[key]
     return (*words, *((_of_mask(call, intent, rows),) if cells else ())), cells
 
@@ -47,7 +50,9 @@ def _arguments(call: AttentionCall, intent: Intent) -> Iterator[tuple[str, Any, 
     """Yield every argument but the mask: its name, its value in the call, and the promised value."""
     for name in ("scale", "softcap", "sink", *(() if intent.bias else ("bias",))):
         yield name, getattr(call.given, name), getattr(intent.setting, name)
-    if call.received.window is not None:  # flash functions count the query, on either side; others read only a mask
+    if (
+        call.received.window is not None
+    ):  # flash functions count the query, on either side; others read only a mask
         before = intent.masking.spec.sides[0]
         yield "window", call.received.window, None if before is None else before + 1
 
@@ -60,15 +65,23 @@ def _apart(name: str, call: AttentionCall) -> float:
 
 def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
     if name == "scale":
-        known = {w: s for w, s in scales(call.given, promised).items() if equal(asked, s, _ARGUMENT)}
-        return next(iter(known), f"scores are scaled by {asked / promised:.4g} times the correct scale")
+        known = {
+            w: s for w, s in scales(call.given, promised).items() if equal(asked, s, _ARGUMENT)
+        }
+        return next(
+            iter(known), f"scores are scaled by {asked / promised:.4g} times the correct scale"
+        )
     if asked is None:
         return f"the {name} is left out"
     if promised is None:
         return f"there is a {name} that is not promised"
     if np.ndim(asked):
         zero = name == "sink" and not np.any(asked)
-        return "the sink's logits are ignored: 0 is used for all of them" if zero else f"the {name} is different"
+        return (
+            "the sink's logits are ignored: 0 is used for all of them"
+            if zero
+            else f"the {name} is different"
+        )
     return f"the {name} is {asked:g}, expected {promised:g}"
 
 
@@ -79,7 +92,13 @@ def _shared(call: AttentionCall, masking: Masking) -> tuple[object, ...] | None:
     if any(not hasattr(m, "shape") or m.is_inference() for m in masks):
         return None
     promised = (by_places(masking.spec), masking.crossed, masking.n_k)
-    return *((id(m), m._version) for m in masks), call.received.places, promised, call.given.q.shape, *call.rows
+    return (
+        *((id(m), m._version) for m in masks),
+        call.received.places,
+        promised,
+        call.given.q.shape,
+        *call.rows,
+    )
 
 
 def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int], int]:
@@ -88,9 +107,19 @@ def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int],
     cells = 0
     batch, heads = call.given.q.shape[:2]
     given, meant = call.received.places, masking.spec
-    same = all(getattr(given, name) == getattr(meant, name) for name in ("causal", "window", "block", "prefix"))
-    bare = masking.keep is None and masking.documents is None and not masking.crossed and not call.received.masks
-    if same and bare and call.n_q == call.n_k == masking.total:  # both mask by positions alone, in the same way
+    same = all(
+        getattr(given, name) == getattr(meant, name)
+        for name in ("causal", "window", "block", "prefix")
+    )
+    bare = (
+        masking.keep is None
+        and masking.documents is None
+        and not masking.crossed
+        and not call.received.masks
+    )
+    if (
+        same and bare and call.n_q == call.n_k == masking.total
+    ):  # both mask by positions alone, in the same way
         return differing_rows, cells
     every = call.rows if batch * call.n_q * call.n_k > _CELLS else range(call.n_q)
     for first in range(0, len(every), _ROWS):
@@ -106,7 +135,9 @@ def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int],
 
 
 def _counted(masking: Masking, promised: Mask) -> Mask:
-    return np.asarray(promised.any(axis=-1, keepdims=True) & ~masking.of_padding()[:, None, :, None])
+    return np.asarray(
+        promised.any(axis=-1, keepdims=True) & ~masking.of_padding()[:, None, :, None]
+    )
 
 
 def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
@@ -123,7 +154,10 @@ def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
 
 # -- one call that was read: both judgements, the cause of a fault, and what could not be excluded ---------------------
 def examine(
-    call: AttentionCall, intent: Intent | NoPromise, search: bool = True, dropped: CallJudgement | None = None
+    call: AttentionCall,
+    intent: Intent | NoPromise,
+    search: bool = True,
+    dropped: CallJudgement | None = None,
 ) -> CallFinding:
     """Return the finding of a call that has returned. Without ``search``, no cause is searched for.
 
@@ -165,9 +199,14 @@ def _cause(call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFi
     return cause(call.given, None, call.got, call.arithmetic) if call_finding.against_given else ""
 
 
-def _open(right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmetic: Precision) -> Iterator[str]:
+def _open(
+    right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmetic: Precision
+) -> Iterator[str]:
     """Yield mistakes in special features of this attention that fit the result as well."""
-    for name, dropped in (("softcap", replace(right, softcap=None)), ("sink", replace(right, sink=None))):
+    for name, dropped in (
+        ("softcap", replace(right, softcap=None)),
+        ("sink", replace(right, sink=None)),
+    ):
         if getattr(right, name) is not None and judge(dropped, got, arithmetic).legal:
             yield f"{name} dropped"
     if isinstance(intent, NoPromise):

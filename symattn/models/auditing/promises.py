@@ -80,7 +80,9 @@ class ModelCall:
         if mask is None:
             return None
         if not hasattr(mask, "ndim") or mask.ndim != 2:
-            raise NoPromise(f"{name} of the caller is not a mask of two axes, so its meaning is unknown")
+            raise NoPromise(
+                f"{name} of the caller is not a mask of two axes, so its meaning is unknown"
+            )
         keep = mask.detach().cpu().numpy().astype(bool)
         if keep.shape[1] < total:
             raise NoPromise(f"{name} is of {keep.shape[1]} tokens, and there are {total}")
@@ -95,7 +97,9 @@ class ModelCall:
         at = places.detach().cpu().numpy()
         if at.shape[1] != total:
             return None
-        labels: NDArray[np.int64] = np.cumsum(np.diff(at, axis=1, prepend=at[:, :1] - 1) != 1, axis=1)
+        labels: NDArray[np.int64] = np.cumsum(
+            np.diff(at, axis=1, prepend=at[:, :1] - 1) != 1, axis=1
+        )
         return labels if labels.any() else None
 
 
@@ -112,7 +116,14 @@ def context_of(model: Module, args: Args, kwargs: Kwargs) -> ModelCall:
 
 def cache_in(arguments: Mapping[str, Any]) -> Any:
     """Return the cache among arguments of a model of Transformers, by its name from 5.24 on, or by the former one."""
-    return next((arguments[name] for name in ("cache", "past_key_values") if arguments.get(name) is not None), None)
+    return next(
+        (
+            arguments[name]
+            for name in ("cache", "past_key_values")
+            if arguments.get(name) is not None
+        ),
+        None,
+    )
 
 
 def _lossy(cache: object) -> bool:
@@ -170,7 +181,11 @@ def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
         kind = "cross"
     elif not getattr(config, "is_encoder_decoder", False):
         kind = "self"
-    elif "decoder" in words.split(".")[0] or ".decoder." in words or getattr(module, "is_decoder", False):
+    elif (
+        "decoder" in words.split(".")[0]
+        or ".decoder." in words
+        or getattr(module, "is_decoder", False)
+    ):
         kind = "decoder"
     own, numbers = getattr(module, "layer_idx", None), re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
     layer = own if isinstance(own, int) else int(numbers[0]) if numbers else 0
@@ -185,17 +200,25 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
     """Return what is promised of this call. Raises ``NoPromise`` with the reason."""
     spec, call_setting = promise.spec, call.given
     if spec.heads != call_setting.heads:
-        raise NoPromise(f"the configuration has {spec.heads} heads, and the call {call_setting.heads}")
+        raise NoPromise(
+            f"the configuration has {spec.heads} heads, and the call {call_setting.heads}"
+        )
     if context is None:
-        raise NoPromise("the call came from no model of transformers, so its padding and cache are unknown")
+        raise NoPromise(
+            "the call came from no model of transformers, so its padding and cache are unknown"
+        )
     masking = _masking(call, promise, context)
     biased = spec.bias or not isinstance(spec.position, Rotary | None)
     k, v = _keys(call_setting, spec)
-    left_out = call_setting.empty() & masking.of_padding()[:, None]  # some calls give queries of padding no key at all
+    left_out = (
+        call_setting.empty() & masking.of_padding()[:, None]
+    )  # some calls give queries of padding no key at all
     masking = replace(masking, left_out=left_out if left_out.any() else None)
     allowed = masking.allowed()
     bias, differs = compare_bias(call, spec, masking, context.model) if biased else (None, "")
-    scale_given = call_setting.scale == 1 and (promise.scaled_before or call.received.via == "operators")
+    scale_given = call_setting.scale == 1 and (
+        promise.scaled_before or call.received.via == "operators"
+    )
     setting = CallSetting(
         call_setting.q,
         k,
@@ -206,24 +229,32 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
         allowed=None if allowed.all() else allowed,
         bias=bias,
     )
-    return Intent(setting, masking, scale_given and promise.spec.scale != 1, differs, context.compared)
+    return Intent(
+        setting, masking, scale_given and promise.spec.scale != 1, differs, context.compared
+    )
 
 
 def _masking(call: AttentionCall, promise: Promise, context: ModelCall) -> Masking:
     if promise.kind == "cross":
         keep = context.padding("encoder_attention_mask", call.n_k)
-        return Masking(Attention(), call.rows, call.n_q, call.n_k, call.n_k, _fitting(keep, call), crossed=True)
+        return Masking(
+            Attention(), call.rows, call.n_q, call.n_k, call.n_k, _fitting(keep, call), crossed=True
+        )
     total = context.past + call.n_q
     keep = context.padding("attention_mask", total)
     documents = context.documents(total) if keep is None and not context.past else None
     if documents is not None and (context.caches or not promise.spec.causal):
         raise NoPromise("position_ids begin anew: whether documents are packed is unknown")
-    return Masking(promise.spec, call.rows, call.n_q, call.n_k, total, _fitting(keep, call), documents)
+    return Masking(
+        promise.spec, call.rows, call.n_q, call.n_k, total, _fitting(keep, call), documents
+    )
 
 
 def _fitting(keep: Mask | None, call: AttentionCall) -> Mask | None:
     if keep is not None and len(keep) not in (1, call.given.q.shape[0]):
-        raise NoPromise(f"the padding is of {len(keep)} items, and the call of {call.given.q.shape[0]}")
+        raise NoPromise(
+            f"the padding is of {len(keep)} items, and the call of {call.given.q.shape[0]}"
+        )
     return keep
 
 
@@ -252,7 +283,9 @@ def _keys(call_setting: CallSetting, spec: Attention) -> tuple[Floats, Floats]:
     if call_setting.key_heads == own or call_setting.key_heads != heads:
         return call_setting.k, call_setting.v
     turned = np.arange(heads) % own
-    if own not in (1, heads) and all(np.array_equal(a, a[:, turned]) for a in (call_setting.k, call_setting.v)):
+    if own not in (1, heads) and all(
+        np.array_equal(a, a[:, turned]) for a in (call_setting.k, call_setting.v)
+    ):
         return call_setting.k[:, :own], call_setting.v[:, :own]
     first = np.arange(own) * (heads // own)
     repeated = np.repeat(first, heads // own)
@@ -281,18 +314,29 @@ def compare_bias(
     rows = np.array(masking.rows)[:, None] + total - masking.n_q
     ahead = np.arange(masking.n_k) + max(0, total - masking.n_k) - rows
     table = _table(call, model, place) if isinstance(place, Buckets) else None
-    gaps = masking.keep is not None and (np.diff(masking.keep).sum(axis=1) > 1).any()  # some models do not count these
+    gaps = (
+        masking.keep is not None and (np.diff(masking.keep).sum(axis=1) > 1).any()
+    )  # some models do not count these
     if isinstance(place, Buckets) and table is not None and not spec.bias:
-        promised, other = (np.moveaxis(table[_buckets(place, ahead, way)], -1, 0)[None] for way in (1, -1))
+        promised, other = (
+            np.moveaxis(table[_buckets(place, ahead, way)], -1, 0)[None] for way in (1, -1)
+        )
         words = "it is not that of the buckets of the table"
         right = ((got == promised) | (got == other) | ~seen).all()
     elif place == Alibi() and not gaps and not spec.bias:
-        promised = np.array([2.0 ** -float(e) for e in slope_exponents(call.given.heads)])[:, None, None] * ahead
+        promised = (
+            np.array([2.0 ** -float(e) for e in slope_exponents(call.given.heads)])[:, None, None]
+            * ahead
+        )
         words, right = "it is not ALiBi's", _level(got - promised, _room(call, got), seen)
     else:
         return bias, None
     words = words if got[seen].any() else "it is left out"
-    return (bias, "") if right else (call.given.whole(promised), f"the bias by position is wrong: {words}")
+    return (
+        (bias, "")
+        if right
+        else (call.given.whole(promised), f"the bias by position is wrong: {words}")
+    )
 
 
 def _room(call: AttentionCall, got: Floats) -> Floats:
@@ -309,16 +353,27 @@ def _room(call: AttentionCall, got: Floats) -> Floats:
 
 def _level(off: Floats, room: Floats, seen: Mask) -> bool:
     """Return whether each row has one number, which softmax does not see, within ``room`` of all its seen entries."""
-    low, high = np.where(seen, off - room, -np.inf).max(axis=-1), np.where(seen, off + room, np.inf).min(axis=-1)
+    low, high = (
+        np.where(seen, off - room, -np.inf).max(axis=-1),
+        np.where(seen, off + room, np.inf).min(axis=-1),
+    )
     return bool((low <= high).all())
 
 
 def _table(call: AttentionCall, model: Module, place: Buckets) -> Floats | None:
     """Return the table (buckets, h) of a module's stack, if it is within reach and in the format of the call."""
-    own = (m for m in model.modules() if getattr(m, "config", None) is getattr(call.received.module, "config", None))
+    own = (
+        m
+        for m in model.modules()
+        if getattr(m, "config", None) is getattr(call.received.module, "config", None)
+    )
     held = (getattr(getattr(m, "relative_attention_bias", None), "weight", None) for m in own)
     table = next((weight for weight in held if weight is not None), None)
-    if table is None or table.device.type == "meta" or tuple(table.shape) != (place.number, call.given.heads):
+    if (
+        table is None
+        or table.device.type == "meta"
+        or tuple(table.shape) != (place.number, call.given.heads)
+    ):
         return None
     return numbers(table) if dtype_name(table) == call.arithmetic.input.name else None
 

@@ -31,7 +31,9 @@ class Added:
         """Return these queries' mask (B, r, n_k), in which True may attend, or what is added to their scores."""
         *front, n_q, n_k = self.shape
         whole = (
-            self.array.expand(*self.array.shape[:-2], n_q, n_k) if self.array.ndim > 1 else self.array.expand(n_q, n_k)
+            self.array.expand(*self.array.shape[:-2], n_q, n_k)
+            if self.array.ndim > 1
+            else self.array.expand(n_q, n_k)
         )
         chosen = whole[..., list(rows), :]
         whole_rows = chosen.expand(*front, len(rows), n_k).reshape(1, -1, len(rows), n_k)
@@ -65,10 +67,14 @@ class TracedScores:
     def times(self, factor: float) -> TracedScores:
         """Return the scores times a number: m times c tanh(S/c) is m S with the cap m c."""
         cap = None if self.cap is None else self.cap * factor
-        more = tuple(replace(a, factor=a.factor * (1.0 if a.forbids else factor)) for a in self.added)
+        more = tuple(
+            replace(a, factor=a.factor * (1.0 if a.forbids else factor)) for a in self.added
+        )
         return replace(self, scale=self.scale * factor, cap=cap, added=more)
 
-    def adding(self, array: Tensor, shape: Sequence[int], factor: float = 1.0, forbids: bool = False) -> Self | None:
+    def adding(
+        self, array: Tensor, shape: Sequence[int], factor: float = 1.0, forbids: bool = False
+    ) -> Self | None:
         """Return the scores with an array added, or forbidden where it is True; None for a view with other axes."""
         added = Added(array, tuple(shape), factor, forbids)
         return replace(self, added=(*self.added, added)) if self.fits(shape) else None
@@ -133,7 +139,12 @@ class KnownNodes:
     def get(self, tensor: Tensor) -> Node | None:
         """Return the node of an array; None for a part of the array, or if its axes are in another order."""
         entry = self._nodes.get(_storage(tensor))
-        if entry is None or entry[0].expired() or entry[1] != tensor.numel() or not tensor.is_contiguous():
+        if (
+            entry is None
+            or entry[0].expired()
+            or entry[1] != tensor.numel()
+            or not tensor.is_contiguous()
+        ):
             return None
         return entry[2]
 
@@ -193,7 +204,9 @@ class Operation(NamedTuple):
     @classmethod
     def of(cls, func: Function, args: Args, kwargs: Mapping[str, Tensor] | None) -> Operation:
         """Return the call of an operator as a dispatch mode receives it."""
-        return cls(str(getattr(getattr(func, "overloadpacket", func), "__name__", "")), args, kwargs or {})
+        return cls(
+            str(getattr(getattr(func, "overloadpacket", func), "__name__", "")), args, kwargs or {}
+        )
 
     def argument(self, place: int, name: str, otherwise: object = None) -> Tensor:
         """Return an argument that may be given by position or by name."""
@@ -259,10 +272,18 @@ def _scaled(known: KnownNodes, op: Operation, inverse: bool = False) -> Node | N
         x, y = y, x
     factor = number(y)
     node = known.get(x)
-    if factor is None or not isinstance(node, (TracedScores, TracedWeights)) or (inverse and not factor):
+    if (
+        factor is None
+        or not isinstance(node, (TracedScores, TracedWeights))
+        or (inverse and not factor)
+    ):
         return None
     if isinstance(node, TracedWeights):
-        return node if factor == 1 else replace(node, scores=None, reason="its weights are multiplied by a number")
+        return (
+            node
+            if factor == 1
+            else replace(node, scores=None, reason="its weights are multiplied by a number")
+        )
     return node.times(1 / factor if inverse else factor)
 
 
@@ -350,7 +371,9 @@ def _greatest(known: KnownNodes, op: Operation) -> Node | None:
 def _raised(known: KnownNodes, op: Operation) -> Node | None:
     """Handle a lower limit that forbids: scores below it are forbidden already."""
     least = op.argument(1, "min")
-    if "dim" in op.kwargs or (len(op.args) > 1 and type(least) is int):  # ``max``: the greatest along an axis
+    if "dim" in op.kwargs or (
+        len(op.args) > 1 and type(least) is int
+    ):  # ``max``: the greatest along an axis
         return _greatest(known, op)
     return _scores(known, op.args[0]) if op.argument(2, "max") is None and forbids(least) else None
 
@@ -362,7 +385,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("add", "add_"), _plus),
     **dict.fromkeys(("sub", "sub_"), _minus),
     **dict.fromkeys(("masked_fill", "masked_fill_"), _filled),
-    **dict.fromkeys(("tanh", "tanh_"), lambda known, op: (x := _scores(known, op.args[0])) and x.capped()),
+    **dict.fromkeys(
+        ("tanh", "tanh_"), lambda known, op: (x := _scores(known, op.args[0])) and x.capped()
+    ),
     **dict.fromkeys(("maximum", "max", "clamp", "clamp_", "clamp_min", "clamp_min_"), _raised),
     **dict.fromkeys(EXPONENTIALS, lambda known, op: _scores(known, op.args[0])),
     "where": _chosen,

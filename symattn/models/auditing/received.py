@@ -85,7 +85,9 @@ class AttentionCall:
 
     def allowed(self, rows: Sequence[int]) -> Mask:
         """Return which keys these queries may see by the call's masks, (b or 1, h or 1, r, n_k)."""
-        masks = [allowed_of(rows_of(m, rows, self.n_k)) for m in self.received.masks if m is not None]
+        masks = [
+            allowed_of(rows_of(m, rows, self.n_k)) for m in self.received.masks if m is not None
+        ]
         places = visible(self.received.places, list(rows), self.n_q, self.n_k)[None, None]
         return np.asarray(joined(places, *masks))
 
@@ -105,7 +107,11 @@ class AttentionCall:
 
 
 def read(
-    received: Received, count: int | None, contract: str | None, specs: list[Attention], dropping: bool = False
+    received: Received,
+    count: int | None,
+    contract: str | None,
+    specs: list[Attention],
+    dropping: bool = False,
 ) -> AttentionCall:
     """Copy what is needed to judge a call. Raises ``UnreadCall`` for a call without an exact result.
 
@@ -114,7 +120,9 @@ def read(
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     dtype = _roughest(received, q, k, v)
     if received.dropout and not dropping:
-        raise UnreadCall(f"dropout of {received.dropout:g} is on: what it drops is unknown; hint: model.eval()")
+        raise UnreadCall(
+            f"dropout of {received.dropout:g} is on: what it drops is unknown; hint: model.eval()"
+        )
     if 0 in (*q.shape, *k.shape, *v.shape):
         raise UnreadCall("an array is empty")
     h, g = int(q.shape[1]), int(k.shape[1])
@@ -133,10 +141,16 @@ def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
     pairs = [mask_of(m, rows, n_k) for m in received.masks if m is not None]
-    places = visible(received.places, list(rows), n_q, n_k)[None, None] if received.places.masks_anything else None
+    places = (
+        visible(received.places, list(rows), n_q, n_k)[None, None]
+        if received.places.masks_anything
+        else None
+    )
     batch = max(int(t.shape[0]) for t in (q, k, v))
     arrays = (numbers(t) for t in (q[:, :, rows], k, v))
-    queries, keys, values = (np.ascontiguousarray(np.broadcast_to(a, (batch, *a.shape[1:]))) for a in arrays)
+    queries, keys, values = (
+        np.ascontiguousarray(np.broadcast_to(a, (batch, *a.shape[1:]))) for a in arrays
+    )
     return CallSetting(
         queries,
         keys,
@@ -192,7 +206,9 @@ _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 def of_transformers(function: Function, name: str | None, args: Args, kwargs: Kwargs) -> Received:
     """Read the call of an attention function of Transformers. Raises ``UnreadCall`` if its meaning is unknown."""
     own = getattr(function, "__name__", "")
-    known = (kind for kind in ("sdpa", "flex", "flash", "paged") if kind in own or kind in (name or ""))
+    known = (
+        kind for kind in ("sdpa", "flex", "flash", "paged") if kind in own or kind in (name or "")
+    )
     kind = next(known, "eager" if name in (None, "eager") else str(name))
     return of_arguments(kind, _bound(function, args, kwargs))
 
@@ -270,21 +286,30 @@ def _sinks(inputs: Mapping[str, Tensor], heads: int) -> Tensor:
     return result[0] if result else None
 
 
-def _places(kind: str, inputs: Mapping[str, Tensor], module: Module, bare: bool, n_q: int) -> Attention:
+def _places(
+    kind: str, inputs: Mapping[str, Tensor], module: Module, bare: bool, n_q: int
+) -> Attention:
     """Return the mask that a function itself applies if it is given none, as its code says."""
     result = inputs.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if result is None else result) and n_q > 1
     if kind == "sdpa":
         return Attention(causal=causal and bare, alignment="top-left")
     if kind == "flash":
-        window = inputs.get("sliding_window")  # not causal: as far on either side as before a query under a causal mask
-        return Attention(causal=causal, window=window if causal or window is None else (window - 1, window - 1))
+        window = inputs.get(
+            "sliding_window"
+        )  # not causal: as far on either side as before a query under a causal mask
+        return Attention(
+            causal=causal, window=window if causal or window is None else (window - 1, window - 1)
+        )
     return Attention()
 
 
 def _check_packing(inputs: Mapping[str, Tensor]) -> None:
     """Raise ``UnreadCall`` for packed documents, which flash functions accept."""
-    if any(inputs.get(name) is not None for name in ("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k")):
+    if any(
+        inputs.get(name) is not None
+        for name in ("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k")
+    ):
         raise UnreadCall("its sequences are packed: cu_seq_lens is not read")
     places = inputs.get("position_ids")
     if places is None or inputs.get("attention_mask") is not None:
@@ -331,7 +356,11 @@ def _dense(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
 # PyTorch, aten/src/ATen/native/transformers/attention.cpp and cuda/attention.cu.
 
 LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
-_SRC, _ITEM, _WHOLE = 0, 1, 2  # the axes of a mask: queries and keys, items and keys, or all with heads
+_SRC, _ITEM, _WHOLE = (
+    0,
+    1,
+    2,
+)  # the axes of a mask: queries and keys, items and keys, or all with heads
 
 
 def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Received, Tensor]:
@@ -341,7 +370,11 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
     names = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
     given = dict(zip(names, args, strict=False)) | dict(kwargs)
     x = _tokens(given)
-    h, packed, bias = int(given.get("num_head") or given["num_heads"]), given["qkv_weight"], given["qkv_bias"]
+    h, packed, bias = (
+        int(given.get("num_head") or given["num_heads"]),
+        given["qkv_weight"],
+        given["qkv_bias"],
+    )
     out = _again(x, given, h)
     wide, keep = _padded(x)
     scaled = _scaled(x, given.get("mask"))
@@ -350,7 +383,9 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
     else:
         q, k, v = _unscaled(wide, packed, bias, h)
     masks = [
-        m for m in (keep, _mask(given.get("mask"), given.get("mask_type"), tuple(wide.shape[:2]))) if m is not None
+        m
+        for m in (keep, _mask(given.get("mask"), given.get("mask_type"), tuple(wide.shape[:2])))
+        if m is not None
     ]
     scale = 1.0 if scaled else None
     received = Received("torch fast path", q, k, v, masks, scale=scale, eager=True, module=module)
@@ -377,11 +412,21 @@ def _again(x: Tensor, inputs: Kwargs, h: int) -> Tensor:
     import torch
 
     proj = inputs["proj_weight"]
-    one, none = torch.eye(len(proj), dtype=proj.dtype, device=proj.device), torch.zeros_like(inputs["proj_bias"])
+    one, none = (
+        torch.eye(len(proj), dtype=proj.dtype, device=proj.device),
+        torch.zeros_like(inputs["proj_bias"]),
+    )
     packed = inputs["qkv_weight"], inputs["qkv_bias"]
     # Whether weights are requested, as by default, may decide which kernel runs; a layer of an encoder requests none.
-    rest = inputs.get("mask"), bool(inputs.get("need_weights", "src" not in inputs)), True, inputs.get("mask_type")
-    out = torch._native_multi_head_attention(x, x, x, int(inputs["embed_dim"]), h, *packed, one, none, *rest)[0]
+    rest = (
+        inputs.get("mask"),
+        bool(inputs.get("need_weights", "src" not in inputs)),
+        True,
+        inputs.get("mask_type"),
+    )
+    out = torch._native_multi_head_attention(
+        x, x, x, int(inputs["embed_dim"]), h, *packed, one, none, *rest
+    )[0]
     return _padded(out)[0]
 
 

@@ -94,12 +94,16 @@ class CallSetting:
     def alike(self, other: CallSetting) -> bool:
         """Return whether both mean the same for the same queries, apart from rows without any key here."""
         apart = {"scale": 1e-6, "softcap": 1e-6, "sink": 0.0, "bias": 0.0, "k": 0.0, "v": 0.0}
-        same = all(equal(getattr(self, name), getattr(other, name), most) for name, most in apart.items())
+        same = all(
+            equal(getattr(self, name), getattr(other, name), most) for name, most in apart.items()
+        )
         return same and not self.differing(other).any()
 
     def differing(self, other: CallSetting) -> Mask:
         """Return the scores that only one of both masks forbids, (b, h, r, n), in rows that have a key here."""
-        mine, theirs = (self.whole(np.ones((), bool) if s.allowed is None else s.allowed) for s in (self, other))
+        mine, theirs = (
+            self.whole(np.ones((), bool) if s.allowed is None else s.allowed) for s in (self, other)
+        )
         return np.asarray((mine != theirs) & ~self.empty()[..., None])
 
     def with_mask(self, allowed: Mask | None) -> CallSetting:
@@ -163,7 +167,13 @@ def mask_of(tensor: Tensor, rows: Sequence[int], keys: int) -> tuple[Mask | None
 
 def allowed_of(array: Tensor) -> Mask:
     """Return which scores a mask allows."""
-    allowed: Mask = (array if dtype_name(array) == "bool" else ~(array <= FORBIDS)).detach().cpu().numpy().copy()
+    allowed: Mask = (
+        (array if dtype_name(array) == "bool" else ~(array <= FORBIDS))
+        .detach()
+        .cpu()
+        .numpy()
+        .copy()
+    )
     return allowed
 
 
@@ -240,7 +250,9 @@ class Masking:
                     yield words, self._with(seen, self.keep)
         places = self._places()
         if places is not None and self.n_q < self.total:
-            seen = visible(replace(spec, padding=False, alignment="top-left"), self.rows, self.n_q, self.total)
+            seen = visible(
+                replace(spec, padding=False, alignment="top-left"), self.rows, self.n_q, self.total
+            )
             yield (
                 "places of queries are counted from the first key, as if there were no cache",
                 self._with(seen, self.keep),
@@ -248,7 +260,10 @@ class Masking:
         if self.keep is not None:
             yield "the padding mask is left out", self._with(places, None)
             yield "the padding mask is inverted", self._with(places, ~self.keep)
-            yield "the padding mask is that of the next item of the batch", self._with(places, np.roll(self.keep, 1, 0))
+            yield (
+                "the padding mask is that of the next item of the batch",
+                self._with(places, np.roll(self.keep, 1, 0)),
+            )
         if self.documents is not None:
             yield "the documents are ignored", replace(self, documents=None).allowed()
 
@@ -260,7 +275,9 @@ class Masking:
             return visible(self.spec, self.rows, self.n_q, self.total)
         block = (np.arange(self.total) - self.keep.argmax(axis=1)[:, None]) // self.spec.block
         same = self._own(block)[:, None, :, None] == block[:, None, None, :]
-        return np.asarray(same & visible(replace(self.spec, block=None), self.rows, self.n_q, self.total))
+        return np.asarray(
+            same & visible(replace(self.spec, block=None), self.rows, self.n_q, self.total)
+        )
 
     def _own(self, of_tokens: np.ndarray) -> np.ndarray:
         """Return the columns (b, r) of the queries from those of all tokens."""
@@ -273,7 +290,9 @@ class Masking:
         if keep is not None:
             allowed = allowed & keep[:, None, None, :]
         if self.documents is not None:
-            allowed = allowed & (self._own(self.documents)[:, None, :, None] == self.documents[:, None, None, :])
+            allowed = allowed & (
+                self._own(self.documents)[:, None, :, None] == self.documents[:, None, None, :]
+            )
         first = max(0, self.total - self.n_k)
         more = self.n_k - (self.total - first)
         return self._counting(np.pad(allowed[..., first:], ((0, 0), (0, 0), (0, 0), (0, more))))
@@ -285,7 +304,11 @@ class Masking:
 def by_places(spec: Attention) -> Attention:
     """Return a specification of nothing but the mask by positions."""
     return Attention(
-        causal=spec.causal, window=spec.window, block=spec.block, prefix=spec.prefix, alignment=spec.alignment
+        causal=spec.causal,
+        window=spec.window,
+        block=spec.block,
+        prefix=spec.prefix,
+        alignment=spec.alignment,
     )
 
 
@@ -296,7 +319,9 @@ def visible(spec: Attention, rows: list[int], n_q: int, n_k: int) -> Mask:
     return np.asarray(allowed(head, np.asarray(rows), slice(0, n_k)))
 
 
-def chosen_rows(n_q: int, n_k: int, count: int | None, specs: list[Attention], mask: Tensor | None = None) -> list[int]:
+def chosen_rows(
+    n_q: int, n_k: int, count: int | None, specs: list[Attention], mask: Tensor | None = None
+) -> list[int]:
     """The indices of the queries to judge: about ``count`` of them, or all for None.
 
     They include those at the edges of tiles and of windows, by the specifications or by the first key of a given mask.

@@ -35,10 +35,14 @@ def mode(audit: Audit) -> TorchDispatchMode:
     tracer, composed = Tracer(audit), torch._C.DispatchKey.CompositeImplicitAutograd
 
     def follow(mode: TorchDispatchMode, op: provenance.Operation, func: OpOverload) -> Tensor:
-        if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights computed again
+        if doing.reading or (
+            in_backward() and not torch.is_grad_enabled()
+        ):  # weights computed again
             return func(*op.args, **op.kwargs)
         # Only in inference mode do operators that torch composes of others, such as matmul, come here undivided.
-        if hasattr(func, "_op_dk") and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composed.name):
+        if hasattr(func, "_op_dk") and torch._C._dispatch_has_kernel_for_dispatch_key(
+            func.name(), composed.name
+        ):
             with mode:
                 return func._op_dk(composed, *op.args, **op.kwargs)
         return tracer.called(op, func)
@@ -60,7 +64,9 @@ class Tracer:
         """Run an operator and record the node of its result. Raises only what the operator itself raises."""
         self.tie()
         try:
-            node = provenance.RULES[op.name](self.known, op) if op.name in provenance.RULES else None
+            node = (
+                provenance.RULES[op.name](self.known, op) if op.name in provenance.RULES else None
+            )
         except Exception:  # the rule fails on this kind of array
             node = None
         out = func(*op.args, **op.kwargs)
@@ -107,12 +113,18 @@ class Tracer:
             return
         x, axis = op.args[0], int(op.args[1])
         node = self.known.get(x)
-        keys = axis in (-1, x.ndim - 1) and isinstance(node, provenance.TracedScores) and x.shape[-1] == node.keys
+        keys = (
+            axis in (-1, x.ndim - 1)
+            and isinstance(node, provenance.TracedScores)
+            and x.shape[-1] == node.keys
+        )
         scores = node if isinstance(node, provenance.TracedScores) and keys else None
         traced_softmax = self._made(module, scores is not None)
         self.known.put(
             out,
-            provenance.TracedWeights(scores, traced_softmax, "" if scores else "the input of its softmax is unknown"),
+            provenance.TracedWeights(
+                scores, traced_softmax, "" if scores else "the input of its softmax is unknown"
+            ),
         )
 
     def _made(self, module: Module | None, read: bool) -> provenance.TracedSoftmax:
@@ -128,7 +140,11 @@ class Tracer:
         return traced_softmax
 
     def _exponentials(self, scores: provenance.Node | None, out: Tensor) -> None:
-        if isinstance(scores, provenance.TracedScores) and scores.fits(out.shape) and self.audit.wants(_module()):
+        if (
+            isinstance(scores, provenance.TracedScores)
+            and scores.fits(out.shape)
+            and self.audit.wants(_module())
+        ):
             traced_softmax = self._made(_module(), True)
             self.known.put(out, provenance.Exponentials(scores, traced_softmax))
 
@@ -142,7 +158,9 @@ class Tracer:
         elif not self.audit.holds(b) and not self.audit.holds(a):
             self.known.put(out, _scores(op))
 
-    def _met(self, weights: provenance.TracedWeights, values: Tensor | None, out: Tensor | None) -> None:
+    def _met(
+        self, weights: provenance.TracedWeights, values: Tensor | None, out: Tensor | None
+    ) -> None:
         """Handle weights that meet values."""
         module = _module()
         for softmax in filter(None, (weights.softmax, weights.summed)):
@@ -157,7 +175,9 @@ class Tracer:
         h = h if not len(q) % h else 1
         q, k, v, shaped = (t.reshape(-1, h, *t.shape[1:]) for t in (q, k, v, shaped))
         masks = [partial(_by_heads, added, h) for added in scores.added]
-        received = Received("operators", q, k, v, masks, scores.scale, scores.cap, eager=True, module=module)
+        received = Received(
+            "operators", q, k, v, masks, scores.scale, scores.cap, eager=True, module=module
+        )
         self._report(received, shaped, out)
 
     def _layer(self, op: provenance.Operation) -> None:
@@ -180,7 +200,10 @@ class Tracer:
         if not provenance.FUSED[op.name]:
             self.audit.unread("fused operator", module, f"{op.name} is not read")
             return
-        own = {"dropout_p": op.argument(3, "dropout_p", 0.0), "is_causal": op.argument(4, "is_causal")}
+        own = {
+            "dropout_p": op.argument(3, "dropout_p", 0.0),
+            "is_causal": op.argument(4, "is_causal"),
+        }
         received = of_torch(op.args[:3], {**op.kwargs, **own, "enable_gqa": True})
         self._report(replace(received, via="fused operator", module=module), out[0], out[0])
 

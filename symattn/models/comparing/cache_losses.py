@@ -33,7 +33,9 @@ class Recorded:
     """A record of a cache: for each call in each layer what was stored and returned, (k, v) (b, h, n, d), or the length
     at which it was cropped, counted from the end if it is negative."""
 
-    calls: dict[int, list[tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]] | int]] = field(default_factory=dict)
+    calls: dict[int, list[tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]] | int]] = field(
+        default_factory=dict
+    )
     steps: dict[int, Step] = field(default_factory=dict)
 
     def on(self, cache: Any) -> Any:
@@ -50,10 +52,14 @@ class Recorded:
                     self.calls[layer].append(length)
                 crop(length, *arguments)
 
-            def updated(key: Tensor, value: Tensor, layer: int, *arguments: object, **keywords: object) -> Tensor:
+            def updated(
+                key: Tensor, value: Tensor, layer: int, *arguments: object, **keywords: object
+            ) -> Tensor:
                 stored = key.clone(), value.clone()
                 back = update(key, value, layer, *arguments, **keywords)
-                self.calls.setdefault(layer, []).append((stored, (back[0].clone(), back[1].clone())))
+                self.calls.setdefault(layer, []).append(
+                    (stored, (back[0].clone(), back[1].clone()))
+                )
                 return back
 
             cache.update, cache.crop = updated, cropped
@@ -64,10 +70,14 @@ class Recorded:
         for layer in sorted(self.steps.keys() & self.calls.keys()):
             for which in (0, 1):
                 calls = [
-                    call if isinstance(call, int) else (numbers(call[0][which]), numbers(call[1][which]))
+                    call
+                    if isinstance(call, int)
+                    else (numbers(call[0][which]), numbers(call[1][which]))
                     for call in self.calls[layer]
                 ]
-                first = next(call[0][which] for call in self.calls[layer] if not isinstance(call, int))
+                first = next(
+                    call[0][which] for call in self.calls[layer] if not isinstance(call, int)
+                )
                 u = float(Format(dtype_name(first)).u)
                 if words := _lost(calls, self.steps[layer], u, _NAMES[which]):
                     return Lost(layer, words)
@@ -77,7 +87,10 @@ class Recorded:
         """Return a cache that returns the recorded numbers again, and is exact in everything else."""
         from transformers import DynamicCache
 
-        calls = {n: iter([call[1] for call in result if not isinstance(call, int)]) for n, result in self.calls.items()}
+        calls = {
+            n: iter([call[1] for call in result if not isinstance(call, int)])
+            for n, result in self.calls.items()
+        }
 
         class ReplayingCache(DynamicCache):
             def update(self, *arguments: Any, **keywords: Any) -> Any:
@@ -97,9 +110,13 @@ def _step(layer: object) -> Step | None:
     """
     bits = getattr(layer, "nbits", None)
     if isinstance(bits, int) and 0 < bits <= 16:
-        return lambda x, _: np.full(x.shape, (max(x.max(), 0.0) - min(x.min(), 0.0)) / (2**bits - 1))
+        return lambda x, _: np.full(
+            x.shape, (max(x.max(), 0.0) - min(x.min(), 0.0)) / (2**bits - 1)
+        )
     if "float8_e4m3" in str(getattr(layer, "fp8_dtype", "")):
-        return lambda x, most: np.abs(x) * 2.0**-4 + most * 2.0**-18 + np.maximum(np.abs(x) - most, 0)
+        return lambda x, most: (
+            np.abs(x) * 2.0**-4 + most * 2.0**-18 + np.maximum(np.abs(x) - most, 0)
+        )
     return None
 
 
@@ -120,7 +137,11 @@ def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what
         beyond = ~(np.abs(back - wanted) <= room)
         if beyond.any():
             columns = np.flatnonzero(beyond.any(axis=(0, 1, 3)))
-            many = f"{len(columns)} columns, column {columns[0]} first," if len(columns) > 1 else f"column {columns[0]}"
+            many = (
+                f"{len(columns)} columns, column {columns[0]} first,"
+                if len(columns) > 1
+                else f"column {columns[0]}"
+            )
             return f"the {what} in {many} are returned {_named(back, wanted, room, columns)}"
         last = back
     return ""

@@ -77,9 +77,16 @@ def compare(
     for function in (first, second):
         check_function(function)
     how = Options(
-        dtype=dtype or precision, contract=contract, domain=domain, examples=examples, budget=budget, seed=seed
+        dtype=dtype or precision,
+        contract=contract,
+        domain=domain,
+        examples=examples,
+        budget=budget,
+        seed=seed,
     )
-    return _compared((first, second), checked(spec, domain), [replace(how, call=keywords) for keywords in call])
+    return _compared(
+        (first, second), checked(spec, domain), [replace(how, call=keywords) for keywords in call]
+    )
 
 
 def compare_targets(
@@ -103,7 +110,9 @@ def compare_targets(
     return replace(comparison, command=line, notes=(*every.notes, *comparison.notes))
 
 
-def _compared(functions: Sequence[Function | str], spec: Specification, each: Sequence[Options]) -> Comparison:
+def _compared(
+    functions: Sequence[Function | str], spec: Specification, each: Sequence[Options]
+) -> Comparison:
     """Verify both, and run both on the same inputs, with the effort of a verification."""
     sides = []
     for function, how, side in zip(functions, each, NAMES, strict=True):
@@ -114,7 +123,12 @@ def _compared(functions: Sequence[Function | str], spec: Specification, each: Se
     faults = [fault for side in sides for fault in side.report.faults]
     with ExitStack() as stack:
         first, second = (
-            how.session(stack.enter_context(how.opened(function, spec)), spec, min(how.examples, _FEWER), how.budget)
+            how.session(
+                stack.enter_context(how.opened(function, spec)),
+                spec,
+                min(how.examples, _FEWER),
+                how.budget,
+            )
             for function, how in zip(functions, each, strict=True)
         )
         joint_run: JointRun = together((first, second), faults)
@@ -154,7 +168,13 @@ def compare_traces(
             next(pieces(spec, arrays), None)
     unlike = _unlike(spec, one, other)
     apart = {} if unlike else _diverging(spec, one, other)
-    how: dict[str, Any] = {"precision": precision, "contract": contract, "layout": layout, "rows": rows, "also": apart}
+    how: dict[str, Any] = {
+        "precision": precision,
+        "contract": contract,
+        "layout": layout,
+        "rows": rows,
+        "also": apart,
+    }
     sides = []
     for path in paths:
         with _naming(path):
@@ -229,8 +249,15 @@ def _places(
 
     def place(number: int) -> DifferingEntry:
         at = tuple(int(i) for i in np.unravel_index(number, differ.shape))
-        mine, theirs = (SideEntry(float(y[at]), float(difference(y, right.near, right.allowed)[at])) for y in (a, b))
+        mine, theirs = (
+            SideEntry(float(y[at]), float(difference(y, right.near, right.allowed)[at]))
+            for y in (a, b)
+        )
         index = (*one.place, *at[:-2], rows[at[-2]], at[-1])
-        return DifferingEntry("trace", "output", index, float(right.near[at]), float(right.allowed[at]), mine, theirs)
+        return DifferingEntry(
+            "trace", "output", index, float(right.near[at]), float(right.allowed[at]), mine, theirs
+        )
 
-    return place(int(differ.argmax())), place(int(np.where(differ, difference(a, b, right.allowed), -1.0).argmax()))
+    return place(int(differ.argmax())), place(
+        int(np.where(differ, difference(a, b, right.allowed), -1.0).argmax())
+    )

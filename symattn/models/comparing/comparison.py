@@ -16,14 +16,27 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Code, Document, Heading, Listing, Note, Paragraph, Table, WithVerdict, headers
+from symattn.document.model import (
+    Block,
+    Code,
+    Document,
+    Heading,
+    Listing,
+    Note,
+    Paragraph,
+    Table,
+    WithVerdict,
+    headers,
+)
 from symattn.document.text import assignment
 from symattn.verification.engine import Session
 from symattn.verification.report import Fault, Report
 from symattn.verification.report_document import sentence, typeset
 
 CASES = 200  # most inputs on which both run
-_LEAST = float(np.finfo(np.float64).smallest_subnormal)  # least difference, even if the bound is infinite
+_LEAST = float(
+    np.finfo(np.float64).smallest_subnormal
+)  # least difference, even if the bound is infinite
 _KEPT = 4096  # most entries of inputs that are written into a report
 
 
@@ -58,9 +71,13 @@ class DifferingEntry:
     @property
     def apart(self) -> float:
         """|first − second| / allowed error; at most 2 for two legal outputs."""
-        return float(difference(np.array(self.first.got), np.array(self.second.got), np.array(self.allowed)))
+        return float(
+            difference(np.array(self.first.got), np.array(self.second.got), np.array(self.allowed))
+        )
 
-    RECORD = "case, output, index, exact, allowed, first, second, difference / allowed = apart, inputs"
+    RECORD = (
+        "case, output, index, exact, allowed, first, second, difference / allowed = apart, inputs"
+    )
 
 
 @dataclass(frozen=True)
@@ -106,7 +123,9 @@ class JointRun:
 
 
 @one_blas_thread
-def together(sides: tuple[Session, Session], faults: Sequence[Fault] = (), most: int = CASES) -> JointRun:
+def together(
+    sides: tuple[Session, Session], faults: Sequence[Fault] = (), most: int = CASES
+) -> JointRun:
     """Call both with the smallest inputs of ``faults``, with probes and with random inputs, and judge both.
 
     At most ``most`` inputs are tried. Inputs that one of the two does not take, or raises on, are left out: the sides'
@@ -124,7 +143,11 @@ def together(sides: tuple[Session, Session], faults: Sequence[Fault] = (), most:
         findings = (judged[0].finding is not None, judged[1].finding is not None)
         faulty = entry("ratio") if wrong and not result.faulty else None
         result = result.joined(
-            result.first or (entry("first") if furthest else None), furthest, furthest is None, findings, faulty
+            result.first or (entry("first") if furthest else None),
+            furthest,
+            furthest is None,
+            findings,
+            faulty,
         )
     return result
 
@@ -137,8 +160,12 @@ def _cases(sides: tuple[Session, Session], faults: Sequence[Fault]) -> Iterator[
     for fault in faults:
         example = fault.counterexample
         if example is not None and example.index:
-            yield Case("counterexample", "the smallest input that shows a fault", _arrays(example.inputs))
-    heads = {id(side): int(getattr(getattr(side.subject, "spec", None), "heads", 1)) for side in sides}
+            yield Case(
+                "counterexample", "the smallest input that shows a fault", _arrays(example.inputs)
+            )
+    heads = {
+        id(side): int(getattr(getattr(side.subject, "spec", None), "heads", 1)) for side in sides
+    }
     fewer = min(sides, key=lambda side: side.runner.convention.batch_axes(heads[id(side)]))
     rng = np.random.default_rng(fewer.seed)
     for group in fewer.subject.first().values():
@@ -162,18 +189,34 @@ def _judged(sides: tuple[Session, Session], case: Case) -> tuple[CaseResult, Cas
     return (first, second) if numbers else None
 
 
-def _entry(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: str) -> DifferingEntry | None:
+def _entry(
+    outputs: Sequence[str], first: CaseResult, second: CaseResult, by: str
+) -> DifferingEntry | None:
     """Return the entry with the largest difference (``apart``) or error (``ratio``), or the ``first`` that differs."""
-    inputs = {n: np.asarray(x).tolist() for n, x in first.case.inputs.items()} if first.case.size <= _KEPT else {}
+    inputs = (
+        {n: np.asarray(x).tolist() for n, x in first.case.inputs.items()}
+        if first.case.size <= _KEPT
+        else {}
+    )
     result, largest = None, 0.0
     for output, a, b in zip(outputs, first.parts, second.parts, strict=False):
-        pairs = [(part.got, part.ratios) for part in (a, b) if part.got is not None and part.ratios is not None]
+        pairs = [
+            (part.got, part.ratios)
+            for part in (a, b)
+            if part.got is not None and part.ratios is not None
+        ]
         (mine, my_ratios), (theirs, their_ratios) = pairs
         apart = difference(mine, theirs, a.expected.allowed)
-        size = {"ratio": np.maximum(my_ratios, their_ratios), "first": (apart > 0).astype(float)}.get(by, apart)
+        size = {
+            "ratio": np.maximum(my_ratios, their_ratios),
+            "first": (apart > 0).astype(float),
+        }.get(by, apart)
         if not size.size or size.max() <= largest:
             continue
-        largest, at = float(size.max()), tuple(map(int, np.unravel_index(int(size.argmax()), size.shape)))
+        largest, at = (
+            float(size.max()),
+            tuple(map(int, np.unravel_index(int(size.argmax()), size.shape))),
+        )
         one, other = (SideEntry(float(got[at]), float(ratios[at])) for got, ratios in pairs)
         near, allowed = float(a.expected.near[at]), float(a.expected.allowed[at])
         case = f"{first.case.group}: {first.case.name}"
@@ -239,7 +282,9 @@ class Comparison(WithVerdict):
     def wrong(self) -> tuple[str, ...]:
         """The wrong sides: ``first``, ``second``, both or none."""
         result = zip(NAMES, self.sides, self.together.wrong, strict=True)
-        return tuple(name for name, side, cases in result if side.report.verdict is Verdict.FAULT or cases)
+        return tuple(
+            name for name, side, cases in result if side.report.verdict is Verdict.FAULT or cases
+        )
 
     @property
     def verdict(self) -> Verdict:
@@ -263,7 +308,9 @@ class Comparison(WithVerdict):
             why = "see what a verdict needs" if self.together.cases else "no inputs go to both"
             return f"Undecided: {'the files do not hold the same inputs' if self.together.unlike else why}"
         same = self.together.equal == self.together.cases
-        return "Both have no fault, and " + ("they are equal" if same else "they differ by rounding alone")
+        return "Both have no fault, and " + (
+            "they are equal" if same else "they differ by rounding alone"
+        )
 
     def __repr__(self) -> str:
         return self._brief(f"comparison: {self.words}")
@@ -271,14 +318,22 @@ class Comparison(WithVerdict):
     def document(self) -> Document:
         """Return the comparison as a document."""
         blocks: list[Block] = [self._table(), *self._faults(), *self._differences()]
-        blocks += [Note((f"Undecided. {words}.",)) for s in self.sides for words in s.report.missing if not self.wrong]
+        blocks += [
+            Note((f"Undecided. {words}.",))
+            for s in self.sides
+            for words in s.report.missing
+            if not self.wrong
+        ]
         details: list[Block] = [
             Note((f"The {name} is called as ", Code(side.report.target)))
             for name, side in self._named
             if side.report.target not in side.name
         ]
         wrong = (side.report.notes for name, side in self._named if name in self.wrong)
-        details += [Note((note,)) for note in dict.fromkeys(note for notes in (self.notes, *wrong) for note in notes)]
+        details += [
+            Note((note,))
+            for note in dict.fromkeys(note for notes in (self.notes, *wrong) for note in notes)
+        ]
         return Document(
             "verification", "compare", ("Comparison of ", Code(self.first.name), " and ", Code(self.second.name)),
             (*blocks, *details), brief=tuple(blocks) if details else (), option="-v",
@@ -301,12 +356,19 @@ class Comparison(WithVerdict):
 
     @property
     def _grade(self) -> Grade:
-        refuted = any(self.together.wrong) or any(s.report.grade.grade is Grade.REFUTED for s in self.sides)
-        grades = {Verdict.FAULT: Grade.REFUTED if refuted else Grade.SAMPLED, Verdict.NO_FAULT: Grade.SAMPLED}
+        refuted = any(self.together.wrong) or any(
+            s.report.grade.grade is Grade.REFUTED for s in self.sides
+        )
+        grades = {
+            Verdict.FAULT: Grade.REFUTED if refuted else Grade.SAMPLED,
+            Verdict.NO_FAULT: Grade.SAMPLED,
+        }
         return grades.get(self.verdict, Grade.UNDECIDED)
 
     def _table(self) -> Table:
-        columns = headers("side", "verdict", "first wrong step", ">cases", ">error / allowed", "grade")
+        columns = headers(
+            "side", "verdict", "first wrong step", ">cases", ">error / allowed", "grade"
+        )
         rows = []
         for name, side in self._named:
             report = side.report
@@ -328,7 +390,11 @@ class Comparison(WithVerdict):
         if joint_run.unlike:  # as a note says
             return
         if not joint_run.cases:
-            yield Note(("On no input did both return numbers of the right shape, so their outputs were not compared.",))
+            yield Note(
+                (
+                    "On no input did both return numbers of the right shape, so their outputs were not compared.",
+                )
+            )
             return
         yield Heading(("Both on the same inputs",))
         yield Paragraph((
@@ -346,13 +412,22 @@ class Comparison(WithVerdict):
 
 def _place(title: str, place: DifferingEntry) -> Iterator[Block]:
     index = ", ".join(str(i + 1) for i in place.index)
-    yield Paragraph((f"{title}: {place.output} {index}, exactly {place.exact:.9g}; {place.allowed:.2g} is allowed.",))
+    yield Paragraph(
+        (
+            f"{title}: {place.output} {index}, exactly {place.exact:.9g}; {place.allowed:.2g} is allowed.",
+        )
+    )
     columns = headers("side", ">output", ">error / allowed")
     side_entries: tuple[SideEntry, SideEntry] = (place.first, place.second)
-    rows = tuple(((name,), (f"{g.got:.9g}",), (ratio(g.ratio),)) for name, g in zip(NAMES, side_entries, strict=True))
+    rows = tuple(
+        ((name,), (f"{g.got:.9g}",), (ratio(g.ratio),))
+        for name, g in zip(NAMES, side_entries, strict=True)
+    )
     yield Table(columns, rows)
     if place.inputs:
-        yield Listing("\n".join(assignment(name, _array(values)) for name, values in place.inputs.items()))
+        yield Listing(
+            "\n".join(assignment(name, _array(values)) for name, values in place.inputs.items())
+        )
 
 
 def _array(values: object) -> str:

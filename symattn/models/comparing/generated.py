@@ -11,16 +11,30 @@ from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.formats import Format
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Code, Document, Note, Paragraph, Table, Text, WithVerdict, headers
+from symattn.document.model import (
+    Block,
+    Code,
+    Document,
+    Note,
+    Paragraph,
+    Table,
+    Text,
+    WithVerdict,
+    headers,
+)
 from symattn.models.comparing.cache_losses import Lost
 from symattn.models.comparing.generation_ways import CONTINUATION, PREFIX, Array, States
 
 _ROOM = 2.0**10  # times the measured rounding, scaled to float64: the limit of rounding there
-_COARSEST = 2.0**10  # times the reference's rounding: the most rounding of the way that counts in float64
+_COARSEST = (
+    2.0**10
+)  # times the reference's rounding: the most rounding of the way that counts in float64
 _LEAST = 1e-30
 _MAX_WAYS_IN_SHORT = 3  # ways with a sentence of their own, behind the one of the verdict
 ROUGH = 16.0  # times the rounding of the prefill, above which rounding is reported
-_LARGE = 1 / 16  # of the largest entry: the distance from float64 from which the model's own type decides nothing
+_LARGE = (
+    1 / 16
+)  # of the largest entry: the distance from float64 from which the model's own type decides nothing
 
 
 @dataclass(frozen=True)
@@ -70,14 +84,18 @@ class StateError:
     size: float
 
     @classmethod
-    def of(cls, dtype: str, own: Array, wide: Array, own_reference: Array, reference: Array) -> StateError:
+    def of(
+        cls, dtype: str, own: Array, wide: Array, own_reference: Array, reference: Array
+    ) -> StateError:
         """Compare both in the model's own type and in float64."""
         n, size = len(wide), _finite(np.abs(reference))
         right, wide_right = own_reference[:n], reference[:n]
         mine, alone = _apart(own, wide), _apart(right, wide_right)
         broken, blind = _missing(own, right), _missing(right, wide_right)
         room = _room(mine, alone, size, dtype)
-        return cls(_apart(wide, wide_right), mine, alone, _apart(own, right), broken, blind, room, size)
+        return cls(
+            _apart(wide, wide_right), mine, alone, _apart(own, right), broken, blind, room, size
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +106,9 @@ class StateErrors:
     dtype: str
 
     @classmethod
-    def of(cls, own: States, wide: States, own_reference: States, reference: States, dtype: str) -> StateErrors:
+    def of(
+        cls, own: States, wide: States, own_reference: States, reference: States, dtype: str
+    ) -> StateErrors:
         """Compare all states."""
         four = zip(own, wide, own_reference, reference, strict=True)
         return cls(tuple(StateError.of(dtype, *arrays) for arrays in four), dtype)
@@ -101,9 +121,15 @@ class StateErrors:
             places = np.flatnonzero(beyond | one.broken)
             if places.size:
                 token = int(places[0])
-                own = "" if beyond[token] else f"in {self.dtype} it is not finite, where the reference is"
+                own = (
+                    ""
+                    if beyond[token]
+                    else f"in {self.dtype} it is not finite, where the reference is"
+                )
                 off = float(one.off[token])
-                return StateDifference(item, state, self._layer(state), token, off, one.room, own=own)
+                return StateDifference(
+                    item, state, self._layer(state), token, off, one.room, own=own
+                )
         return None
 
     @property
@@ -114,7 +140,9 @@ class StateErrors:
                 return f"the reference itself is not finite in {self.dtype} from {self._layer(state)} on"
             far, usual = float(one.mine.max()), float(one.alone.max())
             if not far <= max(ROUGH * usual, _LARGE * one.size):
-                result = f"in {self.dtype} it is {far:.2g} from its float64 self at {self._layer(state)}"
+                result = (
+                    f"in {self.dtype} it is {far:.2g} from its float64 self at {self._layer(state)}"
+                )
                 return (
                     f"{result}, where entries are at most {one.size:.2g} and the reference is {usual:.1g} from "
                     "its own: it is wrong in that type alone, or a choice, as of experts, went another way by rounding"
@@ -124,7 +152,9 @@ class StateErrors:
     @property
     def used(self) -> float:
         """The largest share of the room that is used."""
-        return max(float(np.nan_to_num(one.off / one.room, nan=np.inf).max()) for one in self.states)
+        return max(
+            float(np.nan_to_num(one.off / one.room, nan=np.inf).max()) for one in self.states
+        )
 
     def _layer(self, state: int) -> str:
         if state == 0:
@@ -167,7 +197,11 @@ def _missing(a: Array, b: Array) -> Array:
 # ``Generation``: report which ways of generating agree with the prefill.
 
 #: The limit of rounding is measured, so a fault is no more than sampled.
-_GRADES = {Verdict.NO_FAULT: Grade.SAMPLED, Verdict.FAULT: Grade.SAMPLED, Verdict.UNDECIDED: Grade.UNDECIDED}
+_GRADES = {
+    Verdict.NO_FAULT: Grade.SAMPLED,
+    Verdict.FAULT: Grade.SAMPLED,
+    Verdict.UNDECIDED: Grade.UNDECIDED,
+}
 
 
 @dataclass(frozen=True)
@@ -273,7 +307,11 @@ class Generation(WithVerdict):
         if any(row.undecided for row in self.rows):
             return Verdict.UNDECIDED
         missing = {row.way for row in self.rows if row.reason and not row.stored}
-        return Verdict.UNDECIDED if len(missing) == len(self.rows) or missing & self.requested else Verdict.NO_FAULT
+        return (
+            Verdict.UNDECIDED
+            if len(missing) == len(self.rows) or missing & self.requested
+            else Verdict.NO_FAULT
+        )
 
     def __getitem__(self, way: str) -> WayResult:
         """Return the row of a way."""
@@ -372,7 +410,11 @@ def _sentence(at: StateDifference, doubt: str) -> str:
     item = f" of sequence {at.item}" if at.item else ""
     seen = f" It {at.seen}." if at.seen else ""
     verb = "differs" if doubt else "is wrong"
-    rest = f" Which of the two is wrong cannot be determined: {doubt}, and no configuration decides." if doubt else ""
+    rest = (
+        f" Which of the two is wrong cannot be determined: {doubt}, and no configuration decides."
+        if doubt
+        else ""
+    )
     if at.own:
         return f"{verb} from {at.layer} on, first at token {at.token}{item}: {at.own}.{rest}"
     return (
@@ -386,4 +428,10 @@ def _line(row: WayResult) -> tuple[tuple[str, ...], ...]:
     if row.reason:
         return ((row.way,), (row.verdict,), *[("",)] * 6)
     numbers = tuple((f"{x:.1g}",) for x in (row.off, row.apart, row.rounding, row.prefill))
-    return ((row.way,), (row.verdict,), (at.layer if at else "",), (str(at.token) if at else "",), *numbers)
+    return (
+        (row.way,),
+        (row.verdict,),
+        (at.layer if at else "",),
+        (str(at.token) if at else "",),
+        *numbers,
+    )

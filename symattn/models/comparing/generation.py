@@ -28,7 +28,13 @@ from symattn.models.comparing.generation_ways import (
     plain_cache,
     window_of,
 )
-from symattn.models.comparing.prefill_reference import CONFIGURED, EAGER, Candidate, Reference, alone
+from symattn.models.comparing.prefill_reference import (
+    CONFIGURED,
+    EAGER,
+    Candidate,
+    Reference,
+    alone,
+)
 from symattn.programs.frameworks import dtype_name
 from symattn.programs.refusing import one_line, where
 from symattn.verification.engine import SEED
@@ -53,19 +59,28 @@ class WayRunner:
         stored = Recorded(), Recorded()
         try:
             own, wide = (
-                replace(way, cache=_recorded(way, one)).run(model, self.sequences, self.positions, self.pad)
+                replace(way, cache=_recorded(way, one)).run(
+                    model, self.sequences, self.positions, self.pad
+                )
                 for model, one in zip((self.own, self.wide), stored, strict=True)
             )
             sides = self._sides(way, stored)
         except Exception as error:  # a model or a cache without this feature may raise anything
-            return WayResult(way.name, reason=_reason_of(error), stored=stored[1].lost() or stored[0].lost())
+            return WayResult(
+                way.name, reason=_reason_of(error), stored=stored[1].lost() or stored[0].lost()
+            )
         entries = [self._errors(own, wide, side) for side in sides]
         differences = [[one.first(k) for k, one in enumerate(outcome)] for outcome in entries]
-        places = [min(filter(None, side), key=lambda place: place.state, default=None) for side in differences]
+        places = [
+            min(filter(None, side), key=lambda place: place.state, default=None)
+            for side in differences
+        ]
         first = next((place for place in places if place is not None), None)
         if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._sees(way, first))
-        open_ = len(places) > 1 and places[0] is None and places[1] is not None  # right only by its own side
+        open_ = (
+            len(places) > 1 and places[0] is None and places[1] is not None
+        )  # right only by its own side
         last = entries[-1]
         logits = [one.states[-1] for one in last]
         row = WayResult(
@@ -77,7 +92,9 @@ class WayRunner:
         )  # fmt: skip
         return self._of_exact(way, row) if stored[1].steps else row
 
-    def _sides(self, way: GenerationWay, stored: tuple[Recorded, Recorded]) -> tuple[Candidate, ...]:
+    def _sides(
+        self, way: GenerationWay, stored: tuple[Recorded, Recorded]
+    ) -> tuple[Candidate, ...]:
         """Return the references of a way; if there is doubt, beginning with that of its own implementation."""
         reference, name = self.reference, way.implementation or self.own.own
         if stored[1].steps:
@@ -91,7 +108,9 @@ class WayRunner:
         name = self.reference.chosen.implementation
         name = EAGER if way.padding and name == CONFIGURED else name
         own, wide = (
-            replace(way, cache=one.again, implementation=by).run(model, self.sequences, self.positions, self.pad)
+            replace(way, cache=one.again, implementation=by).run(
+                model, self.sequences, self.positions, self.pad
+            )
             for model, one, by in zip((self.own, self.wide), stored, (None, name), strict=True)
         )
         return Candidate(name, tuple(wide), tuple(own))
@@ -111,7 +130,9 @@ class WayRunner:
             for k in range(len(wide[0]))
         )
 
-    def _errors(self, own: Sequence[States], wide: Sequence[States], side: Candidate) -> list[StateErrors]:
+    def _errors(
+        self, own: Sequence[States], wide: Sequence[States], side: Candidate
+    ) -> list[StateErrors]:
         return [
             StateErrors.of(o, w, side.own[k], side.wide[k], self.dtype)
             for k, (o, w) in enumerate(zip(own, wide, strict=True))
@@ -122,7 +143,10 @@ class WayRunner:
         if len(self.sequences[at.item]) > _SEEN:
             return ""
         causal, way = way.other, replace(way, other=False)
-        before = self._at(way, self.sequences, self.pad, at), self._at(None, self.sequences, self.pad, at)
+        before = (
+            self._at(way, self.sequences, self.pad, at),
+            self._at(None, self.sequences, self.pad, at),
+        )
         lost, beyond = [], []
         for token in range(len(self.sequences[at.item])):
             changed = _changed(self.sequences, at.item, token)
@@ -133,7 +157,11 @@ class WayRunner:
             beyond += [token] if sees and not should else []
         said = [f"does not see {_tokens(lost)}"] if lost else []
         said += [f"sees {_tokens(beyond)}, which it must not"] if beyond else []
-        moved = (words for words, result in self._irrelevant(way, at) if _moved(result, before[0], at.room))
+        moved = (
+            words
+            for words, result in self._irrelevant(way, at)
+            if _moved(result, before[0], at.room)
+        )
         return " and ".join([*said, *(f"sees {words}" for words in moved)])
 
     def _irrelevant(self, way: GenerationWay, at: StateDifference) -> Iterator[tuple[str, Array]]:
@@ -147,9 +175,14 @@ class WayRunner:
                 changed = changed if k == at.item else _changed(changed, k, slice(None))
             yield "another sequence", self._at(way, changed, self.pad, at)
         if way.drafts:
-            yield "rejected draft tokens", self._at(replace(way, draft=3), self.sequences, self.pad, at)
+            yield (
+                "rejected draft tokens",
+                self._at(replace(way, draft=3), self.sequences, self.pad, at),
+            )
 
-    def _at(self, way: GenerationWay | None, sequences: tuple[Text, ...], pad: int, at: StateDifference) -> Array:
+    def _at(
+        self, way: GenerationWay | None, sequences: tuple[Text, ...], pad: int, at: StateDifference
+    ) -> Array:
         """Return the float64 state of a way, or of the reference, at a place."""
         if way is not None:
             read = way.run(self.wide, sequences, self.positions, pad)[at.item]
@@ -184,7 +217,12 @@ def _tokens(which: Sequence[int]) -> str:
 # -- the door ----------------------------------------------------------------------------------------------------------
 # ``symattn.generation``: does a model give the same logits for the same tokens, whatever the way?
 
-_USUAL, _LEAST, _LONGEST, _BEYOND = 16, 6, 512, 6  # tokens: default, least, most, and more than a window has
+_USUAL, _LEAST, _LONGEST, _BEYOND = (
+    16,
+    6,
+    512,
+    6,
+)  # tokens: default, least, most, and more than a window has
 _WORDS = 3  # smallest vocabulary: a word is replaced by 1, and 1 by 2
 
 
@@ -227,12 +265,20 @@ def generation(
     own, wide = Model(model, wide=False), Model(model, wide=True)
     reference = Reference.of(own, wide, sequences, dtype)
     each = WayRunner(
-        own, wide, reference, sequences, positions, int(pad) if isinstance(pad, int) and pad >= 0 else 0, dtype
+        own,
+        wide,
+        reference,
+        sequences,
+        positions,
+        int(pad) if isinstance(pad, int) and pad >= 0 else 0,
+        dtype,
     )
     notes, length = [reference.words], len(sequences[0])
     window = window_of(model.config)
     if window >= length:
-        notes.append(f"No sequence is longer than the window of {window} tokens, so no cache of a window was full.")
+        notes.append(
+            f"No sequence is longer than the window of {window} tokens, so no cache of a window was full."
+        )
     rows = tuple(map(each.row, plan))
     own_caches = (
         way for way in plan if way.cache in (caches or {}).values() and not way.drafts
@@ -241,11 +287,15 @@ def generation(
     return Generation(type(model).__name__, dtype, length, rows, tuple(notes), frozenset(requests))
 
 
-def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool) -> tuple[GenerationWay, ...]:
+def _chosen(
+    names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool
+) -> tuple[GenerationWay, ...]:
     """Return the prefill, the ways by name, and those of the user's caches; without padding if there is an encoder."""
     usual = {way.name for way in WAYS}
     if twice := next((way.name for way in of_caches(caches) if way.name in usual), None):
-        raise InputError(f"{twice!r} is a way that there is without your cache; hint: another name of the cache")
+        raise InputError(
+            f"{twice!r} is a way that there is without your cache; hint: another name of the cache"
+        )
     known = {way.name: way for way in (*WAYS, *of_caches(caches)) if not (encodes and way.padding)}
     for name in names or ():
         if name not in known:
@@ -258,7 +308,9 @@ def _sequences(model: Module, tokens: int | Sequence[int] | None, seed: int) -> 
     config = model.config.get_text_config(decoder=True)
     rng, words = np.random.default_rng(seed), int(config.vocab_size)
     if words < _WORDS:
-        raise InputError(f"a vocabulary of {words}; hint: {_WORDS} words or more, of which others can be taken")
+        raise InputError(
+            f"a vocabulary of {words}; hint: {_WORDS} words or more, of which others can be taken"
+        )
     most = min(int(getattr(config, "max_position_embeddings", None) or _LONGEST), _LONGEST)
     if tokens is None:
         tokens = min(max(_USUAL, window_of(config) + _BEYOND), most)
@@ -272,7 +324,9 @@ def _sequences(model: Module, tokens: int | Sequence[int] | None, seed: int) -> 
 
 def _first(tokens: int | Sequence[int], words: int, most: int, rng: np.random.Generator) -> Array:
     """Return these tokens, or draw so many. Raises ``InputError`` before too many are used."""
-    bad = InputError(f"tokens must be the token ids of one sequence, each from 0 to {words - 1}, or how many")
+    bad = InputError(
+        f"tokens must be the token ids of one sequence, each from 0 to {words - 1}, or how many"
+    )
     listed = hasattr(tokens, "__len__")
     try:
         count = len(tokens) if listed else operator.index(tokens)  # type: ignore[arg-type]
@@ -294,7 +348,11 @@ def _source(model: Module, tokens: int, rng: np.random.Generator) -> Array:
     config, name = model.config, model.main_input_name
     if name == "input_ids":
         return rng.integers(1, int(config.vocab_size), tokens + 2)
-    if name == "input_features" and hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions"):
+    if (
+        name == "input_features"
+        and hasattr(config, "num_mel_bins")
+        and hasattr(config, "max_source_positions")
+    ):
         return rng.standard_normal((int(config.num_mel_bins), 2 * int(config.max_source_positions)))
     result = f"the encoder of {type(model).__name__} takes {name}, which is not drawn here"
     raise InputError(f"{result}; hint: give a model of tokens, or of features such as Whisper")

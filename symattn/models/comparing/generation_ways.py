@@ -64,9 +64,13 @@ def checked(model: object) -> None:
     from transformers import PreTrainedModel
 
     if not isinstance(model, PreTrainedModel):
-        raise InputError(f"{type(model).__name__} is not a model of transformers; hint: give a PreTrainedModel")
+        raise InputError(
+            f"{type(model).__name__} is not a model of transformers; hint: give a PreTrainedModel"
+        )
     if not model.can_generate():
-        raise InputError(f"{type(model).__name__} cannot generate; hint: give a class such as LlamaForCausalLM")
+        raise InputError(
+            f"{type(model).__name__} cannot generate; hint: give a class such as LlamaForCausalLM"
+        )
     size = sum(p.numel() for p in model.parameters())
     if size > MOST:
         raise InputError(
@@ -74,9 +78,13 @@ def checked(model: object) -> None:
             "class with fewer and narrower layers runs the same code"
         )
     if any(p.device.type == "meta" for p in model.parameters()):
-        raise InputError(f"{type(model).__name__} has no weights; hint: load them, or make them at random")
+        raise InputError(
+            f"{type(model).__name__} has no weights; hint: load them, or make them at random"
+        )
     if model.dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        raise InputError(f"{type(model).__name__} computes in {model.dtype}; hint: float32, bfloat16 or float16")
+        raise InputError(
+            f"{type(model).__name__} computes in {model.dtype}; hint: float32, bfloat16 or float16"
+        )
 
 
 class Model:
@@ -91,7 +99,9 @@ class Model:
                 self._model.set_experts_implementation("eager")  # others refuse float64
         self.config = self._model.config
         self.encodes = bool(self.config.is_encoder_decoder)
-        self.is_stateful = bool(getattr(self._model, "_is_stateful", False))  # a state that no cache can roll back
+        self.is_stateful = bool(
+            getattr(self._model, "_is_stateful", False)
+        )  # a state that no cache can roll back
         self.own = str(self.config._attn_implementation or "eager")
 
     def implemented(self, name: str) -> None:
@@ -107,12 +117,21 @@ class Model:
             return {}
         if sources[0].ndim == 1:
             ids, mask = filled(sources, "right" if len(sources) > 1 else "", pad)
-            inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask.astype(np.int64))}
+            inputs = {
+                "input_ids": torch.from_numpy(ids),
+                "attention_mask": torch.from_numpy(mask.astype(np.int64)),
+            }
         else:
-            inputs = {self._model.main_input_name: torch.from_numpy(np.stack(sources)).to(self._model.dtype)}
+            inputs = {
+                self._model.main_input_name: torch.from_numpy(np.stack(sources)).to(
+                    self._model.dtype
+                )
+            }
         with torch.no_grad(), _widened() if self._wide else nullcontext():
             states = self._model.get_encoder()(**inputs)
-        return {"encoder_outputs": states} | {n: x for n, x in inputs.items() if n == "attention_mask"}
+        return {"encoder_outputs": states} | {
+            n: x for n, x in inputs.items() if n == "attention_mask"
+        }
 
     def cached(self, cache: object) -> Any:
         """Return a cache in the form that the model takes: with one for the encoder's states if it has an encoder."""
@@ -127,15 +146,24 @@ class Model:
         import torch
 
         if cache is not None:
-            keywords["cache" if "cache" in signature(self._model.forward).parameters else "past_key_values"] = cache
-        keywords |= {"decoder_input_ids" if self.encodes else "input_ids": ids, "output_hidden_states": True}
+            keywords[
+                "cache"
+                if "cache" in signature(self._model.forward).parameters
+                else "past_key_values"
+            ] = cache
+        keywords |= {
+            "decoder_input_ids" if self.encodes else "input_ids": ids,
+            "output_hidden_states": True,
+        }
         with torch.no_grad(), _widened() if self._wide else nullcontext():
             output = self._model(**keywords)
         states = output.decoder_hidden_states if self.encodes else output.hidden_states
         if states is None:
             raise InputError(f"{type(self._model).__name__} gives no hidden states")
         if len(states) < 2:
-            raise InputError(f"{type(self._model).__name__} has no layer, so that there is nothing to compare")
+            raise InputError(
+                f"{type(self._model).__name__} has no layer, so that there is nothing to compare"
+            )
         return [numbers(a) for a in (*states, output.logits)]
 
 
@@ -223,11 +251,15 @@ class GenerationWay:
     implementation: str | None = None
     other: bool = False
 
-    def run(self, model: Model, sequences: Sequence[Text], positions: Positions, pad: int) -> list[States]:
+    def run(
+        self, model: Model, sequences: Sequence[Text], positions: Positions, pad: int
+    ) -> list[States]:
         """Return the states of the first of the sequences. Raises what the model and the cache raise, and ``Refused``
         for drafts in a model that declares itself stateful."""
         if self.drafts and model.is_stateful:
-            raise Refused("the model declares itself stateful, and transformers rolls no cache of such a model back")
+            raise Refused(
+                "the model declares itself stateful, and transformers rolls no cache of such a model back"
+            )
         model.implemented(self.implementation or model.own)
         given = sequences[: self.items]
         if self.other:
@@ -240,7 +272,12 @@ class GenerationWay:
 
 
 def _ran(
-    way: GenerationWay, model: Model, ids: Array, mask: Array, positions: Positions, further: dict[str, Tensor]
+    way: GenerationWay,
+    model: Model,
+    ids: Array,
+    mask: Array,
+    positions: Positions,
+    further: dict[str, Tensor],
 ) -> list[States]:
     """Run a way; ``further`` arguments are passed to every step."""
     import torch
@@ -258,8 +295,15 @@ def _ran(
             cache.crop(-way.drafts)
         arguments: dict[str, object] = {"use_cache": cache is not None, **further}
         if way.padding:
-            arguments |= {"attention_mask": seen[:, :end], "position_ids": positions(seen[:, :end], start)}
-        parts.append(model.step(rows[:, start:end], cache, **{n: x for n, x in arguments.items() if x is not None}))
+            arguments |= {
+                "attention_mask": seen[:, :end],
+                "position_ids": positions(seen[:, :end], start),
+            }
+        parts.append(
+            model.step(
+                rows[:, start:end], cache, **{n: x for n, x in arguments.items() if x is not None}
+            )
+        )
         start = end
     return [joined(parts, mask[item], item) for item in range(len(ids))]
 
@@ -284,10 +328,16 @@ def _decoding(n: int, window: int) -> Sequence[int]:
 def _several(n: int, window: int) -> Sequence[int]:
     """Return chunks of several tokens after such a prefill: one of them crosses the end of the window."""
     first = _before_window(n, window)
-    if 1 < first < window and (window - first) % _SEVERAL == 0:  # a chunk would just fill the window
+    if (
+        1 < first < window and (window - first) % _SEVERAL == 0
+    ):  # a chunk would just fill the window
         first -= 1
     rest = n - first
-    return (first, *(_SEVERAL,) * (rest // _SEVERAL), *((rest % _SEVERAL,) if rest % _SEVERAL else ()))
+    return (
+        first,
+        *(_SEVERAL,) * (rest // _SEVERAL),
+        *((rest % _SEVERAL,) if rest % _SEVERAL else ()),
+    )
 
 
 def _before_window(n: int, window: int) -> int:
@@ -326,13 +376,19 @@ WAYS: tuple[GenerationWay, ...] = (
     GenerationWay("sdpa", implementation="sdpa"),
     GenerationWay("token by token", plain_cache, lambda n, window: (1,) * n),
     *(GenerationWay(f"{name}, decoding", cache, _decoding) for name, cache in CACHES.items()),
-    *(GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several) for name, cache in CACHES.items()),
+    *(
+        GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several)
+        for name, cache in CACHES.items()
+    ),
     GenerationWay(f"dynamic cache, {TAKEN_BACK}", own_cache, _halves, drafts=_DRAFTS),
     GenerationWay("batch", items=2),
     GenerationWay("batch, decoding", own_cache, _halves, items=2),
     GenerationWay("right padding", items=2, padding="right"),
     GenerationWay("left padding", items=2, padding="left"),
-    *(GenerationWay(f"left padding, {name}", cache, _halves, 2, "left") for name, cache in CACHES.items()),
+    *(
+        GenerationWay(f"left padding, {name}", cache, _halves, 2, "left")
+        for name, cache in CACHES.items()
+    ),
 )
 
 

@@ -27,7 +27,11 @@ _USUAL = {"attn_implementation": None, "experts_implementation": None}
 _PASSED_OVER = ("model_type", "auto_map", "dtype", "quantization_config", "transformers_weights")
 _DEEPEST = 1000  # most layers and experts of a model whose parameters are counted
 _COUNT = re.compile(r"(^|_)(layers?|experts|depth|blocks)$")
-_WEIGHTS, _INDEX, _ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
+_WEIGHTS, _INDEX, _ADAPTER = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "adapter_config.json",
+)
 _ELSEWHERE = {
     "model_type": "another family is another configuration",
     "auto_map": "no code of a checkpoint is run",
@@ -37,7 +41,9 @@ _ELSEWHERE = {
 }
 
 
-def opened(source: str, random: bool = False, changed: Mapping[str, object] | None = None, seed: int = 0) -> Module:
+def opened(
+    source: str, random: bool = False, changed: Mapping[str, object] | None = None, seed: int = 0
+) -> Module:
     """Return the model that ``source`` names.
 
     source   ``file.py:function`` or ``package.module:function`` that makes a model; a folder with config.json and
@@ -49,14 +55,18 @@ def opened(source: str, random: bool = False, changed: Mapping[str, object] | No
     model that is too large, before it is made; ``CannotRun`` if the function raises.
     """
     path = Path(source)
-    if not path.exists() and ":" not in source:  # before libraries are imported, which takes seconds
+    if (
+        not path.exists() and ":" not in source
+    ):  # before libraries are imported, which takes seconds
         raise InputError(
             f"{source}: there is no such folder or file; give a folder with config.json, config.json with --random, or"
             " file.py:function"
         )
     if not (path.is_dir() or path.suffix == ".json"):
         if random or changed:
-            raise InputError(f"{source} creates its model itself; hint: config.json or its folder for random weights")
+            raise InputError(
+                f"{source} creates its model itself; hint: config.json or its folder for random weights"
+            )
         return _made(source)
     libraries()
     if random:
@@ -67,7 +77,9 @@ def opened(source: str, random: bool = False, changed: Mapping[str, object] | No
             torch.manual_seed(seed)
             return _read(path, lambda: _auto(config).from_config(config, **_USUAL).eval())
     if changed:
-        raise InputError("fields are changed for weights at random alone; hint: --random, in Python random=True")
+        raise InputError(
+            "fields are changed for weights at random alone; hint: --random, in Python random=True"
+        )
     return _checkpoint(path)
 
 
@@ -77,7 +89,9 @@ def fields(words: Sequence[str]) -> dict[str, object]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name.strip().isidentifier():
-            raise InputError(f"{word[:60]!r} sets no field; hint: NAME=VALUE, such as hidden_size=64")
+            raise InputError(
+                f"{word[:60]!r} sets no field; hint: NAME=VALUE, such as hidden_size=64"
+            )
         try:
             values[name.strip()] = json.loads(value)
         except ValueError:
@@ -98,10 +112,19 @@ def _checkpoint(path: Path) -> Module:
     """Return the model that the configuration names, with its weights."""
     check_weights(path)
     read = read_configuration(path)
-    if named := next((n for n in ("quantization_config", "transformers_weights") if read.data.get(n)), None):
-        raise InputError(f"{path}: {named} is not read; hint: plain weights in safetensors, or --random")
+    if named := next(
+        (n for n in ("quantization_config", "transformers_weights") if read.data.get(n)), None
+    ):
+        raise InputError(
+            f"{path}: {named} is not read; hint: plain weights in safetensors, or --random"
+        )
     config = _config(path, read, ("model_type", "auto_map"))
-    options = {"config": config, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+    options = {
+        "config": config,
+        "local_files_only": True,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+    }
     options |= {"dtype": "auto", "output_loading_info": True, **_USUAL}
     model, info = _read(path, lambda: _auto(config).from_pretrained(path, **options))
     if missing := sorted(map(str, info["missing_keys"])):  # they would be drawn at random
@@ -121,7 +144,12 @@ def _config(path: Path, read: Configuration, without: Sequence[str]) -> Any:
     logging.set_verbosity_error()
     inputs = {name: x for name, x in read.data.items() if name not in without}
     config = _read(path, lambda: AutoConfig.for_model(read.model_type, **inputs))
-    _read(path, lambda: _check_size(path, lambda: _auto(config).from_config(copy.deepcopy(config), **_USUAL)))
+    _read(
+        path,
+        lambda: _check_size(
+            path, lambda: _auto(config).from_config(copy.deepcopy(config), **_USUAL)
+        ),
+    )
     return config
 
 
@@ -142,7 +170,9 @@ def _read(path: Path, reading: Callable[[], Any]) -> Any:
     except InputError:
         raise
     except Exception as error:  # untrusted files may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())  # the field, then what is wrong with it
+        reason = " ".join(
+            f"{type(error).__name__}: {error}".split()
+        )  # the field, then what is wrong with it
         raise InputError(f"{path} cannot be loaded by transformers: {reason[:240]}") from error
 
 
@@ -154,7 +184,9 @@ def read_configuration(path: Path, changed: Mapping[str, object] | None = None) 
         _known(name, config)
     data = {**config.data, **(changed or {})}
     if deep := _deep(data):
-        raise InputError(f"{path}: {deep[0]} is {deep[1]}; hint: --set {deep[0]}=2, at most {_DEEPEST}")
+        raise InputError(
+            f"{path}: {deep[0]} is {deep[1]}; hint: --set {deep[0]}=2, at most {_DEEPEST}"
+        )
     return Configuration(config.model_type, data, config.where)
 
 
@@ -164,18 +196,30 @@ def check_weights(path: Path) -> None:
     The index of a checkpoint in parts may name any file, and one that does not end in .safetensors would be unpickled.
     """
     if (path / _ADAPTER).exists():
-        raise InputError(f"{path} holds {_ADAPTER}; hint: name a folder in which the adapter is merged")
+        raise InputError(
+            f"{path} holds {_ADAPTER}; hint: name a folder in which the adapter is merged"
+        )
     if (path / _WEIGHTS).is_file():
         return
     if not (path / _INDEX).is_file():
-        raise InputError(f"{path} holds no weights in safetensors; hint: --random, or the folder of a checkpoint")
+        raise InputError(
+            f"{path} holds no weights in safetensors; hint: --random, or the folder of a checkpoint"
+        )
     index = decoded(path / _INDEX)
     parts = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(parts, dict) or not parts:
-        raise InputError(f"{path / _INDEX} has no weight_map, which says in which file each array is")
+        raise InputError(
+            f"{path / _INDEX} has no weight_map, which says in which file each array is"
+        )
     for name in parts.values():
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            raise InputError(f"{path / _INDEX} names {str(name)[:60]!r}; hint: files .safetensors of the same folder")
+        if (
+            not isinstance(name, str)
+            or Path(name).name != name
+            or not name.endswith(".safetensors")
+        ):
+            raise InputError(
+                f"{path / _INDEX} names {str(name)[:60]!r}; hint: files .safetensors of the same folder"
+            )
 
 
 def _check_size(path: Path, make: Callable[[], Module]) -> None:

@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 #: The definition with the mask that transformers builds for ``eager`` or ``sdpa``, and with that of the configuration.
 EAGER, SDPA, CONFIGURED = "symattn-definition", "symattn-definition-sdpa", "symattn-configuration"
 #: Arrays that do not affect the scores beyond the mask.
-_HARMLESS = ("position_ids", "cache_position", "s_aux", "position_embeddings", "attention_mask", "position_bias")
+_HARMLESS = (
+    "position_ids",
+    "cache_position",
+    "s_aux",
+    "position_embeddings",
+    "attention_mask",
+    "position_bias",
+)
 
 
 class Calls:
@@ -79,13 +86,23 @@ def attention(
     Calls.made += 1
     for name, given in more.items():
         if isinstance(given, torch.Tensor) and name not in _HARMLESS:
-            raise UnreadCall(f"the model passes {name} to its attention, which the definition does not receive")
-    own = {"module": module, "query": query, "key": key, "value": value, "attention_mask": attention_mask}
+            raise UnreadCall(
+                f"the model passes {name} to its attention, which the definition does not receive"
+            )
+    own = {
+        "module": module,
+        "query": query,
+        "key": key,
+        "value": value,
+        "attention_mask": attention_mask,
+    }
     scale = getattr(module, "scaling", None) if scaling is None else scaling
     n_q, n_k = query.shape[-2], key.shape[-2]
     setting = setting_of(of_arguments(kind, {**more, **own, "scaling": scale}), range(n_q))
     if kind == CONFIGURED:
-        setting = setting.with_mask(visible(_configured(module), list(range(n_q)), n_q, n_k)[None, None])
+        setting = setting.with_mask(
+            visible(_configured(module), list(range(n_q)), n_q, n_k)[None, None]
+        )
     o = np.asarray(replace(setting.spec(), fully_masked="zeros")(**setting.inputs()))
     return torch.from_numpy(o).to(query.dtype).to(query.device).transpose(1, 2).contiguous(), None
 
@@ -96,7 +113,9 @@ def _configured(module: object) -> Attention:
     if not isinstance(layer, int) or not hasattr(module, "config"):
         raise UnreadCall("its attention does not say of which layer it is")
     if getattr(module.config, "is_encoder_decoder", False):
-        raise UnreadCall("nothing states whether its attention belongs to the encoder or to the decoder")
+        raise UnreadCall(
+            "nothing states whether its attention belongs to the encoder or to the decoder"
+        )
     try:
         return promised(module.config, layer)
     except InputError as error:
@@ -138,7 +157,9 @@ class Reference:
         register()
         candidates = _Candidates(own, wide, tuple(sequences), dtype)
         reference = candidates.configured() or candidates.as_given() or candidates.of_model()
-        mine = candidates.candidate(own.own)  # its rounding is the measure of rounding, unless it is wrong
+        mine = candidates.candidate(
+            own.own
+        )  # its rounding is the measure of rounding, unless it is wrong
         if mine is None or not candidates.agree(mine, reference.chosen):
             return replace(reference, mine=mine)
         return replace(reference, chosen=replace(reference.chosen, own=mine.own), mine=mine)
@@ -146,7 +167,9 @@ class Reference:
 
 def alone(model: Model, sequence: Text, implementation: str | None) -> States:
     """Run one prefill without cache and padding."""
-    return GenerationWay(PREFILL, implementation=implementation).run(model, (sequence,), generates, 0)[0]
+    return GenerationWay(PREFILL, implementation=implementation).run(
+        model, (sequence,), generates, 0
+    )[0]
 
 
 @dataclass
@@ -168,23 +191,38 @@ class _Candidates:
     def as_given(self) -> Reference | None:
         """Return the definition with a mask that transformers builds, if it runs."""
         unread = self.why
-        candidates = {name: read for name, other in _BY_MASK.items() if (read := self._definition(other))}
+        candidates = {
+            name: read for name, other in _BY_MASK.items() if (read := self._definition(other))
+        }
         words = f"symattn's definition, in float64, with the mask as given: {unread}"
-        return self._of_several(candidates, words, "the masks that are built for") if candidates else None
+        return (
+            self._of_several(candidates, words, "the masks that are built for")
+            if candidates
+            else None
+        )
 
     def of_model(self) -> Reference:
         """Return the model's own attention. Raises ``InputError`` if it does not run in float64."""
         unread = self.why
-        candidates = {name: read for name in dict.fromkeys((self.own.own, *_BY_MASK)) if (read := self.candidate(name))}
+        candidates = {
+            name: read
+            for name in dict.fromkeys((self.own.own, *_BY_MASK))
+            if (read := self.candidate(name))
+        }
         if self.own.own not in candidates:
-            raise InputError(f"the model does not run in float64: {self.why}; hint: modules that take any type")
+            raise InputError(
+                f"the model does not run in float64: {self.why}; hint: modules that take any type"
+            )
         words = f"the model's own in float64: {unread}"
         return self._of_several(candidates, words, "attention by")
 
     def candidate(self, implementation: str) -> Candidate | None:
         """Run an implementation; return None if it does not run, with the reason in ``why``."""
         try:
-            read = [tuple(alone(m, s, implementation) for s in self.sequences) for m in (self.wide, self.own)]
+            read = [
+                tuple(alone(m, s, implementation) for s in self.sequences)
+                for m in (self.wide, self.own)
+            ]
         except _FAILS as error:
             self.why = str(error).partition("\n")[0]
             return None
@@ -216,7 +254,8 @@ class _Candidates:
             if all(self.agree(candidate, other) for other in causal.values()):
                 later = " and ".join(name for name in results if name not in causal)
                 return Reference(
-                    candidate, f"{words} With {later} tokens see later ones, so it is not trusted as a reference."
+                    candidate,
+                    f"{words} With {later} tokens see later ones, so it is not trusted as a reference.",
                 )
         names = " and ".join((self.own.own, *apart) if self.own.own in results else results)
         return Reference(first, words, doubt=f"{what} {names} differ", others=results)
@@ -226,6 +265,9 @@ class _Candidates:
         for k, sequence in enumerate(self.sequences):
             way = GenerationWay(CONTINUATION, implementation=candidate.implementation, other=True)
             own, wide = (way.run(m, (sequence,), generates, 0)[0] for m in (self.own, self.wide))
-            if StateErrors.of(own, wide, candidate.own[k], candidate.wide[k], self.dtype).first(k) is not None:
+            if (
+                StateErrors.of(own, wide, candidate.own[k], candidate.wide[k], self.dtype).first(k)
+                is not None
+            ):
                 return False
         return True

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from symattn.models.configurations.configuration import CannotTell, Configuration, configuration
 from symattn.models.configurations.model_families import FAMILIES
-from symattn.models.configurations.promised_layers import KINDS, attention, block, layers, parameters
+from symattn.models.configurations.promised_layers import (
+    KINDS,
+    attention,
+    block,
+    layers,
+    parameters,
+)
 
 __all__ = [
     "FAMILIES", "KINDS", "CannotTell", "Configuration", "attention", "block", "configuration", "layers", "parameters",

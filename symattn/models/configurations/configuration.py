@@ -93,11 +93,15 @@ class Configuration:
         from transformers import CONFIG_MAPPING
 
         if self.model_type not in CONFIG_MAPPING:
-            raise CannotTell(f"{self}: Transformers has no such model_type, from which defaults could be taken")
+            raise CannotTell(
+                f"{self}: Transformers has no such model_type, from which defaults could be taken"
+            )
         try:
             return CONFIG_MAPPING[self.model_type].from_dict(dict(self.data))
         except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__  # the field, then what is wrong with it
+            reason = (
+                " ".join(str(error).split()) or type(error).__name__
+            )  # the field, then what is wrong with it
             raise InputError(f"{self}: Transformers refuses it: {reason[:240]}") from error
 
     def part(self, name: str) -> Configuration:
@@ -109,7 +113,9 @@ class Configuration:
         if not isinstance(family, str):
             raise self.refusal(f"{name}.model_type", family, "a text")
         given = getattr(self.given, name, None)
-        return replace(self, model_type=family, data=inner, where=f"{self.where}: {name}", given=given)
+        return replace(
+            self, model_type=family, data=inner, where=f"{self.where}: {name}", given=given
+        )
 
     # -- checked values ------------------------------------------------------------------------------------------------
     def count(self, *names: str) -> int:
@@ -135,7 +141,12 @@ class Configuration:
     def as_number(self, name: str, value: object) -> int | float:
         """Return a field's value as a number above 0 of at most 10³⁰⁰, an int if whole. Raises ``InputError``."""
         # the size first: larger integers cannot be converted to a float
-        if not isinstance(value, (int, float)) or abs(value) > _LARGEST or not finite(value) or value <= 0:
+        if (
+            not isinstance(value, (int, float))
+            or abs(value) > _LARGEST
+            or not finite(value)
+            or value <= 0
+        ):
             raise self.refusal(name, value, f"a finite number above 0 and of at most {_LARGEST:g}")
         return int(value) if value == int(value) and value <= MOST else float(value)
 
@@ -149,14 +160,20 @@ class Configuration:
     def words(self, name: str, least: int) -> list[str]:
         """Return a list of at least so many strings, one for each layer."""
         value = self.required(name)
-        if not isinstance(value, (list, tuple)) or not all(isinstance(x, str) for x in value) or len(value) < least:
+        if (
+            not isinstance(value, (list, tuple))
+            or not all(isinstance(x, str) for x in value)
+            or len(value) < least
+        ):
             raise self.refusal(name, value, f"a list of {least} texts or more, one for each layer")
         return list(value)
 
     def refusal(self, name: str, value: object, wanted: str) -> InputError:
         """Return the error for a field with an invalid value."""
         if isinstance(value, (Mapping, list, tuple)) and len(value) > 4:
-            words = f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)} entries"
+            words = (
+                f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)} entries"
+            )
         elif isinstance(value, int) and abs(value) > 10**20:
             words = "a number of more than 20 digits"
         else:
@@ -190,10 +207,14 @@ def configuration(source: object) -> Configuration:
     if isinstance(source, Mapping):
         return _of_fields(source, "the configuration")
     if hasattr(source, "to_dict") and hasattr(source, "model_type"):
-        return _of_fields({"model_type": source.model_type, **source.to_dict()}, type(source).__name__, source)
+        return _of_fields(
+            {"model_type": source.model_type, **source.to_dict()}, type(source).__name__, source
+        )
     if hasattr(source, "config"):
         return configuration(source.config)
-    raise CannotTell(f"{type(source).__name__} has no configuration; hint: give config.json, or a model that has one")
+    raise CannotTell(
+        f"{type(source).__name__} has no configuration; hint: give config.json, or a model that has one"
+    )
 
 
 def _of_fields(data: object, where: str, given: object = None) -> Configuration:
@@ -201,7 +222,9 @@ def _of_fields(data: object, where: str, given: object = None) -> Configuration:
         raise InputError(f"{where} holds no object of fields, as config.json does")
     family = data.get("model_type")
     if not isinstance(family, str) or not family or len(family) > 100:
-        raise CannotTell(f"{where} has no model_type, by which its family is known; hint: write it into the file")
+        raise CannotTell(
+            f"{where} has no model_type, by which its family is known; hint: write it into the file"
+        )
     return Configuration(family, data, where, given)
 
 
@@ -213,7 +236,14 @@ def decoded(path: Path) -> object:
     depth, level = 0, [data]
     while level:
         depth += 1
-        level = [x for d in level if isinstance(d, (dict, list)) for x in (d.values() if isinstance(d, dict) else d)]
+        level = [
+            x
+            for d in level
+            if isinstance(d, (dict, list))
+            for x in (d.values() if isinstance(d, dict) else d)
+        ]
     if depth > MOST_DEPTH:
-        raise InputError(f"{path} is nested more than {MOST_DEPTH} levels deep; no configuration is")
+        raise InputError(
+            f"{path} is nested more than {MOST_DEPTH} levels deep; no configuration is"
+        )
     return data

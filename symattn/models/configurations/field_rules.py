@@ -47,7 +47,10 @@ class LayerPlace:
         """The number of columns of a head: ``head_dim``, or those of the model divided among the heads."""
         if (result := self.c.optional("head_dim")) is not None:
             return self.c.as_count("head_dim", result)
-        if "head_dim" not in self.c.data and (of_class := getattr(self.c.given, "head_dim", None)) is not None:
+        if (
+            "head_dim" not in self.c.data
+            and (of_class := getattr(self.c.given, "head_dim", None)) is not None
+        ):
             return self.c.as_count("head_dim", of_class)
         if "head_dim" not in self.c.data and self.c.model_type in HEAD_DIM:
             return HEAD_DIM[self.c.model_type]
@@ -149,11 +152,14 @@ def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> Fi
     """Return a rule for queries and keys normalised per head, before positions, if ``switch`` is true or ""."""
 
     def run(at: LayerPlace) -> Fields:
-        return {} if switch and not at.c.flag(switch) else {"qk_norm": norm, "eps": at.c.number(eps)}
+        return (
+            {} if switch and not at.c.flag(switch) else {"qk_norm": norm, "eps": at.c.number(eps)}
+        )
 
     text = f", if `{switch}`" if switch else ""
     return FieldRule(
-        f"queries and keys are normalised ({norm}) head by head, before rotations, with ε = `{eps}`{text}", run
+        f"queries and keys are normalised ({norm}) head by head, before rotations, with ε = `{eps}`{text}",
+        run,
     )
 
 
@@ -161,7 +167,9 @@ def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> Fi
 @rule("causal")
 def causal(at: LayerPlace) -> Fields:
     if at.c.optional("use_bidirectional_attention"):
-        at.c.cannot_tell("use_bidirectional_attention is set; which queries see later keys is unknown")
+        at.c.cannot_tell(
+            "use_bidirectional_attention is set; which queries see later keys is unknown"
+        )
     if at.c.optional("is_causal") is False:
         at.c.cannot_tell("is_causal is false, which the rows of causal families do not know")
     return {"causal": True}
@@ -243,4 +251,6 @@ def of_type(at: LayerPlace, kind: str) -> Fields:
         return everywhere(at)
     if kind == "chunked_attention":
         return {"block": at.c.count("attention_chunk_size")}
-    at.c.cannot_tell(f"layer {at.layer} is {kind[:40]!r}; known: full_attention, sliding_attention, chunked_attention")
+    at.c.cannot_tell(
+        f"layer {at.layer} is {kind[:40]!r}; known: full_attention, sliding_attention, chunked_attention"
+    )

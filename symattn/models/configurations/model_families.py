@@ -88,13 +88,20 @@ def _plain(*rules: FieldRule, packing: Packing = "rows") -> ModelFamily:
     return ModelFamily(kinds={"self": rules}, packing=packing)
 
 
-def _halves(layers: Mapping[str, tuple[str, ...]] = _HALVES, **kinds: tuple[FieldRule, ...]) -> ModelFamily:
+def _halves(
+    layers: Mapping[str, tuple[str, ...]] = _HALVES, **kinds: tuple[FieldRule, ...]
+) -> ModelFamily:
     """Return a family with an encoder and a decoder that reads it."""
     return ModelFamily(kinds=kinds, layers=layers)
 
 
 _DECODER = (causal, grouped, rotary())
-_GEMMA2 = (*_DECODER, by_types("even"), root_of("query_pre_attn_scalar"), softcap("attn_logit_softcapping"))
+_GEMMA2 = (
+    *_DECODER,
+    by_types("even"),
+    root_of("query_pre_attn_scalar"),
+    softcap("attn_logit_softcapping"),
+)
 _GEMMA3 = (
     causal, grouped, rotary(local="rope_local_base_freq"), by_types("but last"), normed(),
     root_of("query_pre_attn_scalar"), without("attn_logit_softcapping", "Transformers' module leaves it out"),
@@ -130,7 +137,9 @@ FAMILIES: dict[str, ModelFamily] = {
     "olmo": _plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")),
     "olmo2": replace(_plain(*_DECODER), before=_ACROSS),
     "olmo3": replace(_plain(*_DECODER, by_types()), before=_ACROSS),
-    "olmoe": replace(_plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")), before=_ACROSS),
+    "olmoe": replace(
+        _plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")), before=_ACROSS
+    ),
     "flex_olmo": replace(_plain(*_DECODER), before=_ACROSS),
     "exaone4": _plain(causal, grouped, unless_full(rotary()), by_types(), normed()),
     "arcee": _plain(*_DECODER),
@@ -143,14 +152,18 @@ FAMILIES: dict[str, ModelFamily] = {
     "dots1": _plain(*_DECODER, by_types(), normed()),
     "granitemoe": _plain(*_DECODER, factor("attention_multiplier")),
     "glm4_moe": _plain(causal, grouped, _PARTLY, normed(switch="use_qk_norm")),
-    "hunyuan_v1_dense": replace(_plain(*_DECODER), before="queries and keys are normalised after their rotation"),
+    "hunyuan_v1_dense": replace(
+        _plain(*_DECODER), before="queries and keys are normalised after their rotation"
+    ),
     "stablelm": _plain(causal, grouped, _PARTLY, without("qk_layernorm", _EACH)),
     "phi": _plain(causal, grouped, _PARTLY, _LAYERED),
     "persimmon": _plain(causal, heads, _PARTLY, _LAYERED, packing="groups"),
     "gptj": _plain(causal, heads, gptj),
     "nemotron": _plain(causal, grouped, _PARTLY),
     "cohere": _plain(causal, grouped, rotary("interleaved"), without("use_qk_norm", _EACH)),
-    "cohere2": _plain(causal, grouped, where_sliding(rotary("interleaved"), "but last"), by_types("but last")),
+    "cohere2": _plain(
+        causal, grouped, where_sliding(rotary("interleaved"), "but last"), by_types("but last")
+    ),
     "glm": _plain(causal, grouped, rotary("interleaved", "partial_rotary_factor")),
     "glm4": _plain(causal, grouped, rotary("interleaved", "partial_rotary_factor")),
     "ernie4_5": _plain(causal, grouped, rotary("interleaved")),
@@ -200,7 +213,9 @@ def table() -> str:
         for kind, rules in family.kinds.items():
             says = [rule.says for rule in rules]
             if family.before:
-                says.append(f"{family.before}, for which there is no field: only an audit's calls and parts are held")
+                says.append(
+                    f"{family.before}, for which there is no field: only an audit's calls and parts are held"
+                )
             lines.append(f"| `{name}` | {kind} | {'; '.join(says)} |")
     return "\n".join(lines)
 

@@ -11,12 +11,21 @@ from symattn.attention.latent import Latent
 from symattn.attention.positions import rotary_fields as scaling
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary
 from symattn.attention.positions.rotary_fields import Scaling, YarnScaling
-from symattn.models.configurations.field_rules import FieldRule, Fields, LayerPlace, fixed, layer_type, rule
+from symattn.models.configurations.field_rules import (
+    FieldRule,
+    Fields,
+    LayerPlace,
+    fixed,
+    layer_type,
+    rule,
+)
 
 JsonObject = Mapping[str, Any]
 
 
-def rotary(layout: Literal["half", "interleaved"] = "half", share: str = "", local: str = "") -> FieldRule:
+def rotary(
+    layout: Literal["half", "interleaved"] = "half", share: str = "", local: str = ""
+) -> FieldRule:
     """Return a rule for rotary positions of this layout.
 
     share   the name of a field for the share of the columns that is rotated
@@ -47,7 +56,11 @@ def where_sliding(rule: FieldRule, otherwise: str) -> FieldRule:
 def unless_full(rule: FieldRule) -> FieldRule:
     """Return a rule for positions in every layer of a model without windows, else in the layers that have one."""
     says = "; if there is a `sliding_window`, in the layers that slide alone"
-    return _where(rule, says, lambda at: at.c.find("sliding_window") is None or layer_type(at) == "sliding_attention")
+    return _where(
+        rule,
+        says,
+        lambda at: at.c.find("sliding_window") is None or layer_type(at) == "sliding_attention",
+    )
 
 
 def by_list(rule: FieldRule) -> FieldRule:
@@ -55,11 +68,17 @@ def by_list(rule: FieldRule) -> FieldRule:
 
     def is_switched_on(at: LayerPlace) -> bool:
         switches = at.c.required("no_rope_layers")
-        if not isinstance(switches, (list, tuple)) or len(switches) <= at.layer or switches[at.layer] not in (0, 1):
+        if (
+            not isinstance(switches, (list, tuple))
+            or len(switches) <= at.layer
+            or switches[at.layer] not in (0, 1)
+        ):
             raise at.c.refusal("no_rope_layers", switches, "a list of 0 and 1, one for each layer")
         return bool(switches[at.layer])
 
-    return _where(rule, ", where `no_rope_layers` has a 1; no positions where it has a 0", is_switched_on)
+    return _where(
+        rule, ", where `no_rope_layers` has a 1; no positions where it has a 0", is_switched_on
+    )
 
 
 def rope_of(at: LayerPlace, local: str = "") -> RopeFields:
@@ -97,11 +116,15 @@ class RopeFields:
     def position(self, layout: Literal["half", "interleaved"], share: str = "") -> Rotary:
         """Return the positions that these fields describe; ``share`` as in ``rotary``."""
         c, fields = self.at.c, self.fields
-        base = c.as_number("rope_theta", fields["rope_theta"] if "rope_theta" in fields else c.find("rope_theta"))
+        base = c.as_number(
+            "rope_theta", fields["rope_theta"] if "rope_theta" in fields else c.find("rope_theta")
+        )
         kind = fields.get("rope_type", fields.get("type", "default"))
         if not isinstance(kind, str) or kind not in _SCALINGS:
             c.cannot_tell(f"rope_type is {str(kind)[:40]!r}; known: {', '.join(_SCALINGS)}")
-        return Rotary(base=base, width=self._width(kind, share), layout=layout, scaling=_SCALINGS[kind](self))
+        return Rotary(
+            base=base, width=self._width(kind, share), layout=layout, scaling=_SCALINGS[kind](self)
+        )
 
     def _width(self, kind: str, share: str) -> int | None:
         """Return how many columns are rotated, None for all of them."""
@@ -111,9 +134,15 @@ class RopeFields:
         if part is None or part == 1 or kind == "proportional":
             return None
         if not share and kind == "default":
-            c.cannot_tell(f"partial_rotary_factor is {str(part)[:20]}, which rotations of this family ignore")
+            c.cannot_tell(
+                f"partial_rotary_factor is {str(part)[:20]}, which rotations of this family ignore"
+            )
         columns = int(self.at.d_k * c.as_number(share or "partial_rotary_factor", part))
-        return None if columns == self.at.d_k else c.as_count("the number of rotated columns", columns, 2)
+        return (
+            None
+            if columns == self.at.d_k
+            else c.as_count("the number of rotated columns", columns, 2)
+        )
 
     def _share(self, share: str) -> object:
         """Return the field, or the default of its class, which may be within ``rope_parameters``."""
@@ -143,13 +172,17 @@ class RopeFields:
         """``factor``, or the ratio of the model's length to that in training."""
         if self.fields.get("factor") is not None:
             return self.number("factor")
-        return self.at.c.as_number("factor", self.at.c.count("max_position_embeddings") / self.length)
+        return self.at.c.as_number(
+            "factor", self.at.c.count("max_position_embeddings") / self.length
+        )
 
     def factors(self, name: str) -> tuple[int | float, ...]:
         """Return a field with a number for each pair of columns."""
         values, field = self.fields.get(name), f"rope_parameters.{name}"
         if not isinstance(values, (list, tuple)) or len(values) > 4096:
-            raise self.at.c.refusal(field, values, "a list of numbers, one for each pair of columns")
+            raise self.at.c.refusal(
+                field, values, "a list of numbers, one for each pair of columns"
+            )
         return tuple(self.at.c.as_number(field, x) for x in values)
 
 
@@ -163,9 +196,14 @@ def _llama3(rope: RopeFields) -> Scaling:
 
 def _yarn(rope: RopeFields) -> Scaling:
     c, fields = rope.at.c, rope.fields
-    both, given = bool(fields.get("mscale") and fields.get("mscale_all_dim")), fields.get("attention_factor")
+    both, given = (
+        bool(fields.get("mscale") and fields.get("mscale_all_dim")),
+        fields.get("attention_factor"),
+    )
     if given is not None and given != 1:
-        c.cannot_tell(f"attention_factor is {str(given)[:30]}, not that of the paper, for which there is no field")
+        c.cannot_tell(
+            f"attention_factor is {str(given)[:30]}, not that of the paper, for which there is no field"
+        )
     usual = 1 if given is None else 0
     truncated = fields.get("truncate", True)
     if not isinstance(truncated, bool):
@@ -242,7 +280,9 @@ def falcon(at: LayerPlace) -> Fields:
 @rule("a `position_embedding_type` other than `absolute` is refused")
 def absolute(at: LayerPlace) -> Fields:
     if (kind := at.c.optional("position_embedding_type")) not in (None, "absolute"):
-        at.c.cannot_tell(f"position_embedding_type is {str(kind)[:40]!r}, whose terms this adapter does not know")
+        at.c.cannot_tell(
+            f"position_embedding_type is {str(kind)[:40]!r}, whose terms this adapter does not know"
+        )
     return {}
 
 
@@ -253,7 +293,9 @@ alibi = fixed("ALiBi with computed slopes", position=Alibi())
 def gptj(at: LayerPlace) -> Fields:
     width = at.c.find("rotary_dim")
     if width is None:
-        at.c.cannot_tell("rotary_dim is null: frequencies are those of the model's width, for which there is no field")
+        at.c.cannot_tell(
+            "rotary_dim is null: frequencies are those of the model's width, for which there is no field"
+        )
     columns = at.c.as_count("rotary_dim", width, 2)
     return {"position": Rotary(width=None if columns == at.d_k else columns, layout="interleaved")}
 
@@ -272,20 +314,26 @@ def buckets(two_sided: bool) -> FieldRule:
     return run
 
 
-@rule("ALiBi by `attn_config.alibi`; a cut, a scale, a prefix or other slopes in `attn_config` are refused")
+@rule(
+    "ALiBi by `attn_config.alibi`; a cut, a scale, a prefix or other slopes in `attn_config` are refused"
+)
 def mpt(at: LayerPlace) -> Fields:
     fields = at.c.find("attn_config")
     if not isinstance(fields, Mapping):
         fields = fields.to_dict() if hasattr(fields, "to_dict") else {}
     if fields.get("attn_type") not in (None, "multihead_attention"):
-        at.c.cannot_tell(f"attn_type is {str(fields['attn_type'])[:40]!r}; known: multihead_attention")
+        at.c.cannot_tell(
+            f"attn_type is {str(fields['attn_type'])[:40]!r}; known: multihead_attention"
+        )
     for name in ("clip_qkv", "softmax_scale", "prefix_lm", "qk_ln", "attn_uses_sequence_id"):
         if fields.get(name):
             at.c.cannot_tell(f"attn_config has {name}, which this adapter does not know")
     if fields.get("alibi") not in (True, False):
         at.c.cannot_tell("attn_config does not say whether there is ALiBi")
     if fields["alibi"] and fields.get("alibi_bias_max", 8) != 8:
-        at.c.cannot_tell("attn_config has an alibi_bias_max other than 8, for whose slopes there is no field")
+        at.c.cannot_tell(
+            "attn_config has an alibi_bias_max other than 8, for whose slopes there is no field"
+        )
     return {"position": Alibi() if fields["alibi"] else None}
 
 
@@ -304,7 +352,11 @@ def disentangled(at: LayerPlace) -> Fields:
     if not terms:
         return {}
     far = c.find("max_relative_positions")
-    far = c.count("max_position_embeddings") if far in (-1, 0) else c.as_count("max_relative_positions", far)
+    far = (
+        c.count("max_position_embeddings")
+        if far in (-1, 0)
+        else c.as_count("max_relative_positions", far)
+    )
     near = c.optional("position_buckets", -1)
     buckets = c.as_count("position_buckets", near) if near not in (-1, 0, None) else None
     place = Disentangled(

@@ -24,7 +24,9 @@ from symattn.models.configurations.stored_weights import inputs
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
-def attention(source: object, layer: int | None = None, kind: str = "self", called: bool = False) -> Attention:
+def attention(
+    source: object, layer: int | None = None, kind: str = "self", called: bool = False
+) -> Attention:
     """Return the attention that a configuration promises for one of its layers.
 
     source  a path of config.json or of its folder, its fields as a mapping, a configuration of Transformers, or a
@@ -45,7 +47,9 @@ def attention(source: object, layer: int | None = None, kind: str = "self", call
     return partly(source, layer, kind, called)[0]
 
 
-def partly(source: object, layer: int | None, kind: str = "self", called: bool = True) -> tuple[Attention, str]:
+def partly(
+    source: object, layer: int | None, kind: str = "self", called: bool = True
+) -> tuple[Attention, str]:
     """Return the attention, and why its positions are missing, if they are; only of a ``called`` one they may be."""
     c, family = known(source)
     if family.before and not called:
@@ -82,7 +86,9 @@ def known(source: object) -> tuple[Configuration, ModelFamily]:
         inner = c.part("text_config")
         c = inner if inner.model_type in FAMILIES else c
     if c.model_type not in FAMILIES:
-        c.cannot_tell(f"no family is called {c.model_type[:60]!r}; docs/models.md has a row for each known family")
+        c.cannot_tell(
+            f"no family is called {c.model_type[:60]!r}; docs/models.md has a row for each known family"
+        )
     return c, FAMILIES[c.model_type]
 
 
@@ -90,7 +96,9 @@ def _kind(c: Configuration, family: ModelFamily, kind: str) -> Any:
     if kind not in KINDS:
         raise InputError(f"kind is {kind!r}; known: {', '.join(KINDS)}")
     if kind not in family.kinds:
-        raise InputError(f"{c} has no attention of the kind {kind!r}; it has {', '.join(family.kinds)}")
+        raise InputError(
+            f"{c} has no attention of the kind {kind!r}; it has {', '.join(family.kinds)}"
+        )
     return kind
 
 
@@ -155,7 +163,9 @@ def promised(source: object, layer: int | None = None, parts: bool = False) -> P
         c.cannot_tell("whole layers of models of an encoder and a decoder are not described")
     spec, unplaced = partly(source, layer)
     if c.model_type not in LAYOUTS:
-        c.cannot_tell(UNSAID.get(c.model_type, "its layers around the attention are not described here"))
+        c.cannot_tell(
+            UNSAID.get(c.model_type, "its layers around the attention are not described here")
+        )
     layout = LAYOUTS[c.model_type]
     activation, spelled, unknown = _activation(c, layout)
     sums = _sums(c, layout)
@@ -165,8 +175,13 @@ def promised(source: object, layer: int | None = None, parts: bool = False) -> P
         raise CannotTell(next(iter(open_.values())))
     parallel = c.flag(layout.parallel) if isinstance(layout.parallel, str) else layout.parallel
     layout = _by_fields(c, layout, parallel)
-    if spec.qk_norm is not None and not {"attention.q_norm", "attention.k_norm"} <= layout.paths.keys():
-        c.cannot_tell("queries and keys are normalised, by modules of the layer that are not described here")
+    if (
+        spec.qk_norm is not None
+        and not {"attention.q_norm", "attention.k_norm"} <= layout.paths.keys()
+    ):
+        c.cannot_tell(
+            "queries and keys are normalised, by modules of the layer that are not described here"
+        )
     layer_block = Block(
         attention=spec, norm=layout.norm, order=layout.order, parallel=parallel, activation=activation,
         gated=layout.gated, eps=c.number(layout.eps) if isinstance(layout.eps, str) else layout.eps,
@@ -190,7 +205,11 @@ def _activation(c: Configuration, layout: LayerLayout) -> tuple[str, bool, str]:
         name = "gelu_pytorch_tanh"  # the default of Gemma's classes
     if not isinstance(name, str) or name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        return "identity", False, f"{c}: cannot tell: {layout.acts} is {str(name)[:40]!r}; known: {known}"
+        return (
+            "identity",
+            False,
+            f"{c}: cannot tell: {layout.acts} is {str(name)[:40]!r}; known: {known}",
+        )
     return *ACTIVATIONS[name], ""
 
 
@@ -198,7 +217,9 @@ def _by_fields(c: Configuration, layout: LayerLayout, parallel: bool) -> LayerLa
     """Return the layout with the norms that fields of the configuration add, remove or move."""
     if c.model_type == "opt":
         if not c.flag("layer_norm_elementwise_affine"):
-            c.cannot_tell("layer_norm_elementwise_affine is false, which this adapter does not know")
+            c.cannot_tell(
+                "layer_norm_elementwise_affine is false, which this adapter does not know"
+            )
         return layout if c.flag("do_layer_norm_before") else replace(layout, order="post")
     paths = dict(layout.paths)
     if parallel and layout.shared:
@@ -207,13 +228,17 @@ def _by_fields(c: Configuration, layout: LayerLayout, parallel: bool) -> LayerLa
         paths |= {f"attention.{role}_norm": f"self_attn.{role}_layernorm" for role in "qk"}
     if c.model_type == "falcon" and c.flag("new_decoder_architecture"):
         if not parallel:
-            c.cannot_tell("parallel_attn is false in the new architecture, whose norms are then others")
+            c.cannot_tell(
+                "parallel_attn is false in the new architecture, whose norms are then others"
+            )
         if c.optional("num_ln_in_parallel_attn") in (None, 2):
             paths |= {"attention_norm": "ln_attn", "mlp_norm": "ln_mlp"}
     return replace(layout, paths=paths)
 
 
-def parameters(arrays: Mapping[str, np.ndarray], source: object, layer: int | None = None) -> dict[str, np.ndarray]:
+def parameters(
+    arrays: Mapping[str, np.ndarray], source: object, layer: int | None = None
+) -> dict[str, np.ndarray]:
     """Return the parameters of ``block(source, layer)`` by its names, from a layer's arrays by their names below it.
 
     Raises ``CannotTell`` for an array that has no place in the layer, and what ``block`` raises.
@@ -223,7 +248,10 @@ def parameters(arrays: Mapping[str, np.ndarray], source: object, layer: int | No
     left = known(source)[0].model_type == "gpt2"  # which stores its matrices for tokens on the left
     given: dict[str, np.ndarray] = {}
     inner: dict[str, np.ndarray] = {}
-    attended, answer = f"{layer_block.layout.paths['attention']}.", layer_block.layout.paths["attention.o"]
+    attended, answer = (
+        f"{layer_block.layout.paths['attention']}.",
+        layer_block.layout.paths["attention.o"],
+    )
     for name, array in arrays.items():
         path, _, what = name.rpartition(".")
         if path == answer:  # it may be outside of the attention module
@@ -234,7 +262,11 @@ def parameters(arrays: Mapping[str, np.ndarray], source: object, layer: int | No
             given |= _outside(name, array, layer_block, left)
     own = inputs(inner, layer_block.block.attention, layer_block.family)
     if "mlp_norm" not in layer_block.layout.paths:  # both parts share one norm
-        given |= {n.replace("attention_norm", "mlp_norm"): a for n, a in given.items() if n.startswith("attention_n")}
+        given |= {
+            n.replace("attention_norm", "mlp_norm"): a
+            for n, a in given.items()
+            if n.startswith("attention_n")
+        }
     return {**{f"attention.{n}": a for n, a in own.items()}, **given}
 
 
@@ -253,7 +285,9 @@ def _outside(name: str, array: np.ndarray, promise: Promised, left: bool) -> dic
     if which != "in":
         return {f"mlp.{letter}_{which}": array}
     if array.shape[-1] % 2:
-        raise InputError(f"{name[:60]} has {array.shape[-1]} columns, which are not a gate and as many others")
+        raise InputError(
+            f"{name[:60]} has {array.shape[-1]} columns, which are not a gate and as many others"
+        )
     gate, up = np.split(array, 2, axis=-1)
     return {f"mlp.{letter}_gate": gate, f"mlp.{letter}_up": up}
 
@@ -293,7 +327,9 @@ class LayerLayout:
     unless: Mapping[str, str] = field(default_factory=dict)
 
 
-def _linear(attention: str, o: str = "o_proj", packed: str = "", each: str = "q_proj k_proj v_proj") -> dict[str, str]:
+def _linear(
+    attention: str, o: str = "o_proj", packed: str = "", each: str = "q_proj k_proj v_proj"
+) -> dict[str, str]:
     """Return the paths of an attention's projections: ``q_proj``, ``k_proj``, ``v_proj``, or one for all three."""
     names = {"in": packed} if packed else dict(zip("qkv", each.split(), strict=True))
     below = {f"attention.{part}": f"{attention}.{name}" for part, name in {**names, "o": o}.items()}
@@ -311,7 +347,9 @@ def _mlp(up: str, down: str) -> dict[str, str]:
 def _layered(*paths: Paths, **more: Any) -> LayerLayout:
     """Return a layout with layer norms and, by default, a feed-forward layer without a gate."""
     every = {part: path for group in paths for part, path in group.items()}
-    return LayerLayout(paths=every, norm="layer", **{"eps": "layer_norm_eps", "gated": False, **more})
+    return LayerLayout(
+        paths=every, norm="layer", **{"eps": "layer_norm_eps", "gated": False, **more}
+    )
 
 
 _GATED = {"mlp.gate": "mlp.gate_proj", **_mlp("mlp.up_proj", "mlp.down_proj")}
@@ -325,10 +363,17 @@ _SANDWICH = {
     "mlp_norm": "pre_feedforward_layernorm", "mlp_norm_after": "post_feedforward_layernorm",
 }  # fmt: skip
 _LLAMA = LayerLayout(paths={**_BOTH, **_OWN, **_GATED})
-_GEMMA2 = LayerLayout(paths={**_SANDWICH, **_OWN, **_GATED}, order="sandwich", acts="hidden_activation", one_plus=True)
+_GEMMA2 = LayerLayout(
+    paths={**_SANDWICH, **_OWN, **_GATED}, order="sandwich", acts="hidden_activation", one_plus=True
+)
 _COHERE = _layered(_norms("input_layernorm"), _OWN, _GATED, parallel=True, shared=True, gated=True)
 _INNER = LayerLayout(
-    paths={**_norms("post_attention_layernorm", "post_feedforward_layernorm"), **_OWN, **_GATED, **_NORMED},
+    paths={
+        **_norms("post_attention_layernorm", "post_feedforward_layernorm"),
+        **_OWN,
+        **_GATED,
+        **_NORMED,
+    },
     order="inner",
 )
 _CROSSED = {"add_cross_attention": "the layer reads another sequence"}
@@ -406,5 +451,7 @@ _EXPERTS = "a router sends each token to experts of its own, for which Block has
 #: Families whose layers cannot be expressed as a ``Block``, with the reason.
 UNSAID: dict[str, str] = {
     **dict.fromkeys(_WITH_EXPERTS.split(), _EXPERTS),
-    **dict.fromkeys(("nemotron", "persimmon"), "its activation is the square of ReLU, which Block does not have"),
+    **dict.fromkeys(
+        ("nemotron", "persimmon"), "its activation is the square of ReLU, which Block does not have"
+    ),
 }

@@ -54,7 +54,10 @@ def inputs(arrays: Arrays, spec: Attention, family: ModelFamily) -> dict[str, np
         matrix = what == "weight"
         array = array.T if matrix and module not in _LEFT and array.ndim == 2 else array
         parts = [array] if len(roles) == 1 else split(array, spec, family.packing)
-        weights |= {f"{'w' if matrix else 'b'}_{role}": part for role, part in zip(roles, parts, strict=True)}
+        weights |= {
+            f"{'w' if matrix else 'b'}_{role}": part
+            for role, part in zip(roles, parts, strict=True)
+        }
     return _split_latent(weights, spec)
 
 

@@ -41,7 +41,9 @@ class Pool:
     """Columns with their sources, looked up by value through one random projection; the earliest source wins."""
 
     def __init__(self, blocks: list[tuple[str, Floats]]) -> None:
-        self.whole = np.concatenate([a for _, a in blocks], axis=1) if blocks else np.zeros((TOKENS, 0))
+        self.whole = (
+            np.concatenate([a for _, a in blocks], axis=1) if blocks else np.zeros((TOKENS, 0))
+        )
         self.sources = [(name, j) for name, a in blocks for j in range(a.shape[1])]
         self.direction = np.random.default_rng(5).standard_normal(TOKENS)
         keys = self.direction @ self.whole
@@ -58,7 +60,11 @@ class Pool:
             return None
         key, reach = float(self.direction @ column), TOKENS * EQUAL * size * 4
         low, high = np.searchsorted(self.keys, [key - reach, key + reach])
-        equal = [i for i in self.order[low:high] if np.abs(self.whole[:, i] - column).max() <= EQUAL * size]
+        equal = [
+            i
+            for i in self.order[low:high]
+            if np.abs(self.whole[:, i] - column).max() <= EQUAL * size
+        ]
         return self.sources[min(equal)] if equal else None
 
 
@@ -108,9 +114,17 @@ class ColumnSources:
     def __init__(self, run: TracedRun, call: TracedCall) -> None:
         self.own = call.name + "."
         self.runs: dict[str, ModuleRun] = {}
-        leaves = {name: runs[min(call.turn, len(runs) - 1)] for name, runs in run.runs.items() if self._few(name, runs)}
+        leaves = {
+            name: runs[min(call.turn, len(runs) - 1)]
+            for name, runs in run.runs.items()
+            if self._few(name, runs)
+        }
         within = {name: one for name, one in leaves.items() if name.startswith(self.own)}
-        others = {n: one for n, one in leaves.items() if n not in within and one.gave.shape[1] <= MAX_COLUMNS}
+        others = {
+            n: one
+            for n, one in leaves.items()
+            if n not in within and one.gave.shape[1] <= MAX_COLUMNS
+        }
         self.runs = {**within, **others}
         self.pool = Pool([(name, one.gave) for name, one in self.runs.items()])
         self._pairs: dict[int, Pool] = {}
@@ -130,7 +144,11 @@ class ColumnSources:
     def origin(self, wanted: Floats, depth: int = 0) -> ColumnOrigin:
         """Return where columns (n, d) come from. Raises ``UnknownOrigin``."""
         found = self.pool.find(wanted)
-        rest = [j for j, source in enumerate(found) if source is None and np.abs(wanted[:, j]).max() > _ZERO]
+        rest = [
+            j
+            for j, source in enumerate(found)
+            if source is None and np.abs(wanted[:, j]).max() > _ZERO
+        ]
         turn = self._turn(wanted, rest) if rest else None
         if rest and turn is None:
             return self._scaled(wanted, depth)
@@ -144,7 +162,9 @@ class ColumnSources:
             origin.steps += [*self._before(names[0]), *(f"beside {name}" for name in names[1:])]
             origin.own = names[0].startswith(self.own)
             return origin
-        places = turn.columns if turn else [s[1] for s in found if s is not None and s[0] == names[0]]
+        places = (
+            turn.columns if turn else [s[1] for s in found if s is not None and s[0] == names[0]]
+        )
         return self._through_norm(origin, names[0], min(places), wanted.shape[1], depth)
 
     def way_out(self, out: Floats, forms: list[str]) -> str | None:
@@ -158,7 +178,10 @@ class ColumnSources:
         around = self.own[:-1].rpartition(".")[0]
         near = {name: one for name, one in self.runs.items() if name.startswith(around + ".")}
         for name, one in {**inner, **near}.items():
-            if one.given.shape == flat.shape and np.abs(one.given - flat).max() <= EQUAL * np.abs(flat).max():
+            if (
+                one.given.shape == flat.shape
+                and np.abs(one.given - flat).max() <= EQUAL * np.abs(flat).max()
+            ):
                 forms += ["norm of the output of heads"] * is_norm(one.module)
                 return name.removeprefix(self.own)
         for name, one in inner.items():
@@ -173,7 +196,11 @@ class ColumnSources:
                 forms.append(f"output times {ratio.flat[0]:.6g}")
                 return short
             if gate := self._gate(ratio, around):
-                each = "head" if np.ptp(ratio.reshape(TOKENS, heads, -1), axis=2).max() <= EQUAL else "column"
+                each = (
+                    "head"
+                    if np.ptp(ratio.reshape(TOKENS, heads, -1), axis=2).max() <= EQUAL
+                    else "column"
+                )
                 forms.append(f"output gate: {gate} of each {each}")
                 return short
         return None
@@ -184,13 +211,17 @@ class ColumnSources:
         near = [(name, gave) for name, gave in near if gave.shape[1] <= MAX_COLUMNS]
         for gate, function in GATES.items():
             with np.errstate(all="ignore"):
-                pool = Pool([(name, np.nan_to_num(function(gave), posinf=0.0)) for name, gave in near])
+                pool = Pool(
+                    [(name, np.nan_to_num(function(gave), posinf=0.0)) for name, gave in near]
+                )
             found = pool.find(ratio)
             if all(source is not None for source in found):
                 return gate
         return ""
 
-    def _through_norm(self, origin: ColumnOrigin, name: str, place: int, d: int, depth: int) -> ColumnOrigin:
+    def _through_norm(
+        self, origin: ColumnOrigin, name: str, place: int, d: int, depth: int
+    ) -> ColumnOrigin:
         kind, size, eps = norm_of(self.runs[name], d)
         over = "all heads" if size > d else "a head" if size == d else f"{size} columns"
         origin.steps.append(f"{kind} norm over {over}")
@@ -220,7 +251,9 @@ class ColumnSources:
             x = self.runs[chain[-1]].given
             reach = EQUAL * np.abs(x).max()
             gave = {n: self.runs[n].gave for n in inner if n not in chain}
-            same = [n for n, a in gave.items() if a.shape == x.shape and np.abs(a - x).max() <= reach]
+            same = [
+                n for n, a in gave.items() if a.shape == x.shape and np.abs(a - x).max() <= reach
+            ]
             if not same:
                 break
             chain.append(same[0])
@@ -244,7 +277,9 @@ class ColumnSources:
                         return Turn(said, width, *turn)
         return None
 
-    def _turned(self, a: Floats, b: Floats, gap: int) -> tuple[Floats, float, str, list[int]] | None:
+    def _turned(
+        self, a: Floats, b: Floats, gap: int
+    ) -> tuple[Floats, float, str, list[int]] | None:
         """Return the rates, sign, source and columns of pairs (a, b), which are turned pairs ``gap`` apart."""
         found = self.pairs(gap).find(np.hypot(a, b))
         known = [source for source in found if source is not None]
@@ -252,7 +287,9 @@ class ColumnSources:
             return None
         stored = [self.runs[name].gave for name, _ in known]
         places = [j for _, j in known]
-        before = np.stack([x[:, j] + 1j * x[:, j + gap] for x, j in zip(stored, places, strict=True)], axis=1)
+        before = np.stack(
+            [x[:, j] + 1j * x[:, j + gap] for x, j in zip(stored, places, strict=True)], axis=1
+        )
         with np.errstate(all="ignore"):
             turned = (a + 1j * b) / before
             step = turned[1] / turned[0]

@@ -55,10 +55,16 @@ def said(config: Any, layer: int) -> dict[str, Any]:
     fields = LayerFields(config, layer)
     sliding = "sliding" in fields.kind
     other = ("swa_num_attention_heads", "num_sliding_attention_heads") if sliding else ()
-    heads = fields.find("num_attention_heads_per_layer", *other, "num_attention_heads", "n_head", "num_heads")
-    keys = fields.find(*(("swa_num_key_value_heads",) if sliding else ()), "num_key_value_heads", "num_kv_heads")
+    heads = fields.find(
+        "num_attention_heads_per_layer", *other, "num_attention_heads", "n_head", "num_heads"
+    )
+    keys = fields.find(
+        *(("swa_num_key_value_heads",) if sliding else ()), "num_key_value_heads", "num_kv_heads"
+    )
     latent = bool(fields.find("kv_lora_rank") and fields.find("qk_rope_head_dim"))
-    d = fields.find("head_dim") or (fields.find("hidden_size", "n_embd", "d_model") or 0) // (heads or 1)
+    d = fields.find("head_dim") or (fields.find("hidden_size", "n_embd", "d_model") or 0) // (
+        heads or 1
+    )
     if latent:
         d, keys = fields.find("qk_nope_head_dim") + fields.find("qk_rope_head_dim"), heads
     two_sided = bool(fields.find("use_bidirectional_attention"))
@@ -94,11 +100,20 @@ def _scale(fields: LayerFields, d: int, latent: bool) -> float:
 
 def _rotation(fields: LayerFields, d: int, latent: bool) -> dict[str, Any]:
     rope = fields.rope()
-    base, switches = rope.get("rope_theta") or fields.find("rope_theta"), fields.find("no_rope_layers")
+    base, switches = (
+        rope.get("rope_theta") or fields.find("rope_theta"),
+        fields.find("no_rope_layers"),
+    )
     if not rope or not base or switches == 0:
         return {"rotated": None, "base": None, "rope_type": None}
-    share = rope.get("partial_rotary_factor") or fields.find("partial_rotary_factor", "rotary_pct") or 1.0
-    width = fields.find("qk_rope_head_dim") if latent else fields.find("rotary_dim") or int(d * share)
+    share = (
+        rope.get("partial_rotary_factor")
+        or fields.find("partial_rotary_factor", "rotary_pct")
+        or 1.0
+    )
+    width = (
+        fields.find("qk_rope_head_dim") if latent else fields.find("rotary_dim") or int(d * share)
+    )
     return {"rotated": width, "base": float(base), "rope_type": rope.get("rope_type", "default")}
 
 
@@ -107,7 +122,9 @@ def disagreements(told: dict[str, Any], facts: CallFacts) -> list[str]:
     found = facts.numbers()
     names = ["heads", "kv_heads", "softcap"]
     names += ["causal"] if told["causal"] is False else []  # no field says that a model is causal
-    names += ["scale"] if told["rope_type"] in (None, "default") else []  # others may scale queries and keys
+    names += (
+        ["scale"] if told["rope_type"] in (None, "default") else []
+    )  # others may scale queries and keys
     names += ["window"] if facts.plain_mask else []
     names += ["rotated"] if told["rope_type"] != "proportional" else []
     names += ["base"] if told["rope_type"] in (None, "default") and found["base"] else []

@@ -96,17 +96,23 @@ class Inference(WithVerdict):
     def coverage(self) -> str:
         """Return how many parts have a specification."""
         known = sum(part.specification is not None for part in self.parts)
-        return f"{known} of {len(self.parts)} token-mixing parts have a specification, {self.source}"
+        return (
+            f"{known} of {len(self.parts)} token-mixing parts have a specification, {self.source}"
+        )
 
     def __repr__(self) -> str:
-        return self._brief(f"models infer {self.model_type}: {self.verdict.value} ({self.coverage})")
+        return self._brief(
+            f"models infer {self.model_type}: {self.verdict.value} ({self.coverage})"
+        )
 
     def document(self) -> Document:
         """The inference as a document."""
         rows = [(part.name, f"{part.kind}: {part.sees}", _in_words(part)) for part in self.parts]
         cells = tuple(tuple((words,) for words in row) for row in rows)
         shaded = tuple(i for i, part in enumerate(self.parts) if part.differs)
-        blocks: list[Block] = [Table(headers("part", "class, depends on", "attention"), cells, shaded)]
+        blocks: list[Block] = [
+            Table(headers("part", "class, depends on", "attention"), cells, shaded)
+        ]
         blocks += [Note((f"The fields and the run differ: {words}",)) for words in self.differs]
         reason = self.differs[0] if self.differs else self.coverage
         return Document(
@@ -146,7 +152,11 @@ def infer(model_type: str) -> Inference:
     own = text_part(model.config).to_dict()
     changed = {name: x for name, x in OTHER_NUMBERS.items() if own.get(name) is not None}
     if own.get("kv_lora_rank"):
-        changed = {name: x for name, x in changed.items() if name not in ("head_dim", "num_key_value_heads")}
+        changed = {
+            name: x
+            for name, x in changed.items()
+            if name not in ("head_dim", "num_key_value_heads")
+        }
     try:
         other = {part.name: part for part in parts_of(tiny(model_type, **changed))}
     except InputError:
@@ -164,10 +174,15 @@ def parts_of(model: Module) -> list[InferredPart]:
     with probing():
         found = probed(model, (), {"input_ids": tokens()}, names, set(first_calls), None)
     mixing: Sequence[MixingPart] = found.parts if found is not None else []
-    parts = {part.name: InferredPart(layer_of(part.name), part.name, part.kind, part.sees) for part in mixing}
+    parts = {
+        part.name: InferredPart(layer_of(part.name), part.name, part.kind, part.sees)
+        for part in mixing
+    }
     for name, call in first_calls.items():
         kind = type(call.module).__name__
-        part = parts.setdefault(name, InferredPart(layer_of(name), name, kind, "keys of another part"))
+        part = parts.setdefault(
+            name, InferredPart(layer_of(name), name, kind, "keys of another part")
+        )
         part.facts = facts_of(run, call)
         if part.layer is not None and part.facts.heads:
             part.differs = disagreements(said(config, part.layer), part.facts)

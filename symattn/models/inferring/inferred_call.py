@@ -65,7 +65,11 @@ class CallFacts:
         """Return the specification; None if a form has no field, or something was not explained."""
         if self.missing or self.unknown:
             return None
-        fields: dict[str, Any] = {"causal": self.causal, "heads": self.heads, "softcap": self.softcap}
+        fields: dict[str, Any] = {
+            "causal": self.causal,
+            "heads": self.heads,
+            "softcap": self.softcap,
+        }
         if self.kv_heads != self.heads:
             fields["kv_heads"] = self.kv_heads
         if abs(self.scale - self.d_k**-0.5) > _ROUND * self.scale:
@@ -77,7 +81,9 @@ class CallFacts:
         if self.rotation is not None:
             width = None if self.rotation.width == self.d_k else self.rotation.width
             assert self.base is not None
-            fields["position"] = Rotary(base=_rounded(self.base), width=width, layout=self.rotation.pairs)
+            fields["position"] = Rotary(
+                base=_rounded(self.base), width=width, layout=self.rotation.pairs
+            )
         if self.norm:
             fields |= {"qk_norm": self.norm, "eps": self.eps}
         if self.sink:
@@ -115,8 +121,16 @@ def facts_of(run: TracedRun, call: TracedCall) -> CallFacts:
         facts.unknown.append(call.reason or "the call was not read")
         return facts
     setting = call.setting
-    facts.heads, facts.kv_heads, facts.d_k = setting.q.shape[1], setting.k.shape[1], setting.q.shape[-1]
-    facts.scale, facts.softcap, facts.sink = float(setting.scale), setting.softcap, setting.sink is not None
+    facts.heads, facts.kv_heads, facts.d_k = (
+        setting.q.shape[1],
+        setting.k.shape[1],
+        setting.q.shape[-1],
+    )
+    facts.scale, facts.softcap, facts.sink = (
+        float(setting.scale),
+        setting.softcap,
+        setting.sink is not None,
+    )
     _explain_output(facts, setting, call.out)
     if setting.k.shape[2] != TOKENS:
         facts.missing.append("keys that are no tokens")
@@ -143,7 +157,11 @@ def _explain_output(facts: CallFacts, setting: CallSetting, out: Floats) -> None
     except Exception:
         facts.unknown.append("the output of the call")
         return
-    error = float(np.abs(wanted - out).max() / np.abs(wanted).max()) if wanted.shape == out.shape else np.inf
+    error = (
+        float(np.abs(wanted - out).max() / np.abs(wanted).max())
+        if wanted.shape == out.shape
+        else np.inf
+    )
     if not error <= EXPLAINED:
         facts.unknown.append(f"the output of the call, which differs by {error:.1g}")
 
@@ -166,7 +184,9 @@ def _note_origin(facts: CallFacts, role: str, origin: ColumnOrigin) -> None:
         facts.missing.append(f"{words} of another module")
     if role == "v":
         facts.missing += [f"values: times {origin.factor:.6g}"] * (origin.factor != 1)
-        facts.missing += ["norm of values"] * bool(origin.norm) + ["rotated values"] * (origin.turn is not None)
+        facts.missing += ["norm of values"] * bool(origin.norm) + ["rotated values"] * (
+            origin.turn is not None
+        )
         return
     facts.scale *= origin.factor  # a factor of queries or keys is one of the scores
     if origin.late:
@@ -183,7 +203,10 @@ def _settle(facts: CallFacts) -> None:
     turn = facts.rotation
     if turn is not None:
         facts.base = turn.base()
-        forms = {"rates that are no powers of a base": facts.base is None, "rotation backwards": turn.sign < 0}
+        forms = {
+            "rates that are no powers of a base": facts.base is None,
+            "rotation backwards": turn.sign < 0,
+        }
         facts.missing += [form for form, holds in forms.items() if holds]
     normed = [role for role in "qk" if "norm over" in facts.chain.get(role, "")]
     if len(normed) == 1 and not facts.unknown:

@@ -38,13 +38,19 @@ def _words(part: InferredPart) -> Iterator[str]:
     yield f"{place} ({part.kind})"
     if part.facts is not None:
         numbers = part.facts.numbers()
-        known = {name: part.promises.get(name, _literal(x)) for name, x in numbers.items() if x not in (None, False)}
+        known = {
+            name: part.promises.get(name, _literal(x))
+            for name, x in numbers.items()
+            if x not in (None, False)
+        }
         yield ", ".join(f"{name} = {words}" for name, words in known.items())
         forms = {"sink": part.facts.sink, "bias": part.facts.bias, "rotation": _layout(part)}
         yield from (f"{name}: {value}" for name, value in forms.items() if value)
     yield from (f"{role} = {steps}" for role, steps in part.chain.items())
     yield from (f"no field: {form}" for form in part.missing)
-    yield from (f"not explained: {re.sub(r', which differs by .*', '', words)}" for words in part.unknown)
+    yield from (
+        f"not explained: {re.sub(r', which differs by .*', '', words)}" for words in part.unknown
+    )
 
 
 def _layout(part: InferredPart) -> str:
@@ -89,7 +95,9 @@ def check_lock(path: str) -> LockCheck:
     """Infer every type of a lock again, and return which lines differ. Raises ``InputError`` for another file."""
     file = Path(path)
     if not file.is_file() or file.stat().st_size > _MAX_BYTES:
-        raise InputError(f"models: there is no lock {path}; hint: symattn models lock > models.lock")
+        raise InputError(
+            f"models: there is no lock {path}; hint: symattn models lock > models.lock"
+        )
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -100,7 +108,9 @@ def check_lock(path: str) -> LockCheck:
             raise InputError(f"models: line {number} of {path} is none of a lock: {line[:60]!r}")
     types = list(dict.fromkeys(line.partition(_SEPARATOR)[0] for line in kept))
     now = [line for model_type in types for line in lines_of(model_type)]
-    return LockCheck(path, len(types), [x for x in kept if x not in now], [x for x in now if x not in kept])
+    return LockCheck(
+        path, len(types), [x for x in kept if x not in now], [x for x in now if x not in kept]
+    )
 
 
 def lock_text(types: Sequence[str]) -> str:

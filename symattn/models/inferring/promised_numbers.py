@@ -32,7 +32,9 @@ def _flat(config: Any) -> dict[str, float]:
             deeper = x.items() if isinstance(x, Mapping) else [("", x)]
             for last, y in deeper:
                 if type(y) in (int, float):
-                    result[".".join(str(part) for part in (name, key, last) if part != "")] = float(y)
+                    result[".".join(str(part) for part in (name, key, last) if part != "")] = float(
+                        y
+                    )
     return result
 
 
@@ -46,12 +48,21 @@ def expressions(config: Any, d_k: int) -> dict[str, dict[str, float]]:
     heads, keys = pick("heads", "n_head"), pick("key_value_heads", "kv_heads")
     halves = {f"{name} // 2": x // 2 for name, x in pick("local_attention").items()}
     roots = {f"1/√{name}": x**-0.5 for name, x in pick("pre_attn_scalar").items() if x > 0}
-    shares = {f"d_k · {name}": float(int(d_k * x)) for name, x in pick("partial_rotary", "rotary_pct").items()}
+    shares = {
+        f"d_k · {name}": float(int(d_k * x))
+        for name, x in pick("partial_rotary", "rotary_pct").items()
+    }
     doubled = {f"2 · {name}": 2 * x for name, x in keys.items()}
     return {
         "heads": heads,
         "kv_heads": {**keys, **heads, **doubled, "1": 1.0},
-        "scale": {"1/√d_k": d_k**-0.5, **roots, **pick("attention_multiplier"), "1": 1.0, "1/d_k": 1 / d_k},
+        "scale": {
+            "1/√d_k": d_k**-0.5,
+            **roots,
+            **pick("attention_multiplier"),
+            "1": 1.0,
+            "1/d_k": 1 / d_k,
+        },
         "softcap": pick("softcap"),
         "window": {**pick("sliding_window", "chunk_size"), **halves},
         "base": pick("theta"),
@@ -80,7 +91,11 @@ def promised(part: InferredPart, other: InferredPart | None) -> dict[str, str]:
         if first is None or second is None:
             continue
         known = part.expressions.get(name, {})
-        fits = [e for e, x in known.items() if _near(first, x) and _near(second, other.expressions[name].get(e))]
+        fits = [
+            e
+            for e, x in known.items()
+            if _near(first, x) and _near(second, other.expressions[name].get(e))
+        ]
         if fits:
             result[name] = fits[0]
     return result

@@ -42,7 +42,10 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"index.*(heads|num_head|local|init|block|pool)", 2),
     (r"index.*dim", 16),
     (r"(key_value|kv)_heads|attention_groups|num_key_value", 2),
-    (r"^(num_attention_heads|n_head|num_heads|n_heads|num_query_heads)$|(sliding|swa|local).*heads", 4),
+    (
+        r"^(num_attention_heads|n_head|num_heads|n_heads|num_query_heads)$|(sliding|swa|local).*heads",
+        4,
+    ),
     (r"global_head_dim", 32),
     (r"qk_rope_head_dim|rotary_dim", 8),
     (r"v_head_dim", 12),
@@ -108,11 +111,20 @@ def shrunk(config: Any) -> dict[str, Any]:
 
     result: dict[str, Any] = {}
     for name, value in data.items():
-        if name in ("model_type", "transformers_version", "architectures", "dtype", "_name_or_path"):
+        if name in (
+            "model_type",
+            "transformers_version",
+            "architectures",
+            "dtype",
+            "_name_or_path",
+        ):
             continue
         if name == "per_layer_config" and value:
             own = {int(i): fields for i, fields in value.items() if int(i) in kept}
-            result[name] = {kept.index(i): {k: size(k, x) for k, x in fields.items()} for i, fields in own.items()}
+            result[name] = {
+                kept.index(i): {k: size(k, x) for k, x in fields.items()}
+                for i, fields in own.items()
+            }
         elif isinstance(value, (list, tuple)) and len(value) == depth:
             sizes = all(type(x) is int and x > 2 for x in value)
             result[name] = [size(name, value[i]) if sizes else value[i] for i in kept]
@@ -149,7 +161,9 @@ def _repair(data: Mapping[str, Any], result: dict[str, Any], kept: list[int], de
     for rope in (r for r in (ropes, *ropes.values()) if isinstance(r, dict)):
         share, d = rope.get("partial_rotary_factor"), result.get("head_dim")
         if isinstance(share, float) and d:
-            rope["partial_rotary_factor"] = max(2, 2 * round(d * share / 2)) / d  # an even number of columns
+            rope["partial_rotary_factor"] = (
+                max(2, 2 * round(d * share / 2)) / d
+            )  # an even number of columns
     fixed = {
         "attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1,
         "attn_layer_indices": [len(kept) - 1],
@@ -172,7 +186,9 @@ def _makers(config: Any) -> Iterator[Callable[..., Module]]:
         return
     own = [c for c in vars(file).values() if isinstance(c, type) and issubclass(c, PreTrainedModel)]
     for kind in sorted(own, key=lambda c: c.__name__.endswith("Model")):
-        if kind.config_class is type(config) and kind.__name__.endswith(("ForCausalLM", "LMHeadModel", "Model")):
+        if kind.config_class is type(config) and kind.__name__.endswith(
+            ("ForCausalLM", "LMHeadModel", "Model")
+        ):
             yield kind._from_config
 
 
@@ -195,19 +211,30 @@ def tiny(model_type: str, **fields: Any) -> Module:
     try:
         config = text_part(CONFIG_MAPPING[model_type]())
     except Exception as problem:
-        raise InputError(f"models: {model_type} has no default configuration: {one_line(problem)[:200]}") from None
+        raise InputError(
+            f"models: {model_type} has no default configuration: {one_line(problem)[:200]}"
+        ) from None
     error: Exception | None = None
     for repair in _REPAIRS:
         data = {**shrunk(config), **fields}
-        data = {k: repair.get(k, x) for k, x in data.items() if repair.get(k, x) is not None or k not in repair}
+        data = {
+            k: repair.get(k, x)
+            for k, x in data.items()
+            if repair.get(k, x) is not None or k not in repair
+        }
         for make in _makers(config):
             try:
-                return _running(make, type(config)(**{**data, **{k: x for k, x in repair.items() if x is not None}}))
+                return _running(
+                    make,
+                    type(config)(**{**data, **{k: x for k, x in repair.items() if x is not None}}),
+                )
             except TooLarge as problem:
                 raise InputError(f"models: {model_type}: {problem}") from None
             except Exception as problem:
                 error = error or problem
-    raise InputError(f"models: no tiny model of {model_type} runs: {one_line(error or ValueError())[:200]}")
+    raise InputError(
+        f"models: no tiny model of {model_type} runs: {one_line(error or ValueError())[:200]}"
+    )
 
 
 def _running(make: Callable[..., Module], config: Any) -> Module:
@@ -220,7 +247,11 @@ def _running(make: Callable[..., Module], config: Any) -> Module:
         raise TooLarge(f"its tiny model has {size} parameters; at most {MAX_PARAMETERS} are built")
     torch.manual_seed(0)
     with lifted(), torch.no_grad():
-        model = make(config, attn_implementation="eager", experts_implementation="eager").double().eval()
+        model = (
+            make(config, attn_implementation="eager", experts_implementation="eager")
+            .double()
+            .eval()
+        )
         _randomise(model)
         model(tokens(), use_cache=False)
     return model

@@ -11,8 +11,22 @@ import numpy as np
 from symattn.models.auditing.dependence.in_float64 import lifted
 from symattn.models.auditing.dependence.token_rows import first
 from symattn.models.auditing.patches import doing, leave, watch
-from symattn.models.auditing.received import Received, UnreadCall, of_torch, of_transformers, setting_of
-from symattn.models.auditing.setting import Args, CallSetting, Floats, Kwargs, Module, Tensor, numbers
+from symattn.models.auditing.received import (
+    Received,
+    UnreadCall,
+    of_torch,
+    of_transformers,
+    setting_of,
+)
+from symattn.models.auditing.setting import (
+    Args,
+    CallSetting,
+    Floats,
+    Kwargs,
+    Module,
+    Tensor,
+    numbers,
+)
 from symattn.models.inferring.tiny_models import TOKENS, tokens
 
 #: A module with more columns than these is no source of columns of a call, unless it is within the caller.
@@ -64,11 +78,18 @@ class _Recorder:
     def __init__(self, names: dict[Module, str]) -> None:
         self.names, self.run = names, TracedRun()
 
-    def interface(self, function: Callable[..., Any], name: str, args: Args, kwargs: Kwargs) -> Tensor:
+    def interface(
+        self, function: Callable[..., Any], name: str, args: Args, kwargs: Kwargs
+    ) -> Tensor:
         """Record a call of an attention function of Transformers."""
         out = function(*args, **kwargs)
         module = kwargs.get("module", args[0] if args else None)
-        self._record(module, lambda: of_transformers(function, name, args, kwargs), first(out), heads_last=True)
+        self._record(
+            module,
+            lambda: of_transformers(function, name, args, kwargs),
+            first(out),
+            heads_last=True,
+        )
         return out
 
     def fused(self, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Tensor:
@@ -83,7 +104,9 @@ class _Recorder:
     def left(self, module: Module, args: Args, kwargs: Kwargs, raised: bool) -> None:
         """Nothing is noted here: what a module gave is seen by ``gave``."""
 
-    def _record(self, module: Module, read: Callable[[], Received], out: Tensor, heads_last: bool) -> None:
+    def _record(
+        self, module: Module, read: Callable[[], Received], out: Tensor, heads_last: bool
+    ) -> None:
         inner = next((m for m in reversed(doing.modules) if m in self.names), None)
         module = module if module in self.names else inner
         name = self.names.get(module, "–")

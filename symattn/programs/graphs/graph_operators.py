@@ -62,7 +62,12 @@ def binary(name: str) -> Rule:
 
     def run(c: Context, a: Value, b: Value) -> Value:
         for one, other in ((a, b), (b, a)):
-            if name in _NEUTRAL and not is_plain(other) and _is_number(one) and one == _NEUTRAL[name]:
+            if (
+                name in _NEUTRAL
+                and not is_plain(other)
+                and _is_number(one)
+                and one == _NEUTRAL[name]
+            ):
                 return other
         if isinstance(a, Joined) and isinstance(b, Joined) and len(a.parts) == len(b.parts):
             return Joined(tuple(run(c, x, y) for x, y in zip(a.parts, b.parts, strict=True)))
@@ -97,7 +102,12 @@ def unary(name: str) -> Rule:
 
 def _is_number(x: Value) -> bool:
     """Return whether a value is a single plain whole number."""
-    return is_plain(x) and not isinstance(x, Joined) and np.ndim(x) == 0 and np.asarray(x).dtype.kind in "iu"
+    return (
+        is_plain(x)
+        and not isinstance(x, Joined)
+        and np.ndim(x) == 0
+        and np.asarray(x).dtype.kind in "iu"
+    )
 
 
 def _has_float(*arrays: Value) -> bool:
@@ -227,25 +237,39 @@ def expand(c: Context, x: Array, shape: Value) -> Value:
     """Broadcast axes of length 1; −1 and 1 keep an axis."""
     wanted = list(lengths(shape))
     own = [1] * (len(wanted) - x.ndim) + [length(n) for n in x.shape]
-    remaining = [o if isinstance(w, int) and w in (-1, 1) else w for w, o in zip(wanted, own, strict=True)]
+    remaining = [
+        o if isinstance(w, int) and w in (-1, 1) else w for w, o in zip(wanted, own, strict=True)
+    ]
     return _namespace(c, x).broadcast_to(x, tuple(remaining))
 
 
 def concat(c: Context, arrays: Sequence[Value], axis: Value = 0) -> Value:
     """Concatenate along an axis; parts of length 0 are left out."""
-    arrays = [a for a in arrays if np.ndim(a) == 0 or length(a.shape[place(axis, a.ndim)]) != 0] or arrays[:1]
+    arrays = [
+        a for a in arrays if np.ndim(a) == 0 or length(a.shape[place(axis, a.ndim)]) != 0
+    ] or arrays[:1]
     if len(arrays) == 1 and np.ndim(arrays[0]) != 0:
         return arrays[0]
     if all(map(is_plain, arrays)) and not _has_float(*arrays):
         return np.concatenate([np.atleast_1d(np.asarray(a)) for a in arrays], axis=int(axis))
     lifted, k = [c.lifted(a) for a in arrays], place(axis, arrays[0].ndim)
-    by_numbers = any(hasattr(n, "blocks") for n in lifted[0].shape[:1])  # sums of products, which cannot be bounds
-    if c.kind is None or any(not isinstance(length(a.shape[k]), int) for a in lifted) or not by_numbers:
+    by_numbers = any(
+        hasattr(n, "blocks") for n in lifted[0].shape[:1]
+    )  # sums of products, which cannot be bounds
+    if (
+        c.kind is None
+        or any(not isinstance(length(a.shape[k]), int) for a in lifted)
+        or not by_numbers
+    ):
         return c.xp.concat(lifted, axis=k)
-    return c.xp.stack([one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], axis=k)
+    return c.xp.stack(
+        [one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], axis=k
+    )
 
 
-def part(c: Context, x: Value, axis: int = 0, start: Value = None, stop: Value = None, step: Value = 1) -> Value:
+def part(
+    c: Context, x: Value, axis: int = 0, start: Value = None, stop: Value = None, step: Value = 1
+) -> Value:
     """Return the slice from ``start`` to ``stop`` of an axis."""
     k, by = place(axis, x.ndim), whole(step, "the step of a slice")
     first, last = length(0 if start is None else start), length(_LAST if stop is None else stop)
@@ -253,7 +277,12 @@ def part(c: Context, x: Value, axis: int = 0, start: Value = None, stop: Value =
     if isinstance(x, Joined):
         one = x.between(first, last) if k == x.ndim - 1 and by == 1 else None
         return part(c, x.whole(c), axis, start, stop, step) if one is None else one
-    if by == 1 and isinstance(first, int) and first == 0 and (last is None or str(last) == str(length(x.shape[k]))):
+    if (
+        by == 1
+        and isinstance(first, int)
+        and first == 0
+        and (last is None or str(last) == str(length(x.shape[k])))
+    ):
         return x
     key = (*[slice(None)] * k, slice(first, last, None if by == 1 else by))
     try:
@@ -265,10 +294,14 @@ def part(c: Context, x: Value, axis: int = 0, start: Value = None, stop: Value =
         return c.xp.stack(_slices(x, k, range(*slice(first, last, by).indices(n))), axis=k)
 
 
-def parts(c: Context, x: Value, starts: Value, stops: Value, steps: Value = None, axes: Value = None) -> Value:
+def parts(
+    c: Context, x: Value, starts: Value, stops: Value, steps: Value = None, axes: Value = None
+) -> Value:
     """Return the slices of some axes, or of all axes in order, each by ``part``."""
     steps = [1] * len(starts) if steps is None else steps
-    for axis, *ends in zip(range(len(starts)) if axes is None else axes, starts, stops, steps, strict=True):
+    for axis, *ends in zip(
+        range(len(starts)) if axes is None else axes, starts, stops, steps, strict=True
+    ):
         x = part(c, x, int(axis), *ends)
     return x
 
@@ -276,10 +309,16 @@ def parts(c: Context, x: Value, starts: Value, stops: Value, steps: Value = None
 def replaced(c: Context, x: Value, new: Value, axis: int, places: range) -> Value:
     """Return x with the elements at some places of an axis replaced by those of ``new``, in this order."""
     k = place(axis, x.ndim)
-    ends: list[tuple[Value, int, int | None]] = [(x, 0, places.start), (new, 0, None), (x, places.stop, None)]
+    ends: list[tuple[Value, int, int | None]] = [
+        (x, 0, places.start),
+        (new, 0, None),
+        (x, places.stop, None),
+    ]
     if not places or places.step != 1:
         at = {i: n for n, i in enumerate(places)}
-        ends = [(new, at[i], at[i] + 1) if i in at else (x, i, i + 1) for i in range(int(x.shape[k]))]
+        ends = [
+            (new, at[i], at[i] + 1) if i in at else (x, i, i + 1) for i in range(int(x.shape[k]))
+        ]
     return concat(c, [part(c, of, k, start, stop) for of, start, stop in ends], k)
 
 
@@ -289,7 +328,10 @@ def padded(c: Context, x: Value, axis: int, before: int, after: int, value: Valu
     n = length(x.shape[k])
     if before < 0 or after < 0:
         x = part(c, x, k, max(-before, 0), n + after if after < 0 else None)
-    around = [full(c, (*x.shape[:k], max(count, 0), *x.shape[k + 1 :]), value) for count in (before, after)]
+    around = [
+        full(c, (*x.shape[:k], max(count, 0), *x.shape[k + 1 :]), value)
+        for count in (before, after)
+    ]
     return concat(c, [around[0], x, around[1]], k)
 
 
@@ -309,7 +351,9 @@ def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
     if at.ndim == 0:
         return x[(*[slice(None)] * k, int(at))]
     rows = c.xp.stack(_slices(x, k, [int(i) for i in at.reshape(-1)]), axis=k)
-    return rows if at.ndim == 1 else c.xp.reshape(rows, (*x.shape[:k], *at.shape, *x.shape[k + 1 :]))
+    return (
+        rows if at.ndim == 1 else c.xp.reshape(rows, (*x.shape[:k], *at.shape, *x.shape[k + 1 :]))
+    )
 
 
 def split(c: Context, x: object, counts: Sequence[Value], axis: int = 0) -> tuple[Value, ...]:
@@ -394,7 +438,9 @@ def product(
     both = zip((c.lifted(a), c.lifted(b)), (transA, transB), strict=True)
     left, right = (c.xp.matrix_transpose(x) if turned else x for x, turned in both)
     y = left @ right if alpha == 1 else (left @ right) * c.lifted(alpha)
-    return y if add is None else y + (c.lifted(add) if beta == 1 else c.lifted(add) * c.lifted(beta))
+    return (
+        y if add is None else y + (c.lifted(add) if beta == 1 else c.lifted(add) * c.lifted(beta))
+    )
 
 
 def scaled_dot_product_attention(
@@ -406,15 +452,25 @@ def scaled_dot_product_attention(
     Source: PyTorch, documentation of the function.
     """
     if dropout:
-        raise InputError("scaled_dot_product_attention with dropout is not read; hint: export the module after .eval()")
-    fields: dict[str, Value] = {"causal": causal, "alignment": "top-left", "scale": meant_scale(q.shape[-1], scale)}
+        raise InputError(
+            "scaled_dot_product_attention with dropout is not read; hint: export the module after .eval()"
+        )
+    fields: dict[str, Value] = {
+        "causal": causal,
+        "alignment": "top-left",
+        "scale": meant_scale(q.shape[-1], scale),
+    }
     inputs = {}
     if mask is not None:
         fields["mask"] = "boolean" if are_booleans(mask) else "additive"
         inputs["mask"] = mask
-    heads, shared = (whole(x.shape[-3], "the number of heads") for x in (q, k)) if q.ndim > 2 else (1, 1)
+    heads, shared = (
+        (whole(x.shape[-3], "the number of heads") for x in (q, k)) if q.ndim > 2 else (1, 1)
+    )
     if heads != shared and not enable_gqa:
-        raise InputError(f"scaled_dot_product_attention: {heads} heads of queries and {shared} of keys, not enable_gqa")
+        raise InputError(
+            f"scaled_dot_product_attention: {heads} heads of queries and {shared} of keys, not enable_gqa"
+        )
     fields |= {"heads": heads, "kv_heads": shared if shared != heads else None}
     if heads == 1 and q.ndim > 2 and "mask" in inputs and mask.ndim > 2:
         inputs["mask"] = mask[..., 0, :, :] if mask.ndim == q.ndim else mask

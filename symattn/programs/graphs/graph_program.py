@@ -27,7 +27,9 @@ from symattn.programs.graphs.values import Context, Joined, Value
 from symattn.programs.names import gain, meaning
 from symattn.verification.semantics import spec_width
 
-_TABLES = {plain(f"{word}{of}"): word for word in ("cos", "sin") for of in ("", "_cache")}  # names of tables of angles
+_TABLES = {
+    plain(f"{word}{of}"): word for word in ("cos", "sin") for of in ("", "_cache")
+}  # names of tables of angles
 _TABLES |= {plain("position_embeddings_0"): "cos", plain("position_embeddings_1"): "sin"}
 _UPSTREAM = ("do",)
 
@@ -50,7 +52,9 @@ class GraphSlot:
     def words(self) -> str:
         """The slot in words: ``w_q = q_proj.weight, transposed``."""
         how = ", transposed" if self.transposed else ", heads side by side" if self.merged else ""
-        return f"{' | '.join(dict.fromkeys(self.parts))} = {self.given.label or self.given.name}{how}"
+        return (
+            f"{' | '.join(dict.fromkeys(self.parts))} = {self.given.label or self.given.name}{how}"
+        )
 
     def filled(self, c: Context, inputs: Mapping[str, Value], batch: tuple[Value, ...]) -> Value:
         """Return the array of the graph for the specification's inputs."""
@@ -64,12 +68,16 @@ class GraphSlot:
         if self.merged:
             return merge_heads(result)
         more = len(self.given.shape) - result.ndim
-        if self.table and more > 0:  # with heads, the first axes of ``batch`` are those of the batch itself
+        if (
+            self.table and more > 0
+        ):  # with heads, the first axes of ``batch`` are those of the batch itself
             return expand(c, result, (*batch[:more], *result.shape))
         return result[(*[None] * more, ...)] if more > 0 and result.ndim > 1 else result
 
 
-def bind(graph: Graph, spec: Attention, words: Mapping[str, str] | None = None) -> tuple[GraphSlot, ...]:
+def bind(
+    graph: Graph, spec: Attention, words: Mapping[str, str] | None = None
+) -> tuple[GraphSlot, ...]:
     """Return a slot for every input and weight of the graph; ``words`` maps inputs of the specification to names there.
 
     Raises ``InputError`` if the meaning of an array is unclear, and if the specification lacks or needs one.
@@ -86,22 +94,43 @@ def bind(graph: Graph, spec: Attention, words: Mapping[str, str] | None = None) 
         raise InputError(f"{graph.name}: two arrays may be {twice}; hint: choose one, {twice}=NAME")
     base = ("x", "w_q", "w_k", "w_v") if "x" in names else ("q", "k", "v")
     if lacking := next((n for n in (*base, *required(spec)) if n not in names), None):
-        raise InputError(f"{graph.name}: no input or weight is known to be {lacking}; hint: {lacking}=NAME")
-    known = {*base, *_UPSTREAM[: hasattr(spec, "by")], "w_o", "b_q", "b_k", "b_v", "b_o", *accepted(spec)}
+        raise InputError(
+            f"{graph.name}: no input or weight is known to be {lacking}; hint: {lacking}=NAME"
+        )
+    known = {
+        *base,
+        *_UPSTREAM[: hasattr(spec, "by")],
+        "w_o",
+        "b_q",
+        "b_k",
+        "b_v",
+        "b_o",
+        *accepted(spec),
+    }
     if unknown := next((n for n in names if n not in known), None):
         hint = "give the field that needs it"
-        raise InputError(f"{graph.name} takes {unknown}, which this attention does not; hint: {hint}")
+        raise InputError(
+            f"{graph.name} takes {unknown}, which this attention does not; hint: {hint}"
+        )
     return tuple(slots)
 
 
 def _input(graph: Graph, g: GraphArray, spec: Attention, named: Mapping[str, str]) -> GraphSlot:
     upstream = hasattr(spec, "by") and g.name in ("do", *UPSTREAM.split())
-    name = named.get(g.name) or ("do" if upstream else _TABLES.get(plain(g.name)) or meaning(g.name))
+    name = named.get(g.name) or (
+        "do" if upstream else _TABLES.get(plain(g.name)) or meaning(g.name)
+    )
     if name is None:
-        raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; hint: x={g.name[:40]}, or q=…")
+        raise InputError(
+            f"{graph.name}: nothing says what the input {g.name[:40]!r} is; hint: x={g.name[:40]}, or q=…"
+        )
     if name in ("cos", "sin"):
         return GraphSlot(g, (name,), table=True)
-    return GraphSlot(g, (name,), merged=name in ("q", "k", "v", "do") and bool(spec.head_axis) and len(g.shape) == 3)
+    return GraphSlot(
+        g,
+        (name,),
+        merged=name in ("q", "k", "v", "do") and bool(spec.head_axis) and len(g.shape) == 3,
+    )
 
 
 def _weight(graph: Graph, g: GraphArray, named: Mapping[str, str]) -> GraphSlot:
@@ -147,7 +176,9 @@ def _is_transposed(graph: Graph, name: str) -> bool:
     return dialect.transposes(node, name)
 
 
-def bound(slots: tuple[GraphSlot, ...], c: Context, inputs: Mapping[str, Value]) -> dict[str, Value]:
+def bound(
+    slots: tuple[GraphSlot, ...], c: Context, inputs: Mapping[str, Value]
+) -> dict[str, Value]:
     """Return the arrays of the graph by its names, for inputs of the specification."""
     like = inputs["x"] if "x" in inputs else inputs["q"]
     batch = tuple(like.shape[:-2])
@@ -209,38 +240,55 @@ class MeasuredSizes:
             "f": (spec_width(spec) or self.d_k) // 2,
         }  # fmt: skip
         front = " ".join(map(str, self.batch)) if name in TOKENS else ""
-        words = shape(name, spec, names).replace("…", "").replace("(h?)", "").replace("?", "").split()
-        axes = ["*".join(str(known[f]) if not f.isdecimal() else f for f in w.split("*")) for w in words]
+        words = (
+            shape(name, spec, names).replace("…", "").replace("(h?)", "").replace("?", "").split()
+        )
+        axes = [
+            "*".join(str(known[f]) if not f.isdecimal() else f for f in w.split("*")) for w in words
+        ]
         return " ".join([*front.split(), *axes])
 
 
 def farthest(spec: Attention) -> int:
     """Return the last position at which ``spec`` changes: by a window, a block, a prefix, or buckets of distances."""
     position = (getattr(spec.position, name, None) for name in ("max_distance", "most"))
-    return max((n for n in (*spec.sides, spec.block, spec.prefix, *position) if n is not None), default=0)
+    return max(
+        (n for n in (*spec.sides, spec.block, spec.prefix, *position) if n is not None), default=0
+    )
 
 
 def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> MeasuredSizes:
     """Return the sizes from the shapes of a graph's inputs and weights. Raises ``InputError`` if they contradict."""
     by_part = {part: s for s in slots for part in s.parts}
-    measured_sizes = _of_tokens(graph, spec, by_part) if "x" in by_part else _of_heads(graph, spec, by_part)
+    measured_sizes = (
+        _of_tokens(graph, spec, by_part) if "x" in by_part else _of_heads(graph, spec, by_part)
+    )
     # raise ``InputError`` for arrays that would be too large: of scores, tokens, or weights
     of_weights = sum(math.prod(n for n in g.shape if isinstance(n, int)) for g in graph.weights)
     for s in measured_sizes.tried(spec):
         many = math.prod(s.batch) * spec.heads
-        most = max(of_weights, many * s.n_q * s.n_k, many * (s.n_q + s.n_k) * (s.d_k + s.d_v + s.d_model))
+        most = max(
+            of_weights, many * s.n_q * s.n_k, many * (s.n_q + s.n_k) * (s.d_k + s.d_v + s.d_model)
+        )
         if most > _ENTRIES:
-            raise InputError(f"{graph.name}: at {s} there are {most} entries; at most {_ENTRIES} are run")
+            raise InputError(
+                f"{graph.name}: at {s} there are {most} entries; at most {_ENTRIES} are run"
+            )
     return measured_sizes
 
 
 def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -> MeasuredSizes:
     x = by_part["x"].given.shape
     if len(x) < 2 or not isinstance(x[-1], int):
-        raise InputError(f"{graph.name}: the tokens have the shape {x}; (…, n, a number of columns) is expected")
+        raise InputError(
+            f"{graph.name}: the tokens have the shape {x}; (…, n, a number of columns) is expected"
+        )
     widths = []  # columns of a head of queries, and of values
     for slot in (by_part["w_q"], by_part["w_v"]):
-        out, named = slot.given.shape[0 if slot.transposed else -1], slot.given.label or slot.given.name
+        out, named = (
+            slot.given.shape[0 if slot.transposed else -1],
+            slot.given.label or slot.given.name,
+        )
         together = sum(spec.heads_of[part[-1]] for part in slot.parts)
         if not isinstance(out, int) or out % together:
             raise InputError(f"{graph.name}: {named} has {out} columns for {together} heads")
@@ -253,10 +301,17 @@ def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -
     merged, own = by_part["q"].merged, 2 + (spec.heads > 1 and not by_part["q"].merged)
     widths = [s[-1] for s in (q, k, v)]
     if not all(isinstance(w, int) for w in widths) or len(q) < own:
-        raise InputError(f"{graph.name}: q, k, v have the shapes {q}, {k}, {v}; numbers of columns must be known")
+        raise InputError(
+            f"{graph.name}: q, k, v have the shapes {q}, {k}, {v}; numbers of columns must be known"
+        )
     if own == 3 and (q[-3], k[-3]) != (spec.heads, spec.key_heads):
-        raise InputError(f"{graph.name} has {q[-3]} and {k[-3]} heads; hint: --heads {q[-3]} --kv-heads {k[-3]}")
-    d_k, d_v = (int(w) // (h if merged else 1) for w, h in ((widths[0], spec.heads), (widths[2], spec.key_heads)))
+        raise InputError(
+            f"{graph.name} has {q[-3]} and {k[-3]} heads; hint: --heads {q[-3]} --kv-heads {k[-3]}"
+        )
+    d_k, d_v = (
+        int(w) // (h if merged else 1)
+        for w, h in ((widths[0], spec.heads), (widths[2], spec.key_heads))
+    )
     return MeasuredSizes(q[: len(q) - own], q[-2], k[-2], d_k, d_k, d_v)
 
 
@@ -272,7 +327,9 @@ class GraphProgram:
     output: int = 0  # the output that is judged
 
     @classmethod
-    def of(cls, graph: Graph, spec: Attention, words: Mapping[str, str] | None = None) -> GraphProgram:
+    def of(
+        cls, graph: Graph, spec: Attention, words: Mapping[str, str] | None = None
+    ) -> GraphProgram:
         """Match a graph with a specification. Raises ``InputError`` for an unsupported operator or an unclear array."""
         check_operators(graph)
         slots = bind(graph, spec, words)
@@ -288,7 +345,9 @@ class GraphProgram:
     @property
     def convention(self) -> Convention:
         """The call: each array by its name, in float64."""
-        return Convention(tuple(Argument(s.given.label or s.given.name, p) for s in self.slots for p in s.parts))
+        return Convention(
+            tuple(Argument(s.given.label or s.given.name, p) for s in self.slots for p in s.parts)
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -317,5 +376,7 @@ class GraphProgram:
         like = inputs[self.names[0]]
         result = run(self.graph, bound(self.slots, Context(like), inputs), like)[self.output]
         merged = any(s.merged for s in self.slots if "q" in s.parts)
-        heads = self.spec.key_heads if self.output else self.spec.heads  # further outputs are gradients by k and v
+        heads = (
+            self.spec.key_heads if self.output else self.spec.heads
+        )  # further outputs are gradients by k and v
         return split_heads(result, heads) if merged else result

@@ -35,17 +35,47 @@ _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
 _CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 #: Options for how and where a result is computed, not what it is.
-_PLACED = {"accuracy", "precision", "out_dtype", "preferred_element_type", "sharding", "out_sharding", "weak_type"}
-_PLACED |= {"unique_indices", "indices_are_sorted", "mode", "fill_value"}  # of gathers, which must stay within bounds
+_PLACED = {
+    "accuracy",
+    "precision",
+    "out_dtype",
+    "preferred_element_type",
+    "sharding",
+    "out_sharding",
+    "weak_type",
+}
+_PLACED |= {
+    "unique_indices",
+    "indices_are_sorted",
+    "mode",
+    "fill_value",
+}  # of gathers, which must stay within bounds
 #: The syntax of lengths that are sums of products of sizes, and their longest text.
-_SUMS = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.USub)
+_SUMS = (
+    ast.Expression,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Name,
+    ast.Load,
+    ast.Constant,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.USub,
+)
 _MOST = 200
 _LONGEST = 256  # most iterations of an unrolled scan
 Axes = Literal["nd", "bnd", "hnd", "nhd", "bhnd", "bnhd"]
 _SPECIFIED = "bhnd"  # the order of axes in a specification
 
 
-def traced(function: Function, *args: object, layout: Axes | None = None, name: str = "", **keywords: object) -> Graph:
+def traced(
+    function: Function,
+    *args: object,
+    layout: Axes | None = None,
+    name: str = "",
+    **keywords: object,
+) -> Graph:
     """Return the graph of ``function(*args, **keywords)``, whose first output, or whose gradients, are to be judged.
 
     Arrays, and ``jax.ShapeDtypeStruct`` with the sizes of ``jax.export.symbolic_shape``, are arguments to trace;
@@ -65,7 +95,10 @@ def traced(function: Function, *args: object, layout: Axes | None = None, name: 
 
     def called(*arrays: object) -> Value:
         rest = iter(arrays)
-        leaves = [next(rest) if is_array else leaf for (_, leaf), is_array in zip(flat, traceable, strict=True)]
+        leaves = [
+            next(rest) if is_array else leaf
+            for (_, leaf), is_array in zip(flat, traceable, strict=True)
+        ]
         own_function, places, keywords = jax.tree_util.tree_unflatten(tree, leaves)
         return own_function(*places, **keywords)
 
@@ -74,7 +107,9 @@ def traced(function: Function, *args: object, layout: Axes | None = None, name: 
     return of_jaxpr(closed, label, names, layout)
 
 
-def on_kind(function: Function, kind: type[Planes], graphs: dict[str, Graph] | None = None) -> Function:
+def on_kind(
+    function: Function, kind: type[Planes], graphs: dict[str, Graph] | None = None
+) -> Function:
     """Return ``function`` of JAX for arrays of ``kind``; see ``running.on_kind``.
 
     Raises ``InputError`` if the function cannot be traced, or a primitive is not supported.
@@ -82,7 +117,9 @@ def on_kind(function: Function, kind: type[Planes], graphs: dict[str, Graph] | N
     jax, label = import_jax(), getattr(function, "__name__", type(function).__name__)
 
     def export(of_arrays: Function, shapes: Sequence[tuple[int, ...]]) -> Graph:
-        closed = _jaxpr(label, of_arrays, [jax.ShapeDtypeStruct(shape, jax.numpy.float32) for shape in shapes])
+        closed = _jaxpr(
+            label, of_arrays, [jax.ShapeDtypeStruct(shape, jax.numpy.float32) for shape in shapes]
+        )
         return of_jaxpr(closed, label, [(f"argument {i}", False) for i in range(len(shapes))])
 
     return running.on_kind(function, kind, export, graphs=graphs)
@@ -123,16 +160,30 @@ def of_jaxpr(
     """
     if names is None:
         outcome = closed.jaxpr.debug_info.arg_names or ()
-        names = [_of_debug(word, at) for at, word in enumerate([*outcome, *[None] * len(closed.jaxpr.invars)])]
+        names = [
+            _of_debug(word, at)
+            for at, word in enumerate([*outcome, *[None] * len(closed.jaxpr.invars)])
+        ]
     if layout is not None:
         _check_layout(
-            name, layout, {called: var.aval.shape for var, (called, _) in zip(closed.jaxpr.invars, names, strict=False)}
+            name,
+            layout,
+            {
+                called: var.aval.shape
+                for var, (called, _) in zip(closed.jaxpr.invars, names, strict=False)
+            },
         )
     reader = _JaxprReader(name)
-    values = [reader.given(var.aval, *called, layout) for var, called in zip(closed.jaxpr.invars, names, strict=False)]
+    values = [
+        reader.given(var.aval, *called, layout)
+        for var, called in zip(closed.jaxpr.invars, names, strict=False)
+    ]
     reader.open_sizes()
     result = reader.inlined(closed, values)
-    outputs = [reader.returned(x, var.aval, layout) for x, var in zip(result, closed.jaxpr.outvars, strict=True)]
+    outputs = [
+        reader.returned(x, var.aval, layout)
+        for x, var in zip(result, closed.jaxpr.outvars, strict=True)
+    ]
     return reader.graph(outputs)
 
 
@@ -141,22 +192,38 @@ def _check_layout(name: str, layout: Axes, shapes: Mapping[str, Sequence[object]
 
     Equal are b of all three, d of queries and keys, n and h of keys and values.
     """
-    heads = {what: shape for called, shape in shapes.items() if (what := meaning(called)) in ("q", "k", "v")}
+    heads = {
+        what: shape
+        for called, shape in shapes.items()
+        if (what := meaning(called)) in ("q", "k", "v")
+    }
     for what, shape in heads.items():
         if len(shape) != len(layout):
-            raise InputError(f"{name}: {what} has {len(shape)} axes, and the layout {layout} names {len(layout)}")
-    for axis, one, other in (("b", "q", "k"), ("b", "q", "v"), ("d", "q", "k"), ("n", "k", "v"), ("h", "k", "v")):
+            raise InputError(
+                f"{name}: {what} has {len(shape)} axes, and the layout {layout} names {len(layout)}"
+            )
+    for axis, one, other in (
+        ("b", "q", "k"),
+        ("b", "q", "v"),
+        ("d", "q", "k"),
+        ("n", "k", "v"),
+        ("h", "k", "v"),
+    ):
         if axis not in layout or not {one, other} <= heads.keys():
             continue
         a, b = (heads[n][layout.index(axis)] for n in (one, other))
         if str(a) != str(b):
-            raise InputError(f"{name}: in the layout {layout} {one} has {axis} = {a}, and {other} {axis} = {b}")
+            raise InputError(
+                f"{name}: in the layout {layout} {one} has {axis} = {a}, and {other} {axis} = {b}"
+            )
 
 
 def _of_debug(word: str | None, at: int) -> tuple[str, bool]:
     """Return the weight ``a.kernel`` for ``params['a']['kernel']``, and an input for a bare name."""
     bare, sign, path = (word or str(at)).partition("[")
-    return (path.replace("']['", ".").replace("][", ".").strip("'[]"), True) if sign else (bare, False)
+    return (
+        (path.replace("']['", ".").replace("][", ".").strip("'[]"), True) if sign else (bare, False)
+    )
 
 
 def _fixed_and_carried(scan: Mapping[str, Value]) -> tuple[int, int]:
@@ -205,16 +272,38 @@ class _JaxprReader:
                 wanted.update(r.name for r in node.refs())
                 kept.append(node)
         nodes = tuple(reversed(kept))
-        return Graph(JAX, self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, remaining)
+        return Graph(
+            JAX,
+            self.name,
+            tuple(self._inputs),
+            tuple(self._weights),
+            self._constants,
+            nodes,
+            remaining,
+        )
 
     def add(
-        self, operator: str, operands: Sequence[object], count: int = 1, types: Sequence[str] = (), **keywords: object
+        self,
+        operator: str,
+        operands: Sequence[object],
+        count: int = 1,
+        types: Sequence[str] = (),
+        **keywords: object,
     ) -> list[Ref]:
         """Add a node, and return its outputs."""
         if len(self._nodes) >= MOST_NODES:
-            raise InputError(f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled")
+            raise InputError(
+                f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled"
+            )
         result = [Ref(self._fresh()) for _ in range(count)]
-        node = GraphNode(operator, tuple(operands), tuple(r.name for r in result), keywords, tuple(types), self._place)
+        node = GraphNode(
+            operator,
+            tuple(operands),
+            tuple(r.name for r in result),
+            keywords,
+            tuple(types),
+            self._place,
+        )
         self._nodes.append(node)
         return result
 
@@ -244,8 +333,14 @@ class _JaxprReader:
             known = tuple(n for n in shape if isinstance(n, int))
             side = flat(called, known) if len(known) == len(shape) else shape
             self._weights.append(GraphArray(unique, side, floats, called))
-            return Ref(unique) if side == shape else self.add("reshape", [Ref(unique)], new_sizes=list(shape))[0]
-        of_heads = meaning(called) in ("q", "k", "v") or called == "do" or called in UPSTREAM.split()
+            return (
+                Ref(unique)
+                if side == shape
+                else self.add("reshape", [Ref(unique)], new_sizes=list(shape))[0]
+            )
+        of_heads = (
+            meaning(called) in ("q", "k", "v") or called == "do" or called in UPSTREAM.split()
+        )
         moved = _permutation(layout, len(shape)) if of_heads else None
         specified = tuple(shape[k] for k in moved) if moved else shape
         single = of_heads and _is_without_batch(layout, len(shape))
@@ -270,7 +365,9 @@ class _JaxprReader:
         if not _is_without_batch(layout, len(aval.shape)):
             return x
         shape = [int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape]
-        return self.add("reshape", [x], new_sizes=[1, *(shape[k] for k in moved or range(len(shape)))])[0]
+        return self.add(
+            "reshape", [x], new_sizes=[1, *(shape[k] for k in moved or range(len(shape)))]
+        )[0]
 
     def open_sizes(self) -> None:
         """Add a node for each open length, from the first input or weight that has it."""
@@ -295,7 +392,11 @@ class _JaxprReader:
     def _operand(self, env: Mapping[Var, object], v: Value) -> Value:
         if not hasattr(v, "val"):
             return env[v]
-        is_nan = self._kernel and _kind(v.aval.dtype) == "float" and np.isnan(np.asarray(v.val, np.float64)).all()
+        is_nan = (
+            self._kernel
+            and _kind(v.aval.dtype) == "float"
+            and np.isnan(np.asarray(v.val, np.float64)).all()
+        )
         return self.add("undefined", [])[0] if is_nan else self.constant(v.val)
 
     def _equation(self, equation: JaxprEqn, operands: list[Value]) -> Sequence[Value]:
@@ -308,14 +409,18 @@ class _JaxprReader:
             return self._launched(equation, operands)
         if name in ("while", "cond"):
             return self._conditional(equation, operands)
-        inner = next((outcome[k] for k in _CALLED if k in outcome), None) if name in _CALLS else None
+        inner = (
+            next((outcome[k] for k in _CALLED if k in outcome), None) if name in _CALLS else None
+        )
         if inner is not None:
             return self.inlined(inner, operands)
         types = [type_name(getattr(v.aval, "dtype", "")) for v in equation.outvars]
         name = "eq.max" if name == "eq" and self._maxima.intersection(operands) else name
         inputs = {k: self._attribute(v) for k, v in outcome.items() if k not in _PLACED}
         result = self.add(name, operands, len(types), types, **inputs)
-        if name == "reduce_max" or (name in ("reshape", "broadcast_in_dim") and operands[0] in self._maxima):
+        if name == "reduce_max" or (
+            name in ("reshape", "broadcast_in_dim") and operands[0] in self._maxima
+        ):
             self._maxima.update(result)
         return result
 
@@ -335,19 +440,36 @@ class _JaxprReader:
 
     def _length(self, text: str) -> Ref:
         """Add a length as JAX prints it, ``2*n^2 - 1``. Raises ``InputError`` for quotients, and unknown letters."""
-        product = re.sub(r"(\w+)\^(\d{1,2})\b", lambda power: "*".join([power[1]] * int(power[2])), text[:_MOST])
+        product = re.sub(
+            r"(\w+)\^(\d{1,2})\b", lambda power: "*".join([power[1]] * int(power[2])), text[:_MOST]
+        )
         tree = ast.parse(product, mode="eval")
-        known = all(isinstance(part, _SUMS) and getattr(part, "id", "n") in self._sizes for part in ast.walk(tree))
+        known = all(
+            isinstance(part, _SUMS) and getattr(part, "id", "n") in self._sizes
+            for part in ast.walk(tree)
+        )
         if len(text) > _MOST or not known:
-            raise InputError(f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have")
-        return self.add("length", [list(self._sizes), list(self._sizes.values())], code=compile(tree, text, "eval"))[0]
+            raise InputError(
+                f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have"
+            )
+        return self.add(
+            "length",
+            [list(self._sizes), list(self._sizes.values())],
+            code=compile(tree, text, "eval"),
+        )[0]
 
     def _scanned(self, results: Mapping[str, Value], operands: list[Value]) -> list[Value]:
         """Unroll a scan. Raises ``InputError`` if the number of iterations is open or large."""
         count, (consts, carries) = results["length"], _fixed_and_carried(results)
         if not isinstance(count, int) or count > _LONGEST:
-            raise InputError(f"{self.name}: a scan of {count} turns is not read; at most {_LONGEST}, a fixed number")
-        fixed, carry, rows = operands[:consts], operands[consts : consts + carries], operands[consts + carries :]
+            raise InputError(
+                f"{self.name}: a scan of {count} turns is not read; at most {_LONGEST}, a fixed number"
+            )
+        fixed, carry, rows = (
+            operands[:consts],
+            operands[consts : consts + carries],
+            operands[consts + carries :],
+        )
         if not count and len(results["jaxpr"].jaxpr.outvars) > carries:
             raise InputError(f"{self.name}: rows of a scan of 0 turns are not read")
         turns = range(count)[::-1] if results["reverse"] else range(count)
@@ -358,13 +480,18 @@ class _JaxprReader:
             carry = result[:carries]
             stacked.append(result[carries:])
         stacked = stacked[::-1] if results["reverse"] else stacked
-        return [*carry, *(self.add("scan.rows", [list(parts)])[0] for parts in zip(*stacked, strict=True))]
+        return [
+            *carry,
+            *(self.add("scan.rows", [list(parts)])[0] for parts in zip(*stacked, strict=True)),
+        ]
 
     def _conditional(self, equation: JaxprEqn, operands: list[Value]) -> list[Ref]:
         """Add a loop or a choice, with graphs of its parts: its condition is known when they run."""
         outcome, types = equation.params, [type_name(v.aval.dtype) for v in equation.outvars]
         if equation.primitive.name == "cond":
-            inner: Mapping[str, Value] = {"branches": [self._part(branch) for branch in outcome["branches"]]}
+            inner: Mapping[str, Value] = {
+                "branches": [self._part(branch) for branch in outcome["branches"]]
+            }
         else:
             inner = {part: self._part(outcome[f"{part}_jaxpr"]) for part in ("cond", "body")}
             inner |= {"constants": [outcome[f"{part}_nconsts"] for part in ("cond", "body")]}
@@ -374,7 +501,9 @@ class _JaxprReader:
         """Return a graph of its own, whose inputs are numbered."""
         reader = _JaxprReader(self.name)
         reader._kernel = self._kernel
-        values = [reader.given(v.aval, str(at), False, "bhnd") for at, v in enumerate(closed.jaxpr.invars)]
+        values = [
+            reader.given(v.aval, str(at), False, "bhnd") for at, v in enumerate(closed.jaxpr.invars)
+        ]
         return reader.graph(reader.inlined(closed, values))
 
     def _launched(self, equation: JaxprEqn, operands: list[Value]) -> list[Value]:
@@ -386,7 +515,9 @@ class _JaxprReader:
 
         options = {k: v for k, v in equation.params.items() if k != "interpret"}
         avals = [import_jax().ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
-        closed = _jaxpr(f"the kernel {options['name']}", partial(pallas_call_hlo_interpret, **options), avals)
+        closed = _jaxpr(
+            f"the kernel {options['name']}", partial(pallas_call_hlo_interpret, **options), avals
+        )
         outside, self._kernel = self._kernel, True
         result = self.inlined(closed, operands)
         self._kernel = outside

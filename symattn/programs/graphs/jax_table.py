@@ -37,7 +37,11 @@ def _extreme(name: str, neutral: float) -> Rule:
 
     def run(c: Context, a: Value, b: Value) -> Value:
         for one, other in ((a, b), (b, a)):
-            if is_plain(one) and np.asarray(one).dtype.kind == "f" and (np.asarray(one) == neutral).all():
+            if (
+                is_plain(one)
+                and np.asarray(one).dtype.kind == "f"
+                and (np.asarray(one) == neutral).all()
+            ):
                 return other
         return rule(c, a, b)
 
@@ -128,7 +132,9 @@ def _broadcast_in_dim(
     return _spread(c, x, shape, broadcast_dimensions)
 
 
-def _reshape(c: Context, x: object, *_: object, new_sizes: Sequence[Value], dimensions: object = None) -> Value:
+def _reshape(
+    c: Context, x: object, *_: object, new_sizes: Sequence[Value], dimensions: object = None
+) -> Value:
     if dimensions is not None:
         raise InputError("a reshape in another order of the axes is not read")
     return op.reshape(c, x, list(new_sizes))
@@ -158,12 +164,16 @@ def _dynamic_update_slice(c: Context, x: Value, new: Value, *places: Value) -> V
             return new
         k, *inner = axes
         start, stop = starts[k], starts[k] + counts[k]
-        return op.replaced(c, of, replaced(op.part(c, of, k, start, stop), inner), k, range(start, stop))
+        return op.replaced(
+            c, of, replaced(op.part(c, of, k, start, stop), inner), k, range(start, stop)
+        )
 
     return replaced(x, [k for k, n in enumerate(counts) if n != int(x.shape[k])])
 
 
-def _gather(c: Context, x: Value, index: Value, dimension_numbers: Value, slice_sizes: Sequence[int]) -> Value:
+def _gather(
+    c: Context, x: Value, index: Value, dimension_numbers: Value, slice_sizes: Sequence[int]
+) -> Value:
     """Return the slices of these sizes from plain places on; those of one axis on every kind of array."""
     numbers = dimension_numbers
     if not is_plain(index):
@@ -184,7 +194,9 @@ def _gather(c: Context, x: Value, index: Value, dimension_numbers: Value, slice_
     return op.transpose(c, result, [*order[:to], axis, *order[to:]])
 
 
-def _places(first: np.ndarray, numbers: Value, slice_sizes: Sequence[int]) -> tuple[np.ndarray, ...]:
+def _places(
+    first: np.ndarray, numbers: Value, slice_sizes: Sequence[int]
+) -> tuple[np.ndarray, ...]:
     """Return the places of the elements of a gather along each axis, which are broadcast to the shape of the result."""
     within = [k for k in range(len(slice_sizes)) if k not in numbers["collapsed_slice_dims"]]
     axes = len(within) + first.ndim - 1
@@ -195,7 +207,9 @@ def _places(first: np.ndarray, numbers: Value, slice_sizes: Sequence[int]) -> tu
     for at, k in enumerate(numbers["start_index_map"]):
         result[k] = first[..., at].reshape(batch)
     for to, k in zip(sorted(numbers["offset_dims"]), within, strict=True):
-        result[k] = result[k] + np.arange(slice_sizes[k]).reshape([-1 if n == to else 1 for n in range(axes)])
+        result[k] = result[k] + np.arange(slice_sizes[k]).reshape(
+            [-1 if n == to else 1 for n in range(axes)]
+        )
     return tuple(result)
 
 
@@ -209,7 +223,9 @@ def _pad(c: Context, x: Value, value: Value, padding_config: Sequence[Sequence[i
 
 def _reverse(c: Context, x: Value, dimensions: Sequence[int]) -> Value:
     every = [1] * len(dimensions)
-    return op.parts(c, x, [-n for n in every], [None for _ in every], [-n for n in every], dimensions)
+    return op.parts(
+        c, x, [-n for n in every], [None for _ in every], [-n for n in every], dimensions
+    )
 
 
 def _cumulative(c: Context, x: Value, axis: int, reverse: bool = False) -> Value:
@@ -220,10 +236,20 @@ def _cumulative(c: Context, x: Value, axis: int, reverse: bool = False) -> Value
 
 
 def _triangular_solve(
-    c: Context, a: Value, b: Value, *, left_side: bool, lower: bool, transpose_a: bool, unit_diagonal: bool, **_: object
+    c: Context,
+    a: Value,
+    b: Value,
+    *,
+    left_side: bool,
+    lower: bool,
+    transpose_a: bool,
+    unit_diagonal: bool,
+    **_: object,
 ) -> Value:
     a, upper = (op.swap(c, c.lifted(a), -2, -1), lower) if transpose_a else (a, not lower)
-    return linear_systems.solve_triangle(c, a, b, upper=upper, left=left_side, unitriangular=unit_diagonal)
+    return linear_systems.solve_triangle(
+        c, a, b, upper=upper, left=left_side, unitriangular=unit_diagonal
+    )
 
 
 def _tile(c: Context, x: Value, reps: Sequence[int]) -> Value:
@@ -238,13 +264,20 @@ def _dot_general(c: Context, a: Value, b: Value, dimension_numbers: Value) -> Va
     Source: JAX, ``jax.lax.dot_general``.
     """
     (of_a, of_b), (batch_a, batch_b) = dimension_numbers
-    if isinstance(b, Joined) and not b.turned and (list(of_a), list(of_b), list(batch_a)) == ([a.ndim - 1], [0], []):
+    if (
+        isinstance(b, Joined)
+        and not b.turned
+        and (list(of_a), list(of_b), list(batch_a)) == ([a.ndim - 1], [0], [])
+    ):
         return Joined(tuple(c.lifted(a) @ part for part in b.parts))
     a, b = (c.lifted(x.whole(c) if isinstance(x, Joined) else x) for x in (a, b))
     left, right = list(ascii_letters[: a.ndim]), list(ascii_letters[a.ndim : a.ndim + b.ndim])
     for i, j in zip((*of_a, *batch_a), (*of_b, *batch_b), strict=True):
         right[j] = left[i]
-    result = [*(left[i] for i in batch_a), *(x for x in (*left, *right) if (x in left) != (x in right))]
+    result = [
+        *(left[i] for i in batch_a),
+        *(x for x in (*left, *right) if (x in left) != (x in right)),
+    ]
     return c.xp.einsum(f"{''.join(left)},{''.join(right)}->{''.join(result)}", a, b)
 
 
@@ -255,7 +288,9 @@ def _part(c: Context, graph: Graph, values: Sequence[Value]) -> tuple[Value, ...
     return run(graph, dict(zip((x.name for x in graph.inputs), values, strict=True)), c)
 
 
-def _while(c: Context, *values: Value, cond: Graph, body: Graph, constants: Sequence[int]) -> tuple[Value, ...]:
+def _while(
+    c: Context, *values: Value, cond: Graph, body: Graph, constants: Sequence[int]
+) -> tuple[Value, ...]:
     """Run the body as long as the condition holds, each after its own constants."""
     first, last = constants[0], sum(constants)
     tested, fixed, carry = values[:first], values[first:last], values[last:]
@@ -293,9 +328,14 @@ _KEPT = "stop_gradient copy copy_p name reduce_precision sharding_constraint"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
     **op.table(op.binary, "add=add add_any=add mul=multiply"),
-    **op.table(op.binary, "eq=equal ne=not_equal lt=less le=less_equal gt=greater ge=greater_equal"),
+    **op.table(
+        op.binary, "eq=equal ne=not_equal lt=less le=less_equal gt=greater ge=greater_equal"
+    ),
     **op.table(op.binary, "and=logical_and or=logical_or"),
-    **op.table(op.unary, "neg=negative abs=abs exp=exp exp2=exp2 log=log tanh=tanh erf=erf sqrt=sqrt sin=sin cos=cos"),
+    **op.table(
+        op.unary,
+        "neg=negative abs=abs exp=exp exp2=exp2 log=log tanh=tanh erf=erf sqrt=sqrt sin=sin cos=cos",
+    ),
     **op.table(op.unary, "not=logical_not"),
     "sub": _subtract,
     "div": op.divide_whole,
@@ -331,7 +371,9 @@ RULES: Mapping[str, Rule] = {
     "expand_dims": lambda c, x, dimensions: op.unsqueeze(c, x, dimensions),
     "concatenate": lambda c, *xs, dimension: op.concat(c, xs, dimension),
     "split": lambda c, x, sizes, axis: op.split(c, x, sizes, axis),
-    "slice": lambda c, x, start_indices, limit_indices, strides: op.parts(c, x, start_indices, limit_indices, strides),
+    "slice": lambda c, x, start_indices, limit_indices, strides: op.parts(
+        c, x, start_indices, limit_indices, strides
+    ),
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
@@ -348,7 +390,9 @@ RULES: Mapping[str, Rule] = {
     "optimization_barrier": lambda c, *xs: xs,
     "size": op.size,
     "dim_as_value": lambda c, dim: dim,
-    "length": lambda c, names, sizes, code: eval(code, {"__builtins__": {}}, dict(zip(names, sizes, strict=True))),
+    "length": lambda c, names, sizes, code: eval(
+        code, {"__builtins__": {}}, dict(zip(names, sizes, strict=True))
+    ),
 }
 
 

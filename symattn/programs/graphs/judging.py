@@ -31,7 +31,9 @@ from symattn.verification.definitions.gradients import WRT, Gradient, subject
 from symattn.verification.report import Check, Fault, Report
 from symattn.verification.semantics import Difference, IdentityResult, drawn, identity_test
 
-_JUDGED = Precision.of("float32")  # a difference that exceeds the bound of this precision is a fault
+_JUDGED = Precision.of(
+    "float32"
+)  # a difference that exceeds the bound of this precision is a fault
 _DRAWS = 4  # of inputs at which floats may show a difference: one may not meet what is wrong, as a maximum that grows
 _LEFT = 1e-6  # share of the squared difference that an explaining mistake may leave: the graph is run in float64
 _ABOUT = "The graph is run by the definitions of its operators; no runtime is, and nothing is said of its rounding."
@@ -59,28 +61,49 @@ def judge_graph(
     gradient of the output; without it, they are the gradients of the sum of the output.
     """
     spec, graph = spec or Attention(), read(source)
-    attention, wrt = (spec.attention, WRT[: len(graph.outputs)]) if isinstance(spec, Gradient) else (spec, ())
+    attention, wrt = (
+        (spec.attention, WRT[: len(graph.outputs)]) if isinstance(spec, Gradient) else (spec, ())
+    )
     if wrt and len(graph.outputs) > len(WRT):
         raise InputError(f"{graph.name} has {len(graph.outputs)} outputs; dq, dk, dv are three")
     specs: list[Any] = [Derivative(attention, by) for by in wrt] or [spec]
     programs = [replace(GraphProgram.of(graph, s, names), output=at) for at, s in enumerate(specs)]
     with listening() as notes:
         results = [tested(p, epsilon / len(programs), seed) for p in programs]
-    checks = tuple(map(semantics, results, (f"semantics of d{by}" for by in wrt) if wrt else ("semantics",)))
+    checks = tuple(
+        map(semantics, results, (f"semantics of d{by}" for by in wrt) if wrt else ("semantics",))
+    )
     assumed = [n.removeprefix("hypothesis: ") for n in (*(n for r in results for n in r.notes), *notes)
              if n.startswith("hypothesis: ")]  # fmt: skip
-    undecided = [f"The test of semantics did not decide: {r.reason}" for r in results if r.agrees is None]
-    wrong = next(((p, r.difference) for p, r in zip(programs, results, strict=True) if r.difference is not None), None)
+    undecided = [
+        f"The test of semantics did not decide: {r.reason}" for r in results if r.agrees is None
+    ]
+    wrong = next(
+        (
+            (p, r.difference)
+            for p, r in zip(programs, results, strict=True)
+            if r.difference is not None
+        ),
+        None,
+    )
     draws = (_fault(*wrong, seed + n) for n in range(_DRAWS)) if wrong else ()
     fault = next(filter(None, draws), None)
     if wrong and not fault:
-        undecided.append("The graph is no identity, but floats do not show it: a number nearly what is meant")
-    judged = _Proved(Verdict.FAULT if fault else Verdict.UNDECIDED, (fault,) if fault else (), why=tuple(undecided))
+        undecided.append(
+            "The graph is no identity, but floats do not show it: a number nearly what is meant"
+        )
+    judged = _Proved(
+        Verdict.FAULT if fault else Verdict.UNDECIDED,
+        (fault,) if fault else (),
+        why=tuple(undecided),
+    )
     if not fault and not undecided:
         judged = _Proved(Verdict.NO_FAULT) if wrt else _proof(prover, prove, programs[0])
     open_ = judged.verdict is Verdict.UNDECIDED
     summed = (
-        () if not wrt or "do" in programs[0].names else ("They are read as the gradients of the sum of the output.",)
+        ()
+        if not wrt or "do" in programs[0].names
+        else ("They are read as the gradients of the sum of the output.",)
     )
     further = () if open_ else judged.why
     if wrt:
@@ -105,7 +128,9 @@ def tested(program: GraphProgram, epsilon: float, seed: int) -> IdentityResult:
             raise
 
     spec = program.spec
-    result = identity_test(lambda kind: run, spec, program.names, program.sizes.tried(spec), epsilon, seed)
+    result = identity_test(
+        lambda kind: run, spec, program.names, program.sizes.tried(spec), epsilon, seed
+    )
     if wrong:
         raise wrong[-1]
     return result
@@ -123,7 +148,9 @@ class _Proved(NamedTuple):
 
 def semantics(identity: IdentityResult, name: str = "semantics") -> Check:
     if identity.agrees is False:
-        return Check(name, Grade.REFUTED, max(len(identity.pairs), 1), 1, 0.0, unit="pair of primes")
+        return Check(
+            name, Grade.REFUTED, max(len(identity.pairs), 1), 1, 0.0, unit="pair of primes"
+        )
     grade, pairs = identity.evidence.grade, len(identity.pairs)
     return Check(name, grade, pairs, 0, 0.0, identity.epsilon, unit="pair of primes")
 
@@ -139,9 +166,17 @@ def _proof(prover: Prover, prove: bool | None, program: GraphProgram) -> _Proved
     if why := _not_attempted(program, prove):
         return _Proved(unproved, why=(*why, *more))
     evidence, said, reasons = prover(program)
-    results, open_ = tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons), ", ".join(program.sizes.open)
+    results, open_ = (
+        tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons),
+        ", ".join(program.sizes.open),
+    )
     if evidence.grade is Grade.REFUTED:
-        fault = Fault("output", None, f"the graph differs from the specification at {evidence.where}", certified=True)
+        fault = Fault(
+            "output",
+            None,
+            f"the graph differs from the specification at {evidence.where}",
+            certified=True,
+        )
         refuted = Check(f"all {open_}", Grade.REFUTED, 1, 1, 0.0, unit="proof")
         return _Proved(Verdict.FAULT, (fault,), (refuted,), said, results)
     if evidence.grade is Grade.PROVED:
@@ -150,7 +185,9 @@ def _proof(prover: Prover, prove: bool | None, program: GraphProgram) -> _Proved
     if evidence.grade in (Grade.CHECKED, Grade.SEARCHED):
         tried = Check("small sizes", evidence.grade, 1, 0, 0.0, unit="proof")
         return _Proved(unproved, (), (tried,), said, (*results, *more))
-    return _Proved(unproved, (), (), said, (f"Not proved for all {open_}: {evidence.where}.", *results, *more))
+    return _Proved(
+        unproved, (), (), said, (f"Not proved for all {open_}: {evidence.where}.", *results, *more)
+    )
 
 
 def _not_attempted(program: GraphProgram, prove: bool | None) -> tuple[str, ...]:
@@ -162,7 +199,9 @@ def _not_attempted(program: GraphProgram, prove: bool | None) -> tuple[str, ...]
         return (f"Not proved for all {', '.join(open_)}: no proof was requested.",)
     # Every column of every head is an expression in d_model² products.
     if prove is None and program.sizes.d_model**2 * program.spec.heads > MOST:
-        return (f"Not proved for all {', '.join(open_)}: the layer is large; hint: fewer columns, or --prove.",)
+        return (
+            f"Not proved for all {', '.join(open_)}: the layer is large; hint: fewer columns, or --prove.",
+        )
     return ()
 
 
@@ -171,10 +210,17 @@ def _hypotheses(assumed: list[str]) -> tuple[str, ...]:
     return tuple(f"Hypothesis: {h}." for h in dict.fromkeys(assumed))
 
 
-def notes_of(program: GraphProgram, hypotheses: list[str], identity: IdentityResult) -> tuple[str, ...]:
+def notes_of(
+    program: GraphProgram, hypotheses: list[str], identity: IdentityResult
+) -> tuple[str, ...]:
     read_as = "Read as: " + "; ".join(s.words for s in program.slots) + "."
     others = (n for n in identity.notes if not n.startswith("hypothesis: "))
-    return (_ABOUT, read_as, *_hypotheses(hypotheses), *(f"{n[:1].upper()}{n[1:]}." for n in others))
+    return (
+        _ABOUT,
+        read_as,
+        *_hypotheses(hypotheses),
+        *(f"{n[:1].upper()}{n[1:]}." for n in others),
+    )
 
 
 def _fault(program: GraphProgram, difference: Difference, seed: int) -> Fault | None:
@@ -246,7 +292,12 @@ def _of_gradient(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
             try:
                 with np.errstate(all="ignore"):
                     wrong = [np.asarray(y, dtype=np.float64) for y in known.run(m.run, arrays)]
-            except (ValueError, TypeError, LookupError, ZeroDivisionError):  # it does not apply at these sizes
+            except (
+                ValueError,
+                TypeError,
+                LookupError,
+                ZeroDivisionError,
+            ):  # it does not apply at these sizes
                 continue
             slack = [_NEAR * np.abs(y).max(initial=0.0) for y in wrong]
             compared = zip(wrong, every, slack, strict=False)

@@ -22,17 +22,25 @@ def solve_triangle(
     diagonal. Shapes: A (…, n, n), B (…, n, m) or (…, m, n)."""
     a, b = c.lifted(a), c.lifted(b)
     if not left:
-        turned = solve_triangle(c, swap(c, a, -2, -1), swap(c, b, -2, -1), upper=not upper, unitriangular=unitriangular)
+        turned = solve_triangle(
+            c, swap(c, a, -2, -1), swap(c, b, -2, -1), upper=not upper, unitriangular=unitriangular
+        )
         return swap(c, turned, -2, -1)
     n = _order(a)
-    return _substituted(c, a, b, range(n)[::-1] if upper else range(n), unitriangular or _ones_on_diagonal(c, a))
+    return _substituted(
+        c, a, b, range(n)[::-1] if upper else range(n), unitriangular or _ones_on_diagonal(c, a)
+    )
 
 
 def solve(c: Context, a: Value, b: Value, *_: object, left: bool = True, **__: object) -> Value:
     """Return A⁻¹ B, or B A⁻¹ if not ``left``. Shapes: A (…, n, n), B (…, n, m), or (…, n) for vectors."""
     a, b = c.lifted(a), c.lifted(b)
     if b.ndim == 1 or tuple(b.shape) == tuple(a.shape[:-1]):
-        return solve(c, a, b[..., None])[..., 0] if left else solve(c, swap(c, a, -2, -1), b[..., None])[..., 0]
+        return (
+            solve(c, a, b[..., None])[..., 0]
+            if left
+            else solve(c, swap(c, a, -2, -1), b[..., None])[..., 0]
+        )
     if not left:
         return swap(c, solve(c, swap(c, a, -2, -1), swap(c, b, -2, -1)), -2, -1)
     n, zero = _order(a), _known_zeros(a)
@@ -51,7 +59,9 @@ def solve(c: Context, a: Value, b: Value, *_: object, left: bool = True, **__: o
 def invert(c: Context, a: Value, *_: object, **__: object) -> Value:
     """Return A⁻¹ (…, n, n)."""
     a = c.lifted(a)
-    return solve(c, a, c.xp.broadcast_to(c.lifted(np.eye(_order(a), dtype=np.int64)), tuple(a.shape)))
+    return solve(
+        c, a, c.xp.broadcast_to(c.lifted(np.eye(_order(a), dtype=np.int64)), tuple(a.shape))
+    )
 
 
 def _order(a: Array) -> int:

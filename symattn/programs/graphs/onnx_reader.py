@@ -42,14 +42,18 @@ def read(path: str | Path) -> Graph:
     file = Path(path)
     try:
         if file.stat().st_size > MOST_BYTES:
-            raise InputError(f"{path} is larger than {MOST_BYTES >> 20} MiB; hint: weights as external data")
+            raise InputError(
+                f"{path} is larger than {MOST_BYTES >> 20} MiB; hint: weights as external data"
+            )
         model = onnx.load_model_from_string(file.read_bytes())
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except InputError:
         raise
     except Exception as error:  # protobuf's own, which is untyped
-        raise InputError(f"{path} is not an ONNX model, or is damaged: {str(error)[:100]}") from None
+        raise InputError(
+            f"{path} is not an ONNX model, or is damaged: {str(error)[:100]}"
+        ) from None
     return of_model(model, file)
 
 
@@ -79,8 +83,14 @@ def _opset(name: str, model: ModelProto) -> int:
     """Return the version of ONNX's own operators. Raises ``InputError`` for an unsupported one."""
     result = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
     if len(result) != 1 or not result <= set(_OPSETS):
-        outcome = f"is of opset {', '.join(map(str, sorted(result)))}" if result else "is empty, or names no opset"
-        raise InputError(f"{name} {outcome}; {_OPSETS[0]} to {_OPSETS[-1]} are read; hint: another export")
+        outcome = (
+            f"is of opset {', '.join(map(str, sorted(result)))}"
+            if result
+            else "is empty, or names no opset"
+        )
+        raise InputError(
+            f"{name} {outcome}; {_OPSETS[0]} to {_OPSETS[-1]} are read; hint: another export"
+        )
     return int(result.pop())
 
 
@@ -96,7 +106,9 @@ def _inlined(name: str, model: ModelProto) -> GraphProto:
     known = [helper.make_tensor_value_info(a.name, a.data_type, a.dims) for a in g.initializer]
     graph = helper.make_graph(g.node, g.name, [*g.input, *known], g.output, value_info=g.value_info)
     bare = helper.make_model(graph, opset_imports=model.opset_import)
-    others = [("", schema.name) for schema in defs.get_all_schemas() if schema.name not in ONNX.rules]
+    others = [
+        ("", schema.name) for schema in defs.get_all_schemas() if schema.name not in ONNX.rules
+    ]
     with suppress(Exception):  # untyped errors of its C++; remaining operators are refused by name
         bare = inliner.inline_selected_functions(bare, others, inline_schema_functions=True)
     try:
@@ -109,7 +121,11 @@ def _type(number: int) -> str:
     from onnx import TensorProto
 
     known = number in TensorProto.DataType.values()
-    return type_name(TensorProto.DataType.Name(number).lower().replace("double", "float64")) if known else ""
+    return (
+        type_name(TensorProto.DataType.Name(number).lower().replace("double", "float64"))
+        if known
+        else ""
+    )
 
 
 def _label(graph: GraphProto, key: str) -> str:
@@ -139,12 +155,16 @@ def _shape(place: str, a: TensorProto, file: Path) -> tuple[int, ...]:
     shape = tuple(a.dims)
     if len(shape) > _MOST_AXES or any(n < 0 for n in shape):
         raise InputError(f"{place} has the shape {shape[:_MOST_AXES]}; the file is damaged")
-    if a.data_location == 1:  # in a file, which is not read, and must nevertheless be in the model's folder
+    if (
+        a.data_location == 1
+    ):  # in a file, which is not read, and must nevertheless be in the model's folder
         location = {e.key: e.value for e in a.external_data}.get("location", "")
         folder = file.resolve().parent
         there = (folder / location).resolve()
         if not there.is_relative_to(folder) or there == folder:
-            raise InputError(f"{place} has its data at {location[:80]!r}, outside of the model's folder")
+            raise InputError(
+                f"{place} has its data at {location[:80]!r}, outside of the model's folder"
+            )
     else:
         _check_data(place, a, shape)
     return shape
@@ -157,11 +177,21 @@ def _check_data(place: str, a: TensorProto, shape: tuple[int, ...]) -> None:
     if a.data_type not in TYPES:
         return
     if a.HasField("raw_data"):
-        unit, count, entry = "bytes", len(a.raw_data), helper.tensor_dtype_to_np_dtype(a.data_type).itemsize
+        unit, count, entry = (
+            "bytes",
+            len(a.raw_data),
+            helper.tensor_dtype_to_np_dtype(a.data_type).itemsize,
+        )
     else:
-        unit, count, entry = "numbers", len(getattr(a, helper.tensor_dtype_to_field(a.data_type))), 1
+        unit, count, entry = (
+            "numbers",
+            len(getattr(a, helper.tensor_dtype_to_field(a.data_type))),
+            1,
+        )
     if math.prod(shape) * entry != count:
-        raise InputError(f"{place} has the shape {shape}, and holds {count} {unit}; the file is damaged")
+        raise InputError(
+            f"{place} has the shape {shape}, and holds {count} {unit}; the file is damaged"
+        )
 
 
 def _array(place: str, a: TensorProto, shape: tuple[int, ...]) -> np.ndarray:
@@ -180,7 +210,9 @@ def _array(place: str, a: TensorProto, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _node(name: str, proto: NodeProto, opset: int, types: Mapping[str, str]) -> GraphNode:
-    operator = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
+    operator = (
+        proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
+    )
     operands = tuple(Ref(i) if i else None for i in proto.input)
     attributes = dict(_attributes(f"{name}: {operator}", proto))
     if operator == "Softmax" and opset < _FLATTENING:
@@ -190,7 +222,11 @@ def _node(name: str, proto: NodeProto, opset: int, types: Mapping[str, str]) -> 
             raise InputError(f"{name}: Attention: unknown attribute 'opset'")
         attributes = {**attributes, "opset": opset}
     return GraphNode(
-        operator, operands, tuple(proto.output), attributes, tuple(types.get(o, UNKNOWN) for o in proto.output)
+        operator,
+        operands,
+        tuple(proto.output),
+        attributes,
+        tuple(types.get(o, UNKNOWN) for o in proto.output),
     )
 
 
@@ -204,5 +240,7 @@ def _attributes(place: str, proto: NodeProto) -> Iterator[tuple[str, Value]]:
         try:
             value = helper.get_attribute_value(attribute)
         except ValueError as error:
-            raise InputError(f"{place}: {attribute.name} cannot be read: {str(error)[:80]}") from None
+            raise InputError(
+                f"{place}: {attribute.name} cannot be read: {str(error)[:80]}"
+            ) from None
         yield attribute.name, value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -36,7 +36,17 @@ from symattn.programs.graphs.values import (
 )
 from symattn.programs.onnx import INPUTS, OUTPUTS, OnnxNode, of_node
 
-TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
+TYPES = {
+    1: "float",
+    10: "float",
+    11: "float",
+    16: "float",
+    9: "bool",
+    2: "int",
+    3: "int",
+    6: "int",
+    7: "int",
+}
 
 
 def _cast(c: Context, x: Value, to: int, **_: object) -> Value:
@@ -54,7 +64,9 @@ def _split(c: Context, x: Value, split: Value = None, axis: int = 0, num_outputs
 def _reduce(name: str) -> Rule:
     rule = op.reduce(name)
 
-    def run(c: Context, x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
+    def run(
+        c: Context, x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Value:
         if axes is None or not np.size(axes):
             return x if noop_with_empty_axes else rule(c, x, None, bool(keepdims))
         return rule(c, x, axes, bool(keepdims))
@@ -77,7 +89,9 @@ def _flatten(c: Context, x: Array, axis: int = 1) -> Value:
 
 def _kept_reshape(c: Context, x: Value, shape: Value) -> Value:
     """Reshape; 0 keeps the length of the axis, as in ONNX."""
-    wanted = [x.shape[k] if isinstance(n, int) and n == 0 else n for k, n in enumerate(lengths(shape))]
+    wanted = [
+        x.shape[k] if isinstance(n, int) and n == 0 else n for k, n in enumerate(lengths(shape))
+    ]
     return op.reshape(c, x, wanted)
 
 
@@ -86,14 +100,23 @@ def attention(c: Context, *operands: Value, opset: int, **attributes: Value) -> 
     if len(operands) > len(INPUTS):
         raise InputError(f"{len(operands)} inputs; known: {', '.join(INPUTS)}")
     inputs = {role: x for role, x in zip(INPUTS, operands, strict=False) if x is not None}
-    for role, x in inputs.items():  # booleans stay, and so do lengths of a cache, which must be known
+    for (
+        role,
+        x,
+    ) in inputs.items():  # booleans stay, and so do lengths of a cache, which must be known
         if role == "nonpad_kv_seqlen" and not is_plain(x):
             raise InputError("nonpad_kv_seqlen is computed from the inputs, which is not read")
         inputs[role] = np.asarray(x) if role == "nonpad_kv_seqlen" else c.lifted(x)
     if "scale" in attributes and "Q" in inputs:
         heads = attributes.get("q_num_heads", 1)
-        attributes["scale"] = meant_scale(inputs["Q"].shape[-1] // max(heads, 1), attributes["scale"])
-    attributes |= {name: decimal(attributes[name]) for name in ("scale", "softcap") if attributes.get(name) is not None}
+        attributes["scale"] = meant_scale(
+            inputs["Q"].shape[-1] // max(heads, 1), attributes["scale"]
+        )
+    attributes |= {
+        name: decimal(attributes[name])
+        for name in ("scale", "softcap")
+        if attributes.get(name) is not None
+    }
     node = OnnxNode("Attention", attributes, {}, {role: role for role in OUTPUTS})
     result = of_node(node, inputs, opset).outputs
     return tuple(result[role] for role in OUTPUTS)
@@ -125,7 +148,9 @@ def multi_head_attention(
     _refuse(inputs | {"cache_indirection": cache_indirection} | more)
     tokens = _unpacked(c, query, key, value)
     if unidirectional and not same(tokens[0].shape[-2], tokens[1].shape[-2]):
-        raise InputError("unidirectional attention of another number of new keys than of queries is not read")
+        raise InputError(
+            "unidirectional attention of another number of new keys than of queries is not read"
+        )
     if bias is not None:
         ends = list(accumulate((whole(x.shape[-1], "the columns") for x in tokens), initial=0))
         if tuple(bias.shape) != (ends[-1],):
@@ -134,7 +159,11 @@ def multi_head_attention(
         tokens = tuple(x + b for x, b in zip(tokens, parts, strict=True))
     past = 0 if past_key is None else length(past_key.shape[-2])
     _check_bias(attention_bias, past + length(tokens[1].shape[-2]))
-    result: dict[str, Value] = {"is_causal": unidirectional, "q_num_heads": num_heads, "kv_num_heads": num_heads}
+    result: dict[str, Value] = {
+        "is_causal": unidirectional,
+        "q_num_heads": num_heads,
+        "kv_num_heads": num_heads,
+    }
     result |= {"scale": scale} if scale else {}  # 0 means the default
     return attention(c, *tokens, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 
@@ -151,7 +180,9 @@ def group_query_attention(
     With ``do_rotary``, queries and new keys are rotated by the angles of their positions after the past. All sequences
     must be as long as their keys: lengths that differ along a batch are refused.
     """
-    _refuse({"head_sink": head_sink} | {name: x for name, x in more.items() if x not in (0, -1, "NONE")})
+    _refuse(
+        {"head_sink": head_sink} | {name: x for name, x in more.items() if x not in (0, -1, "NONE")}
+    )
     if local_window_size == 0 or local_window_size < -1:
         raise InputError(f"local_window_size is {local_window_size}, which is not read")
     q, k, v = _unpacked(c, query, key, value)
@@ -163,15 +194,27 @@ def group_query_attention(
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise InputError("do_rotary needs cos_cache and sin_cache")
-        places = position_ids if position_ids is not None else arange(c, past, past + length(q.shape[-2]))
-        cos, sin = (gather(c, c.lifted(table), places)[..., None, :, :] for table in (cos_cache, sin_cache))
+        places = (
+            position_ids
+            if position_ids is not None
+            else arange(c, past, past + length(q.shape[-2]))
+        )
+        cos, sin = (
+            gather(c, c.lifted(table), places)[..., None, :, :] for table in (cos_cache, sin_cache)
+        )
         layout = "interleaved" if rotary_interleaved else "half"
         q, k = (
             merge_heads(rotate(split_heads(x, heads), cos, sin, layout))
             for x, heads in ((q, num_heads), (k, kv_num_heads))
         )
-    result: dict[str, Value] = {"is_causal": 1, "q_num_heads": num_heads, "kv_num_heads": kv_num_heads}
-    result |= {name: x for name, x in (("scale", scale), ("softcap", softcap)) if x}  # 0 means the default
+    result: dict[str, Value] = {
+        "is_causal": 1,
+        "q_num_heads": num_heads,
+        "kv_num_heads": kv_num_heads,
+    }
+    result |= {
+        name: x for name, x in (("scale", scale), ("softcap", softcap)) if x
+    }  # 0 means the default
     result |= {"left_window_size": local_window_size - 1} if local_window_size > 0 else {}
     return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 
@@ -184,7 +227,9 @@ def _refuse(others: dict[str, Value]) -> None:
 
 def _unpacked(c: Context, *tokens: Value) -> tuple[Value, ...]:
     if any(x is None or x.ndim != 3 for x in tokens):
-        raise InputError("queries, keys and values that are not three arrays of three axes are not read")
+        raise InputError(
+            "queries, keys and values that are not three arrays of three axes are not read"
+        )
     return tuple(map(c.lifted, tokens))
 
 
@@ -194,7 +239,9 @@ def _check_bias(bias: Value, keys: Value) -> None:
         return
     if bias.ndim != 4 or not same(bias.shape[-1], keys) or are_booleans(bias):
         shape = tuple(bias.shape)
-        raise InputError(f"attention_bias has the shape {shape}; it must be numbers of four axes, the last of {keys}")
+        raise InputError(
+            f"attention_bias has the shape {shape}; it must be numbers of four axes, the last of {keys}"
+        )
 
 
 def _check_lengths(seqlens_k: Value, total: Value, sequences: Value, keys: Value) -> None:
@@ -214,22 +261,33 @@ def _check_lengths(seqlens_k: Value, total: Value, sequences: Value, keys: Value
 
 
 RULES: Mapping[str, Rule] = {
-    **op.table(op.binary, "Add=add Sub=subtract Mul=multiply And=logical_and Or=logical_or Equal=equal Less=less"),
+    **op.table(
+        op.binary,
+        "Add=add Sub=subtract Mul=multiply And=logical_and Or=logical_or Equal=equal Less=less",
+    ),
     **op.table(op.binary, "LessOrEqual=less_equal Greater=greater GreaterOrEqual=greater_equal"),
-    **op.table(op.unary, "Sqrt=sqrt Exp=exp Log=log Tanh=tanh Erf=erf Abs=abs Neg=negative Not=logical_not"),
+    **op.table(
+        op.unary, "Sqrt=sqrt Exp=exp Log=log Tanh=tanh Erf=erf Abs=abs Neg=negative Not=logical_not"
+    ),
     "Reciprocal": lambda c, x: op.divide(c, 1.0, x),
     "Div": op.divide_whole,
     "Pow": op.power,
     "Where": op.where,
     "Cast": _cast,
     "Identity": op.same,
-    "Constant": lambda c, value=None, **others: value if value is not None else next(iter(others.values())),
-    "ConstantOfShape": lambda c, shape, value=0.0: op.full(c, shape, np.asarray(value).reshape(-1)[0]),
+    "Constant": lambda c, value=None, **others: (
+        value if value is not None else next(iter(others.values()))
+    ),
+    "ConstantOfShape": lambda c, shape, value=0.0: op.full(
+        c, shape, np.asarray(value).reshape(-1)[0]
+    ),
     "Range": op.arange,
     "Trilu": op.triangle,
     "Size": lambda c, x: np.asarray(math.prod(length(n) for n in x.shape)),
     "Shape": lambda c, x, start=0, end=None: sizes(x.shape)[start:end],
-    "Reshape": lambda c, x, shape, allowzero=0: op.reshape(c, x, shape) if allowzero else _kept_reshape(c, x, shape),
+    "Reshape": lambda c, x, shape, allowzero=0: (
+        op.reshape(c, x, shape) if allowzero else _kept_reshape(c, x, shape)
+    ),
     "Flatten": _flatten,
     "Transpose": lambda c, x, perm=None: op.transpose(c, x, perm),
     "Unsqueeze": op.unsqueeze,

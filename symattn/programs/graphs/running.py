@@ -19,7 +19,10 @@ from symattn.programs.names import Function
 from symattn.programs.refusing import one_line
 
 MOST_NODES = 10_000
-_KINDS = ("modular", "indexed")  # kinds that name themselves in what they refuse, which an operator says better
+_KINDS = (
+    "modular",
+    "indexed",
+)  # kinds that name themselves in what they refuse, which an operator says better
 
 
 class Ref(NamedTuple):
@@ -95,7 +98,10 @@ class Graph:
 
     def __post_init__(self) -> None:
         """Raise ``InputError`` for a name that occurs twice, and for a value that no earlier node makes."""
-        name, known = self.name, [g.name for g in (*self.inputs, *self.weights)] + list(self.constants)
+        name, known = (
+            self.name,
+            [g.name for g in (*self.inputs, *self.weights)] + list(self.constants),
+        )
         if len(self.nodes) > MOST_NODES:
             raise InputError(f"{name} has {len(self.nodes)} nodes; at most {MOST_NODES} are read")
         if not self.outputs:
@@ -118,7 +124,9 @@ class Graph:
     @cached_property
     def used(self) -> frozenset[str]:
         """The names of values that some node takes, or that are outputs."""
-        return frozenset(r.name for node in self.nodes for r in node.refs()) | frozenset(self.outputs)
+        return frozenset(r.name for node in self.nodes for r in node.refs()) | frozenset(
+            self.outputs
+        )
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -161,9 +169,15 @@ def on_kind(
         def of_arrays(*arrays: Value) -> Value:
             filled = dict(zip(at, arrays, strict=True))
             every = [filled[i] if i in filled else constant(x) for i, x in enumerate(leaves)]
-            return function(*every[: len(places)], **dict(zip(keywords, every[len(places) :], strict=True)))
+            return function(
+                *every[: len(places)], **dict(zip(keywords, every[len(places) :], strict=True))
+            )
 
-        fixed = [x.tolist() if isinstance(x, np.ndarray) else x for i, x in enumerate(leaves) if i not in at]
+        fixed = [
+            x.tolist() if isinstance(x, np.ndarray) else x
+            for i, x in enumerate(leaves)
+            if i not in at
+        ]
         key = str((at, tuple(keywords), fixed))
         if key not in graphs:
             graphs[key] = export(of_arrays, list(at.values()))
@@ -186,7 +200,11 @@ def as_function(graph: Graph) -> Function:
 
 def unknown(graph: Graph) -> tuple[str, ...]:
     """Return the unsupported operators of a graph, each once."""
-    return tuple(dict.fromkeys(node.operator for node in graph.nodes if node.operator not in graph.dialect.rules))
+    return tuple(
+        dict.fromkeys(
+            node.operator for node in graph.nodes if node.operator not in graph.dialect.rules
+        )
+    )
 
 
 def check_operators(graph: Graph) -> None:
@@ -214,7 +232,14 @@ def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value,
             return run(graph, inputs, context)
     values: dict[str, Value] = {**graph.constants, **inputs}
     used = graph.used
-    lacking = next((g.name for g in (*graph.inputs, *graph.weights) if g.name in used and g.name not in inputs), None)
+    lacking = next(
+        (
+            g.name
+            for g in (*graph.inputs, *graph.weights)
+            if g.name in used and g.name not in inputs
+        ),
+        None,
+    )
     if lacking is not None:
         raise InputError(f"{graph.name}: no array is given for {lacking}")
     for node in (_typed(graph, node) for node in graph.nodes):
@@ -237,7 +262,9 @@ def _typed(graph: Graph, node: GraphNode) -> GraphNode:
     return replace(node, operator=of_bits) if known else node
 
 
-def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[str, object]) -> Value:
+def _made(
+    dialect: Dialect, context: Context, node: GraphNode, values: Mapping[str, object]
+) -> Value:
     operands = [_value(x, values) for x in node.operands]
     if node.operator not in dialect.apart:
         operands = [x.whole(context) if isinstance(x, Joined) else x for x in operands]
@@ -249,7 +276,15 @@ def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[s
         raise
     except SymattnError as error:
         raise _located(error, node) from None
-    except (TypeError, ValueError, IndexError, AttributeError, KeyError, ZeroDivisionError, StopIteration) as error:
+    except (
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        KeyError,
+        ZeroDivisionError,
+        StopIteration,
+    ) as error:
         words = InputError(f"{node.operator} cannot be computed: {one_line(error)[:120]}")
         raise _located(words, node) from error
 

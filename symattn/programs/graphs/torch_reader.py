@@ -25,8 +25,20 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-_LEFT_OUT = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
-_TYPES = {"bool": "bool", "int64": "int", "int32": "int", "int16": "int", "int8": "int", "uint8": "int"}
+_LEFT_OUT = (
+    "_assert_scalar",
+    "_assert_tensor_metadata",
+    "sym_constrain_range",
+    "sym_constrain_range_for_size",
+)
+_TYPES = {
+    "bool": "bool",
+    "int64": "int",
+    "int32": "int",
+    "int16": "int",
+    "int8": "int",
+    "uint8": "int",
+}
 _TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
 #: Torch's own attention, whose code residues do not see, so that they give no bound for a function that calls it.
 _DOCUMENTED = "aten.scaled_dot_product_attention"
@@ -57,7 +69,9 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
 
         def without_bound(*places: object, **keywords: object) -> Value:
             result = called(*places, **keywords)
-            if hasattr(kind, "field") and any(n.operator == _DOCUMENTED for g in graphs.values() for n in g.nodes):
+            if hasattr(kind, "field") and any(
+                n.operator == _DOCUMENTED for g in graphs.values() for n in g.nodes
+            ):
                 kind.field.decisions.chance = UNKNOWN
                 kind.field.unbounded["torch's own attention is taken as documented"] = None
             return result
@@ -100,8 +114,14 @@ def _exported(function: Function, examples: list[Tensor], label: str) -> Exporte
 
 def _decomposed(program: ExportedProgram, name: str) -> ExportedProgram:
     """Return the program with missing and mutating operators decomposed, as far as torch can."""
-    called = {node.target for node in program.graph.nodes if node.op == "call_function" and not _is_check(node)}
-    writes = any(getattr(getattr(target, "_schema", None), "is_mutable", False) for target in called)
+    called = {
+        node.target
+        for node in program.graph.nodes
+        if node.op == "call_function" and not _is_check(node)
+    }
+    writes = any(
+        getattr(getattr(target, "_schema", None), "is_mutable", False) for target in called
+    )
     if not writes and all(_name(target) in RULES for target in called):
         return program  # the usual case: decomposing takes longer than exporting
     try:
@@ -156,7 +176,9 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
             spec = kinds[node.name]
             result = spec.kind.name
             if result == "PARAMETER":
-                weights.append(GraphArray(node.name, _shape(node.meta["val"].shape), label=spec.target))
+                weights.append(
+                    GraphArray(node.name, _shape(node.meta["val"].shape), label=spec.target)
+                )
             elif result in ("BUFFER", "CONSTANT_TENSOR"):
                 constants[node.name] = _values(program, spec.target)
             elif result == "TOKEN":  # it orders checks, which compute nothing
@@ -164,7 +186,9 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
             elif result == "USER_INPUT":
                 value = node.meta.get("val")
                 if hasattr(value, "shape"):
-                    inputs.append(GraphArray(node.name, _shape(value.shape), value.is_floating_point()))
+                    inputs.append(
+                        GraphArray(node.name, _shape(value.shape), value.is_floating_point())
+                    )
                 else:
                     constants[node.name] = value
             else:
@@ -173,8 +197,12 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
             nodes += list(_node(node))
         elif node.op == "output":
             # only the outputs for the caller: buffers that the program changes may precede them
-            returned = (s.arg for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT")
-            outputs = tuple(arg.name for arg in returned if hasattr(arg, "name"))[: None if every else 1]
+            returned = (
+                s.arg for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"
+            )
+            outputs = tuple(arg.name for arg in returned if hasattr(arg, "name"))[
+                : None if every else 1
+            ]
         else:
             raise InputError(f"{name}: the node {node.name} of the kind {node.op} is not read")
     return Graph(TORCH, name, tuple(inputs), tuple(weights), constants, tuple(nodes), outputs)
@@ -185,7 +213,9 @@ def _node(node: Node) -> Iterator[GraphNode]:
         return
     keywords = {k: operand(v) for k, v in node.kwargs.items() if k not in PLACED}
     result = type_name(getattr(node.meta.get("val"), "dtype", ""))
-    yield GraphNode(_name(node.target), tuple(map(operand, node.args)), (node.name,), keywords, (result,))
+    yield GraphNode(
+        _name(node.target), tuple(map(operand, node.args)), (node.name,), keywords, (result,)
+    )
 
 
 def operand(x: Value) -> Value:

@@ -17,7 +17,16 @@ from symattn.document.errors import InputError
 from symattn.programs.graphs import graph_operators as op
 from symattn.programs.graphs import linear_systems
 from symattn.programs.graphs.running import Dialect
-from symattn.programs.graphs.values import Context, Rule, Value, bits, cast, cast_like, decimal, length
+from symattn.programs.graphs.values import (
+    Context,
+    Rule,
+    Value,
+    bits,
+    cast,
+    cast_like,
+    decimal,
+    length,
+)
 
 
 def _dropout(c: Context, x: object, rate: float, train: bool) -> Value:
@@ -37,7 +46,9 @@ def _to(c: Context, x: Value, *arguments: Value, **more: Value) -> Value:
 def _reduce(name: str) -> Rule:
     rule = op.reduce(name)
 
-    def run(c: Context, x: Value, dim: Value = None, keep: bool = False, dtype: str | None = None) -> Value:
+    def run(
+        c: Context, x: Value, dim: Value = None, keep: bool = False, dtype: str | None = None
+    ) -> Value:
         return rule(c, x if dtype is None else cast(c, x, dtype), dim, keep)
 
     return run
@@ -66,12 +77,26 @@ def _full(c: Context, shape: object, value: Value, dtype: str | None = None, **_
     return op.full(c, shape, value if dtype is None else cast(c, value, dtype))
 
 
-def _new(value: int, c: Context, x: Value, shape: Value, *_: object, dtype: str | None = None, **__: object) -> Value:
+def _new(
+    value: int,
+    c: Context,
+    x: Value,
+    shape: Value,
+    *_: object,
+    dtype: str | None = None,
+    **__: object,
+) -> Value:
     """Return an array of one number, of the type of ``x`` if no other is given."""
-    return cast_like(c, op.full(c, shape, value), x) if dtype is None else _full(c, shape, value, dtype)
+    return (
+        cast_like(c, op.full(c, shape, value), x)
+        if dtype is None
+        else _full(c, shape, value, dtype)
+    )
 
 
-def _like(value: int, c: Context, x: Value, *_: object, dtype: str | None = None, **__: object) -> Value:
+def _like(
+    value: int, c: Context, x: Value, *_: object, dtype: str | None = None, **__: object
+) -> Value:
     return _new(value, c, x, x.shape, dtype=dtype)
 
 
@@ -110,23 +135,31 @@ def _repeated(c: Context, x: Value, times: Value) -> Value:
     return x
 
 
-def _pad(c: Context, x: Value, ends: Value, mode: str = "constant", value: float | None = None) -> Value:
+def _pad(
+    c: Context, x: Value, ends: Value, mode: str = "constant", value: float | None = None
+) -> Value:
     """Pad x with entries of one value before and after each axis, from the last axis on."""
     if mode != "constant" or min(map(int, ends)) < 0:
-        raise InputError("padding with other entries than one value, or that takes entries away, is not read")
+        raise InputError(
+            "padding with other entries than one value, or that takes entries away, is not read"
+        )
     for axis, (before, after) in enumerate(zip(ends[::2], ends[1::2], strict=True), 1):
         x = op.padded(c, x, -axis, int(before), int(after), value or 0.0)
     return x
 
 
-def _finite_numbers(c: Context, x: Value, nan: float | None = None, *infinite: float | None) -> Value:
+def _finite_numbers(
+    c: Context, x: Value, nan: float | None = None, *infinite: float | None
+) -> Value:
     """Replace undefined elements of x by a number."""
     if any(n is not None for n in infinite):
         raise InputError("numbers in the place of infinities are not read")
     return op.where(c, c.xp.isnan(c.lifted(x)), nan or 0.0, x)
 
 
-def _vector_norm(c: Context, x: Value, order: float = 2, dim: Value = None, keep: bool = False, **_: object) -> Value:
+def _vector_norm(
+    c: Context, x: Value, order: float = 2, dim: Value = None, keep: bool = False, **_: object
+) -> Value:
     """Return √Σ x² along axes."""
     if order != 2:
         raise InputError(f"a norm of order {order} is not read")
@@ -134,7 +167,13 @@ def _vector_norm(c: Context, x: Value, order: float = 2, dim: Value = None, keep
 
 
 def _layer_norm(
-    c: Context, x: Value, shape: Value, weight: Value = None, bias: Value = None, eps: float = 1e-5, *_: object
+    c: Context,
+    x: Value,
+    shape: Value,
+    weight: Value = None,
+    bias: Value = None,
+    eps: float = 1e-5,
+    *_: object,
 ) -> Value:
     if len(shape) != 1:
         raise InputError("a norm over several axes is not read")
@@ -145,7 +184,9 @@ def _layer_norm(
 def _attention(c: Context, *arrays: Value, **more: Value) -> Value:
     """Compute torch's own attention as it is documented."""
     if c.kind is not None and hasattr(c.kind, "field"):
-        note("torch's scaled_dot_product_attention is taken as documented; its own code is left to floats")
+        note(
+            "torch's scaled_dot_product_attention is taken as documented; its own code is left to floats"
+        )
     return op.scaled_dot_product_attention(c, *arrays, **more)
 
 
@@ -161,13 +202,20 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("aten.to", "aten._to_copy"), _to),
     "aten.add": _add(op.binary("add")),
     "aten.sub": _add(op.binary("subtract")),
-    **op.table(op.binary, "aten.mul=multiply aten.eq=equal aten.lt=less aten.le=less_equal aten.gt=greater"),
-    **op.table(op.binary, "aten.ge=greater_equal aten.logical_and=logical_and aten.logical_or=logical_or"),
+    **op.table(
+        op.binary, "aten.mul=multiply aten.eq=equal aten.lt=less aten.le=less_equal aten.gt=greater"
+    ),
+    **op.table(
+        op.binary, "aten.ge=greater_equal aten.logical_and=logical_and aten.logical_or=logical_or"
+    ),
     **op.table(op.binary, "aten.bitwise_and=logical_and aten.bitwise_or=logical_or"),
     **op.table(op.binary, "aten.__and__=logical_and aten.__or__=logical_or"),
     **op.table(op.unary, "aten.sqrt=sqrt aten.exp=exp aten.tanh=tanh aten.neg=negative"),
     **op.table(op.unary, "aten.logical_not=logical_not aten.bitwise_not=logical_not"),
-    **op.table(op.unary, "aten.log=log aten.abs=abs aten.exp2=exp2 aten.log2=log2 aten.sin=sin aten.cos=cos"),
+    **op.table(
+        op.unary,
+        "aten.log=log aten.abs=abs aten.exp2=exp2 aten.log2=log2 aten.sin=sin aten.cos=cos",
+    ),
     **op.table(op.binary, "aten.ne=not_equal aten.maximum=maximum aten.minimum=minimum"),
     "aten.rsqrt": lambda c, x: op.divide(c, 1.0, op.unary("sqrt")(c, x)),
     "aten.reciprocal": lambda c, x: op.divide(c, 1.0, x),
@@ -178,7 +226,9 @@ RULES: Mapping[str, Rule] = {
     "aten.log1p": lambda c, x: c.xp.log1p(c.lifted(x)),
     "aten.expm1": lambda c, x: c.xp.expm1(c.lifted(x)),
     "aten.logaddexp": lambda c, x, y: c.xp.log(c.xp.exp(c.lifted(x)) + c.xp.exp(c.lifted(y))),
-    "aten.logsumexp": lambda c, x, dim, keep=False: c.xp.log(_reduce("sum")(c, c.xp.exp(c.lifted(x)), dim, keep)),
+    "aten.logsumexp": lambda c, x, dim, keep=False: c.xp.log(
+        _reduce("sum")(c, c.xp.exp(c.lifted(x)), dim, keep)
+    ),
     "aten.einsum": lambda c, formula, arrays, **_: c.xp.einsum(formula, *map(c.lifted, arrays)),
     "aten.log_softmax": lambda c, x, dim, dtype=None: c.xp.log(_softmax(c, x, dim, dtype)),
     "aten.layer_norm": _layer_norm,
@@ -186,7 +236,10 @@ RULES: Mapping[str, Rule] = {
     "aten.nan_to_num": _finite_numbers,
     "aten.pad": _pad,
     "aten.copy": lambda c, x, source, *_: op.expand(c, source, x.shape),
-    **dict.fromkeys(("aten.full_like", "aten.fill"), lambda c, x, *values, **more: _full(c, x.shape, *values, **more)),
+    **dict.fromkeys(
+        ("aten.full_like", "aten.fill"),
+        lambda c, x, *values, **more: _full(c, x.shape, *values, **more),
+    ),
     "aten.scalar_tensor": lambda c, value, **_: value,
     "aten.slice_scatter": lambda c, x, part, dim=0, *ends: op.replaced(
         c, x, part, dim, range(int(length(x.shape[dim])))[slice(*ends)]
@@ -199,13 +252,19 @@ RULES: Mapping[str, Rule] = {
     "aten.pow": op.power,
     **dict.fromkeys(("aten.clamp", "aten.clamp_min"), _clamped),
     "aten.flip": _flipped,
-    "aten.cumsum": lambda c, x, dim, dtype=None, **_: op.cumulative(c, x if dtype is None else cast(c, x, dtype), dim),
+    "aten.cumsum": lambda c, x, dim, dtype=None, **_: op.cumulative(
+        c, x if dtype is None else cast(c, x, dtype), dim
+    ),
     "aten.stack": op.stack,
     "aten.eye": lambda c, n, m=None, *_, dtype="float", **__: _full(c, (), 1, dtype) * np.eye(n, m),
     **dict.fromkeys(("aten.linalg_solve_triangular",), linear_systems.solve_triangle),
     "aten.triangular_solve": lambda c, b, a, upper=True, turned=False, unitriangular=False: (
         linear_systems.solve_triangle(
-            c, op.swap(c, a, -2, -1) if turned else a, b, upper=upper is not turned, unitriangular=unitriangular
+            c,
+            op.swap(c, a, -2, -1) if turned else a,
+            b,
+            upper=upper is not turned,
+            unitriangular=unitriangular,
         ),
         a,
     ),
@@ -225,7 +284,10 @@ RULES: Mapping[str, Rule] = {
     "aten.where": op.where,
     "aten.masked_fill": lambda c, x, mask, value: op.where(c, mask, value, x),
     **{f"aten.new_{name}": partial(_new, value) for name, value in {"zeros": 0, "ones": 1}.items()},
-    **{f"aten.{name}_like": partial(_like, value) for name, value in {"zeros": 0, "ones": 1}.items()},
+    **{
+        f"aten.{name}_like": partial(_like, value)
+        for name, value in {"zeros": 0, "ones": 1}.items()
+    },
     "aten.new_full": lambda c, x, shape, value, *_, dtype=None, **__: _full(c, shape, value, dtype),
     "aten.ones": lambda c, shape, *_, dtype="float", **__: _full(c, shape, 1, dtype),
     "aten.zeros": lambda c, shape, *_, dtype="float", **__: _full(c, shape, 0, dtype),
@@ -256,7 +318,9 @@ RULES: Mapping[str, Rule] = {
     "aten.amax": _reduce("max"),
     **dict.fromkeys(("aten.matmul", "aten.bmm", "aten.mm"), op.product),
     "aten.linear": lambda c, x, w, b=None: op.product(c, x, w, b, transB=1),
-    **dict.fromkeys(("aten.addmm", "aten.baddbmm"), lambda c, b, x, w, **by: op.product(c, x, w, b, **by)),
+    **dict.fromkeys(
+        ("aten.addmm", "aten.baddbmm"), lambda c, b, x, w, **by: op.product(c, x, w, b, **by)
+    ),
     **dict.fromkeys(("aten.softmax", "aten._softmax"), _softmax),
     "aten.scaled_dot_product_attention": _attention,
     "add": op.of_lengths(operator.add),

@@ -43,9 +43,13 @@ class Context:
         self.kind: Any = type(like) if isinstance(like, ArrayBase) else None
         self.xp: Any = like.__array_namespace__()
         self.dtype = None if self.kind else like.dtype
-        self.in_letters = self.kind is not None and like.dtype is None  # booleans are conditions on positions
+        self.in_letters = (
+            self.kind is not None and like.dtype is None
+        )  # booleans are conditions on positions
         self.has_residues = hasattr(self.kind, "field")
-        self.in_floats = hasattr(self.kind, "tables")  # plain numbers stay floats, since they lead to tables of angles
+        self.in_floats = hasattr(
+            self.kind, "tables"
+        )  # plain numbers stay floats, since they lead to tables of angles
 
     def lifted(self, x: Value) -> Value:
         """Return a value as an array of the kind; booleans stay as they are unless the kind has letters."""
@@ -56,15 +60,28 @@ class Context:
             return x.astype(self.dtype) if x.dtype.kind == "f" else x
         if isinstance(x, np.ndarray) and x.dtype == bool and not self.in_letters:
             return x
-        if isinstance(x, np.ndarray) and x.size > _FEW and x.dtype.kind in "iuf" and self.has_residues:
-            each, places = np.unique(x, return_inverse=True)  # such as a matrix of zeros and ones, or a mask
+        if (
+            isinstance(x, np.ndarray)
+            and x.size > _FEW
+            and x.dtype.kind in "iuf"
+            and self.has_residues
+        ):
+            each, places = np.unique(
+                x, return_inverse=True
+            )  # such as a matrix of zeros and ones, or a mask
             if each.size < x.size:
                 return self.lifted(each)[places.reshape(x.shape)]
         entries = np.asarray(x, dtype=object)
         values = np.empty(entries.shape, dtype=object)
         for at in np.ndindex(entries.shape):
-            x_at = entries[at]  # a size, a whole number, or a float, which is replaced by what it stands for
-            values[at] = self._meant(float(x_at)) if isinstance(x_at, (float, np.floating)) else self.kind.of(x_at)
+            x_at = entries[
+                at
+            ]  # a size, a whole number, or a float, which is replaced by what it stands for
+            values[at] = (
+                self._meant(float(x_at))
+                if isinstance(x_at, (float, np.floating))
+                else self.kind.of(x_at)
+            )
         if not entries.shape:
             return values[()]
         if self.in_letters:
@@ -75,11 +92,15 @@ class Context:
         if x == -np.inf:
             return self.kind.literal(np.asarray(-np.inf))
         if x in _LEAST or x <= _FORBIDS:
-            note(f"hypothesis: {x:.4g} forbids as −∞ does, in every row in which some key is allowed")
+            note(
+                f"hypothesis: {x:.4g} forbids as −∞ does, in every row in which some key is allowed"
+            )
             if self.has_residues:
                 return self.kind.forbidding(np.asarray(x), np.asarray(True))
             return self.kind.literal(np.asarray(-np.inf))
-        if self.has_residues and x <= self.kind.sentinel:  # such as −10⁴: as −∞ only if it does not do as a number
+        if (
+            self.has_residues and x <= self.kind.sentinel
+        ):  # such as −10⁴: as −∞ only if it does not do as a number
             if self.kind.field.leveled:
                 return self.kind.literal(np.asarray(x))
             self.kind.field.stand_ins = True
@@ -266,7 +287,9 @@ def settled(x: Value, declared: str) -> Value:
     if declared.startswith(("int", "uint")):
         if computed or np.asarray(x).dtype == object:
             if declared not in _SIZES:
-                raise Refused(f"computed numbers of the type {declared} are not read, as they may wrap around")
+                raise Refused(
+                    f"computed numbers of the type {declared} are not read, as they may wrap around"
+                )
             return x
         check_range(x, declared)
         return np.asarray(x)
@@ -282,7 +305,9 @@ def check_range(x: object, dtype: str) -> None:
     a = np.asarray(x)
     for n in (a.min(), a.max()) if a.size else ():
         if not low <= n <= high:
-            raise InputError(f"{int(n)} does not fit {dtype}, and what it is cut to, or wraps around to, is not read")
+            raise InputError(
+                f"{int(n)} does not fit {dtype}, and what it is cut to, or wraps around to, is not read"
+            )
 
 
 def as_int64(x: np.ndarray) -> np.ndarray:
@@ -295,7 +320,12 @@ def as_int64(x: np.ndarray) -> np.ndarray:
 def check_wide(name: str, a: Value, b: Value) -> None:
     """Raise ``InputError`` if NumPy's int64 may wrap around in a sum, a difference, a product or a power."""
     arrays = [np.asarray(n) for n in (a, b)]
-    if not {n.dtype.kind for n in arrays} <= {"i", "u", "b"} or name not in ("add", "subtract", "multiply", "power"):
+    if not {n.dtype.kind for n in arrays} <= {"i", "u", "b"} or name not in (
+        "add",
+        "subtract",
+        "multiply",
+        "power",
+    ):
         return
     x, y = (max(abs(int(n.min())), abs(int(n.max()))) if n.size else 0 for n in arrays)
     # 2⁶⁴ is beyond 64 bits already, and a larger power may take all memory
@@ -310,7 +340,10 @@ def are_whole(*arrays: Value) -> bool:
             return False
         with np.errstate(invalid="ignore"):
             finite = np.asarray(a)[np.isfinite(a)]
-            if np.asarray(a).dtype.kind == "f" and ((finite % 1 != 0) | (abs(finite) > 2**53)).any():
+            if (
+                np.asarray(a).dtype.kind == "f"
+                and ((finite % 1 != 0) | (abs(finite) > 2**53)).any()
+            ):
                 return False
     return True
 
@@ -357,9 +390,17 @@ def _plainly_cast(c: Context, x: np.ndarray, to: str) -> Value:
     if to == "float" and x.dtype == bool and c.kind is not None:
         return c.xp.where(x, c.lifted(1), c.lifted(0))
     wanted = {"bool": "b", "int": "iu", "float": "f"}[to]
-    return x if x.dtype.kind in wanted else x.astype({"bool": bool, "int": np.int64, "float": np.float64}[to])
+    return (
+        x
+        if x.dtype.kind in wanted
+        else x.astype({"bool": bool, "int": np.int64, "float": np.float64}[to])
+    )
 
 
 def cast_like(c: Context, x: object, like: Value) -> Value:
     """Cast to the type of another array; computed numbers are floats."""
-    return cast(c, x, "float" if not is_plain(like) else _KINDS.get(np.asarray(like).dtype.kind, "another type"))
+    return cast(
+        c,
+        x,
+        "float" if not is_plain(like) else _KINDS.get(np.asarray(like).dtype.kind, "another type"),
+    )

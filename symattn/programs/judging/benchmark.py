@@ -22,7 +22,9 @@ from symattn.programs.refusing import one_line
 
 MODEL, CANDIDATE = "Model", "ModelNew"
 _MAX_ENTRIES = 1 << 20  # of one array that leaves the process of the reference
-_MAX_SCORES_IN_HALF = 1 << 22  # of rows with rows, whose bounds take seconds a million in half precision
+_MAX_SCORES_IN_HALF = (
+    1 << 22
+)  # of rows with rows, whose bounds take seconds a million in half precision
 _HALF = ("float16", "bfloat16")
 _KEPT_AXES = 2  # the last ones, which are never cut
 
@@ -55,14 +57,18 @@ class Benchmark:
 def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
     """Read the file of a benchmark, and make its inputs once. Raises ``InputError`` if it has another form."""
     module = load_module(path)
-    lacking = [name for name in (model, "get_inputs", "get_init_inputs") if not hasattr(module, name)]
+    lacking = [
+        name for name in (model, "get_inputs", "get_init_inputs") if not hasattr(module, name)
+    ]
     if lacking:
         raise InputError(
             f"{path} has no {lacking[0]}; hint: a reference is a module with {model}, get_inputs and get_init_inputs"
         )
     init = tuple(_called(path, module, "get_init_inputs"))
     if any(not _is_literal(value) for value in init):
-        raise InputError(f"{path}: get_init_inputs returns {init!r}; hint: numbers, words, lists of these")
+        raise InputError(
+            f"{path}: get_init_inputs returns {init!r}; hint: numbers, words, lists of these"
+        )
     try:
         made = getattr(module, model)(*init)
         given = _called(path, module, "get_inputs")
@@ -74,7 +80,9 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
     kept = _cut_together([values for values, _, _ in arrays], most_scores)
     problem = "" if len(arrays) == len(given) else "some of its inputs are no arrays"
     shapes = tuple(shape for _, _, shape in arrays)
-    return Benchmark(init, shapes, kept, floats[0] if floats else "float32", heads_of(made), problem)
+    return Benchmark(
+        init, shapes, kept, floats[0] if floats else "float32", heads_of(made), problem
+    )
 
 
 def _called(path: str, module: Any, name: str) -> list[Any]:

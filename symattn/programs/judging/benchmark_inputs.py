@@ -20,7 +20,9 @@ def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.
     names = [a.input for a in how.arguments if a.input is not None and a.positional]
     names = [name for name in names if name in how.inputs][: len(arrays)]
     if len(names) != len(arrays):
-        raise InputError(f"they are {len(arrays)} arrays, and the candidate takes {', '.join(how.inputs)}")
+        raise InputError(
+            f"they are {len(arrays)} arrays, and the candidate takes {', '.join(how.inputs)}"
+        )
     return {name: of_layout(name, a, how.layout) for name, a in zip(names, arrays, strict=True)}
 
 
@@ -29,7 +31,9 @@ def judge_case(session: Session, case: Case) -> CaseResult:
 
     Where only the finding is asked for, ``Session.run_case`` compares large outputs with float64 first.
     """
-    return judge(session.legal(case.inputs), session.precision, case, session.call(case), whole=True)
+    return judge(
+        session.legal(case.inputs), session.precision, case, session.call(case), whole=True
+    )
 
 
 def reason_unjudged(judged: CaseResult) -> str:

@@ -37,7 +37,9 @@ def compute_axis(expression: str, sizes: Mapping[str, int], where: str) -> int |
         raise InputError(f"{where} has an expression of more than {_MAX_LENGTH} characters")
     try:
         tree = ast.parse(expression, mode="eval").body
-        if any(isinstance(node, ast.expr) and not isinstance(node, _PARTS) for node in ast.walk(tree)):
+        if any(
+            isinstance(node, ast.expr) and not isinstance(node, _PARTS) for node in ast.walk(tree)
+        ):
             raise ValueError("it has parts other than numbers, axes and operations")
         if any(isinstance(node, ast.Name) and node.id not in sizes for node in ast.walk(tree)):
             return None

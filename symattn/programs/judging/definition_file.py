@@ -53,7 +53,11 @@ class KernelDefinition:
         """Return the ways to take the inputs and to return logarithms that the file leaves open."""
         plain = KernelForm(self.inputs, self.outputs, self.constants, self.batch())
         attends = {"q", "k", "v"} <= {role_of(name) for name in self.inputs}
-        return (plain, replace(plain, base_two=True)) if attends and len(self.outputs) > 1 else (plain,)
+        return (
+            (plain, replace(plain, base_two=True))
+            if attends and len(self.outputs) > 1
+            else (plain,)
+        )
 
     def domain(self) -> Domain:
         """Return what constant axes promise of widths, and requests of one query of the numbers of queries."""
@@ -78,8 +82,14 @@ class KernelDefinition:
         said = {role_of(name): value for name, value in (numbers or {}).items()}
         if {"q", "k", "v"} <= by_role.keys():
             heads, kv_heads = (self._heads(by_role[name]) for name in "qk")
-            plain = Attention(heads=heads, kv_heads=kv_heads if kv_heads != heads else None, lse=len(self.outputs) > 1)
-            plain = replace(plain, scale=_own_scale(said.get("scale"), self.constants.get(by_role["q"][-1])))
+            plain = Attention(
+                heads=heads,
+                kv_heads=kv_heads if kv_heads != heads else None,
+                lse=len(self.outputs) > 1,
+            )
+            plain = replace(
+                plain, scale=_own_scale(said.get("scale"), self.constants.get(by_role["q"][-1]))
+            )
             masked = replace(plain, causal=True)
             return plain, masked, replace(masked, alignment="top-left")
         vectors = [axes for axes in self.inputs.values() if len(axes) == 1]
@@ -102,18 +112,31 @@ def read_definition(path: str) -> KernelDefinition:
     named = all(isinstance(part, dict) for part in (axes, inputs, content["outputs"]))
     if not named or not isinstance(content["reference"], str):
         raise InputError(f"{path}: axes, inputs and outputs must be objects, and reference a text")
-    constants = {name: _value(path, name, axis) for name, axis in axes.items() if _field(axis, "type") == "const"}
-    computed = {name: _expression(path, name, axis) for name, axis in axes.items() if _field(axis, "type") == "expr"}
+    constants = {
+        name: _value(path, name, axis)
+        for name, axis in axes.items()
+        if _field(axis, "type") == "const"
+    }
+    computed = {
+        name: _expression(path, name, axis)
+        for name, axis in axes.items()
+        if _field(axis, "type") == "expr"
+    }
     _add_computed(constants, computed, path)
     shapes = {name: _axes(path, name, array, axes) for name, array in inputs.items()}
     dtypes = [str(_field(array, "dtype")) for array in inputs.values() if _field(array, "shape")]
     floats = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))]
     if not floats:
         raise InputError(f"{path}: no input is an array of floats")
-    outputs = {name: (_axes(path, name, a, axes), str(_field(a, "dtype"))) for name, a in content["outputs"].items()}
+    outputs = {
+        name: (_axes(path, name, a, axes), str(_field(a, "dtype")))
+        for name, a in content["outputs"].items()
+    }
     left = {name: text for name, text in computed.items() if name not in constants}
     drawn_by = str(content.get("custom_inputs_entrypoint") or "")
-    return KernelDefinition(constants, shapes, outputs, floats[0], content["reference"], left, drawn_by)
+    return KernelDefinition(
+        constants, shapes, outputs, floats[0], content["reference"], left, drawn_by
+    )
 
 
 def _own_scale(said: float | None, width: int | None) -> float | None:
@@ -127,7 +150,9 @@ def _add_computed(sizes: dict[str, int], computed: Mapping[str, str], where: str
     """Add the axes whose expressions have a value, until no other one has."""
     left: Iterable[str] = list(computed)
     while left:
-        values = {name: compute_axis(computed[name], sizes, f"{where}: the axis {name}") for name in left}
+        values = {
+            name: compute_axis(computed[name], sizes, f"{where}: the axis {name}") for name in left
+        }
         found = {name: value for name, value in values.items() if value is not None}
         sizes.update(found)
         if not found:
@@ -149,7 +174,9 @@ def _value(path: str, name: str, axis: object) -> int:
 def _expression(path: str, name: str, axis: object) -> str:
     text = _field(axis, "expression")
     if not isinstance(text, str):
-        raise InputError(f"{path}: the axis {name} is computed, and its expression {text!r} is no text")
+        raise InputError(
+            f"{path}: the axis {name} is computed, and its expression {text!r} is no text"
+        )
     return text
 
 

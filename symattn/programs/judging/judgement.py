@@ -209,7 +209,9 @@ class Judgement(Printable):
             blocks.append(_power_table(self.power))
         if self.own_inputs is not None:
             shapes = " ".join(f"({', '.join(map(str, shape))})" for shape in self.own_inputs.judged)
-            blocks.append(md.Paragraph((f"The benchmark's own inputs, {shapes}, alone would show:",)))
+            blocks.append(
+                md.Paragraph((f"The benchmark's own inputs, {shapes}, alone would show:",))
+            )
             blocks.append(_power_table(self.own_inputs.power))
         return md.Document(
             "verification",
@@ -224,7 +226,9 @@ class Judgement(Printable):
     def _basis(self) -> str:
         """Return what the status rests on, as sentences."""
         seeds = ", ".join(map(str, self.seeds.values())) or "none was drawn"
-        largest = f", the largest {equal_sizes(self.sizes.floats)} at once" if self.sizes.floats else ""
+        largest = (
+            f", the largest {equal_sizes(self.sizes.floats)} at once" if self.sizes.floats else ""
+        )
         graded = f" Grade: {self.grade}." if self.grade else ""
         spent = f"{self.seconds.processor:.1f} s of processor time"
         calls = f"{self.calls} call{'s' * (self.calls != 1)}"

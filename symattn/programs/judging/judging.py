@@ -34,7 +34,12 @@ from symattn.programs.names import Function
 from symattn.programs.verify import meant
 from symattn.programs.verifying import Options, check_function, checked, verified
 from symattn.verification import engine
-from symattn.verification.definitions.registry import Specification, attention_of, is_definition, written
+from symattn.verification.definitions.registry import (
+    Specification,
+    attention_of,
+    is_definition,
+    written,
+)
 from symattn.verification.report import Fault, Report
 
 _MAX_SEED = 2**31
@@ -103,17 +108,27 @@ def judge(
     from symattn.programs.judging import references  # most candidates have none
 
     if not isinstance(how, TargetOptions) or not isinstance(candidate, str):
-        raise InputError("reference is for a candidate by its name; hint: judge('kernel.py', reference='ref.py')")
-    return references.ByReference(candidate, references.path_of(reference), spec, how, seed, dtype, why).judgement()
+        raise InputError(
+            "reference is for a candidate by its name; hint: judge('kernel.py', reference='ref.py')"
+        )
+    return references.ByReference(
+        candidate, references.path_of(reference), spec, how, seed, dtype, why
+    ).judgement()
 
 
 def _options_for(
-    candidate: Function | str, reference: str | None, time_limit: float | None, memory_limit: float | None, **given: Any
+    candidate: Function | str,
+    reference: str | None,
+    time_limit: float | None,
+    memory_limit: float | None,
+    **given: Any,
 ) -> Options:
     """Return the options by which a candidate is called: in a process of its own if it has a name."""
     if isinstance(candidate, str):
         secret = () if reference is None else (reference,)
-        limited = TargetOptions(time_limit=time_limit, memory_limit=memory_limit, secret=secret, **given)
+        limited = TargetOptions(
+            time_limit=time_limit, memory_limit=memory_limit, secret=secret, **given
+        )
         return replace(limited, verdict_alone=True)
     check_function(candidate)
     return Options(verdict_alone=True, **given)
@@ -149,7 +164,10 @@ class CandidateJudge:
         if isinstance(how, TargetOptions):
             how = replace(how, started=clock.follow)
         spec = checked(self.definition, how.domain)
-        before, noted = hash_of_target(self.candidate), notes_of_source(file_of_target(self.candidate))
+        before, noted = (
+            hash_of_target(self.candidate),
+            notes_of_source(file_of_target(self.candidate)),
+        )
         try:
             judged = self._judged(verified(self.candidate, spec, replace(how, fresh=draw)))
             if self.why and judged["status"] is Status.FAIL:
@@ -186,10 +204,19 @@ class CandidateJudge:
             "grade": str(report.grade),
         }
         if report.verdict is Verdict.FAULT and fault is not None:
-            return result | {"status": Status.FAIL, "reason": fault.message, "limits": (), **shown_fault(fault)}
+            return result | {
+                "status": Status.FAIL,
+                "reason": fault.message,
+                "limits": (),
+                **shown_fault(fault),
+            }
         if report.verdict is Verdict.UNDECIDED:
             missing = report.missing or ("too little was tried",)
-            return result | {"status": Status.UNDECIDED, "reason": missing[0], "limits": (*missing[1:], *limits)}
+            return result | {
+                "status": Status.UNDECIDED,
+                "reason": missing[0],
+                "limits": (*missing[1:], *limits),
+            }
         counted = f"no fault in {report.cases} calls"
         if limits:
             reason = f"{counted}, within {len(limits)} limit{'s' * (len(limits) > 1)}"
@@ -206,7 +233,11 @@ class CandidateJudge:
         return (*self.notes, *(() if isinstance(self.candidate, str) else (_IN_THIS_PROCESS,)))
 
     def _name(self) -> str:
-        return self.candidate if isinstance(self.candidate, str) else getattr(self.candidate, "__name__", "candidate")
+        return (
+            self.candidate
+            if isinstance(self.candidate, str)
+            else getattr(self.candidate, "__name__", "candidate")
+        )
 
     def _command(self, spec: Specification, drawn: Sequence[int]) -> str:
         """Return the command line that gives the judgement again; "" for a function without a name to import."""
@@ -235,7 +266,9 @@ def words_of(spec: Specification) -> str:
 
 def identity_of(candidate: Function | str, known: str | None = None) -> TextHashes:
     """Return the hashes of a candidate, unless that is ``known``, and of symattn."""
-    return TextHashes(hash_of_target(candidate) if known is None else known, hash_of_symattn(), __version__)
+    return TextHashes(
+        hash_of_target(candidate) if known is None else known, hash_of_symattn(), __version__
+    )
 
 
 def _fields_of(attention: Any) -> str:
@@ -276,16 +309,26 @@ def _unseen(power: tuple[PowerOfStep, ...], grade: Evidence) -> Iterator[str]:
 
     Residues do not lift it, since a hostile candidate may compute something else on them.
     """
-    agrees = f"; modulo random primes the code agrees, {grade}" if grade.grade is Grade.TESTED else ""
+    agrees = (
+        f"; modulo random primes the code agrees, {grade}" if grade.grade is Grade.TESTED else ""
+    )
     for one in power:
-        if one.mistake == "twice as large" and (one.smallest is None or one.smallest > _SMALL_ERROR):
-            size = "twice as large" if one.smallest is None else f"{100 * _SMALL_ERROR:g} % too large"
+        if one.mistake == "twice as large" and (
+            one.smallest is None or one.smallest > _SMALL_ERROR
+        ):
+            size = (
+                "twice as large" if one.smallest is None else f"{100 * _SMALL_ERROR:g} % too large"
+            )
             least = "" if one.smallest is None else f"; {100 * one.smallest:g} % would be"
             yield f"{one.step} {size} could not have been noticed at these inputs{least}{agrees}"
 
 
 def _noticed(power: tuple[PowerOfStep, ...]) -> str:
-    graded = [one.smallest for one in power if one.smallest is not None and one.mistake == "twice as large"]
+    graded = [
+        one.smallest
+        for one in power
+        if one.smallest is not None and one.mistake == "twice as large"
+    ]
     if not graded:
         return "every known mistake of the definition would have been noticed"
     return f"an error of {100 * max(graded):g} % in any step would have been noticed"

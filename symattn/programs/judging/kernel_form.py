@@ -26,7 +26,14 @@ from symattn.programs.frameworks import Tensor, import_torch
 from symattn.programs.names import Function, meaning, parameters
 from symattn.programs.packed import Wrapper
 
-Q_OFFSETS, K_OFFSETS, PAGES, LAST, TABLE, LENGTHS = "q offsets", "k offsets", "pages", "last page", "table", "lengths"
+Q_OFFSETS, K_OFFSETS, PAGES, LAST, TABLE, LENGTHS = (
+    "q offsets",
+    "k offsets",
+    "pages",
+    "last page",
+    "table",
+    "lengths",
+)
 _ROLES = {
     Q_OFFSETS: "qo_indptr q_indptr cu_seqlens_q cu_seq_lens_q",
     K_OFFSETS: "kv_indptr k_indptr cu_seqlens_k cu_seqlens_kv cu_seq_lens_k cu_seq_lens_kv",
@@ -94,7 +101,9 @@ class KernelForm:
         return result
 
 
-def batch_of(inputs: Mapping[str, tuple[str, ...]], constants: Mapping[str, int]) -> RequestBatch | None:
+def batch_of(
+    inputs: Mapping[str, tuple[str, ...]], constants: Mapping[str, int]
+) -> RequestBatch | None:
     """Return how a kernel with these inputs takes several requests; None if it takes one batch of arrays.
 
     Raises ``InputError`` for inputs of several requests that are not read, with their names.
@@ -103,12 +112,18 @@ def batch_of(inputs: Mapping[str, tuple[str, ...]], constants: Mapping[str, int]
     several = {role for role in roles.values() if role in _ROLES} - {"k", "v"}
     if not several:
         return None
-    unread = [name for name, role in roles.items() if role not in ("q", "k", "v", "scale", *several)]
+    unread = [
+        name for name, role in roles.items() if role not in ("q", "k", "v", "scale", *several)
+    ]
     if unread:
-        raise InputError(f"its inputs {', '.join(unread)} are not read beside requests of several lengths")
+        raise InputError(
+            f"its inputs {', '.join(unread)} are not read beside requests of several lengths"
+        )
     lacking = [role for role in "qkv" if role not in roles.values()]
     if lacking:
-        raise InputError(f"it has requests of several lengths, and no input is {', '.join(lacking)} by its name")
+        raise InputError(
+            f"it has requests of several lengths, and no input is {', '.join(lacking)} by its name"
+        )
     if not any(several in (known, known | {Q_OFFSETS}) for known in _KNOWN_SETS):
         named = ", ".join(name for name, role in roles.items() if role in several)
         raise InputError(f"{named} alone do not tell its requests apart")
@@ -120,7 +135,9 @@ def batch_of(inputs: Mapping[str, tuple[str, ...]], constants: Mapping[str, int]
 
 
 def _page_size(
-    inputs: Mapping[str, tuple[str, ...]], roles: Mapping[str, str | None], constants: Mapping[str, int]
+    inputs: Mapping[str, tuple[str, ...]],
+    roles: Mapping[str, str | None],
+    constants: Mapping[str, int],
 ) -> int:
     """Return the constant second axis of the cache: (pages, page size, heads, width)."""
     name = next(name for name, role in roles.items() if role == "k")
@@ -144,7 +161,11 @@ class Returning(Wrapper):
     def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
         torch, form = import_torch(), self._form
         given = self.__signature__.bind(*places, **keywords).arguments
-        arrays = {name: array for name, array in given.items() if name in form.inputs and hasattr(array, "shape")}
+        arrays = {
+            name: array
+            for name, array in given.items()
+            if name in form.inputs and hasattr(array, "shape")
+        }
         sizes = dict(form.constants)
         for name, array in arrays.items():
             sizes |= zip(form.inputs[name], array.shape, strict=False)
@@ -152,7 +173,9 @@ class Returning(Wrapper):
         made = {}
         for name, (axes, dtype) in form.outputs.items():
             shape = [sizes[axis] for axis in axes]
-            made[name] = torch.full(shape, math.nan, dtype=_dtype_of(torch, dtype, first), device=first.device)
+            made[name] = torch.full(
+                shape, math.nan, dtype=_dtype_of(torch, dtype, first), device=first.device
+            )
         self._function(**given, **made)
         results = tuple(made.values())
         return results if len(results) > 1 else results[0]
@@ -191,7 +214,9 @@ class Batched(Wrapper):
         super().__init__(function, own, "several requests", name)
         self._function, self._batch = function, batch
         pages = "" if batch.page_size is None else f" in pages of {batch.page_size}, in mixed order"
-        self.note = f"Each call has requests of other lengths before and after those that are judged{pages}"
+        self.note = (
+            f"Each call has requests of other lengths before and after those that are judged{pages}"
+        )
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch = import_torch()
@@ -213,7 +238,9 @@ class Batched(Wrapper):
         at = torch.as_tensor(np.concatenate(slots[judged]), device=q.device)
         for given, now in ((q, queries.whole[rows]), (k, keys[at]), (v, values[at])):
             back = now.reshape(given.shape)
-            if not torch.equal(back, given):  # the kernel has changed its inputs, which the caller is to see
+            if not torch.equal(
+                back, given
+            ):  # the kernel has changed its inputs, which the caller is to see
                 given.copy_(back)
         outputs = results if isinstance(results, tuple | list) else (results,)
         gathered = [_gathered(output, rows, q.shape, queries.whole) for output in outputs]
@@ -240,8 +267,15 @@ def _with_neighbours(torch: Any, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[
     """
     judged = list(zip(q, k, v, strict=True))
     first_q, first_k, first_v = judged[0]
-    more = first_k[:1].expand(_LONGER, *first_k.shape[1:]), -first_v[:1].expand(_LONGER, *first_v.shape[1:])
-    before = first_q.flip(0), torch.cat([first_k.roll(1, 0), more[0]]), torch.cat([-first_v, more[1]])
+    more = (
+        first_k[:1].expand(_LONGER, *first_k.shape[1:]),
+        -first_v[:1].expand(_LONGER, *first_v.shape[1:]),
+    )
+    before = (
+        first_q.flip(0),
+        torch.cat([first_k.roll(1, 0), more[0]]),
+        torch.cat([-first_v, more[1]]),
+    )
     after = first_q[:1], first_k[:1], -first_v[-1:]
     return [before, *judged, after]
 
@@ -265,7 +299,9 @@ def _slots_of(lengths: Sequence[int], page_size: int | None) -> tuple[list[np.nd
     return result, count * page_size
 
 
-def _scattered(torch: Any, parts: Sequence[Tensor], slots: Sequence[np.ndarray], total: int) -> Tensor:
+def _scattered(
+    torch: Any, parts: Sequence[Tensor], slots: Sequence[np.ndarray], total: int
+) -> Tensor:
     """Return the keys or values of all requests in their places; other places repeat the first entry."""
     first = parts[0]
     result = first[:1].expand(total, *first.shape[1:]).clone()

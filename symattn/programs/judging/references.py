@@ -26,7 +26,12 @@ from symattn.programs.judging.judgement import (
     Status,
 )
 from symattn.programs.judging.judging import CandidateJudge, identity_of, shown_fault, words_of
-from symattn.programs.judging.workloads import Workloads, find_workloads, read_workloads, with_workloads
+from symattn.programs.judging.workloads import (
+    Workloads,
+    find_workloads,
+    read_workloads,
+    with_workloads,
+)
 from symattn.verification import engine, power
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.registry import Specification
@@ -58,7 +63,9 @@ class ByReference:
         clock = Clock()
         benchmark, process = ask_first("benchmark", self.reference, MODEL)
         if isinstance(benchmark, Failure):
-            return self._invalid(f"{self.reference} cannot be imported: its import {benchmark.message}", clock)
+            return self._invalid(
+                f"{self.reference} cannot be imported: its import {benchmark.message}", clock
+            )
         how = self._options(_promised(benchmark), benchmark.dtype)
         specs = tuple(plausible(benchmark))
         found, reason = self._found(benchmark.name_of(self.reference, MODEL), specs, how, process)
@@ -94,7 +101,11 @@ class ByReference:
             return self._invalid(reason.replace(str(text), self.reference), clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
         result = self._judged(target, found, how)
-        return self._at_workloads(result, target, found, how, kernel, workloads) if result.passed else result
+        return (
+            self._at_workloads(result, target, found, how, kernel, workloads)
+            if result.passed
+            else result
+        )
 
     def _at_workloads(
         self,
@@ -110,7 +121,9 @@ class ByReference:
             words = f"the benchmark's inputs are drawn by {kernel.drawn_by} of its reference, which was not run"
             result = result.limited(words)
         if how.form is not None and how.form.batch is not None:
-            return result.limited("the sizes of workloads were not tried: they are those of several requests together")
+            return result.limited(
+                "the sizes of workloads were not tried: they are those of several requests together"
+            )
         if given is None:
             return result.limited("no workloads of the benchmark were found beside its definition")
         return with_workloads(result, target, spec, how, kernel, given)
@@ -129,18 +142,27 @@ class ByReference:
         return f"{self.reference}:{RUN if self.reference.endswith('.json') else MODEL}"
 
     def _found(
-        self, target: str, known: Sequence[Specification], how: TargetOptions, process: Process | None
+        self,
+        target: str,
+        known: Sequence[Specification],
+        how: TargetOptions,
+        process: Process | None,
     ) -> tuple[Specification | None, str]:
         """Return the definition that the reference computes, on the first groups of inputs; or None, and the reason."""
         how = replace(how, dtype="float32", contract=None, secret=None)
         specs = [self.definition] if self.definition is not None else [*known]
         if not specs:
-            return None, f"{self._model} has inputs of no definition that is tried; hint: give it by --definition"
+            return (
+                None,
+                f"{self._model} has inputs of no definition that is tried; hint: give it by --definition",
+            )
         limits = ProcessLimits() if how.time_limit is None else ProcessLimits(how.time_limit)
         words = ""
         try:
             child = Child(target, how.request(specs[0]), limits, process)
-        except InputError as error:  # the first definition needs inputs that the model does not take
+        except (
+            InputError
+        ) as error:  # the first definition needs inputs that the model does not take
             return None, f"{self._model} cannot be called: {error}"
         except CannotRun as error:
             return None, str(error)
@@ -152,7 +174,11 @@ class ByReference:
                     if engine.recognised(session):
                         return spec, ""
                     wrong = next((r for r in session.records if r.finding is not None), None)
-                    words = engine.first_fault(session, wrong).message if wrong else "no call could be judged"
+                    words = (
+                        engine.first_fault(session, wrong).message
+                        if wrong
+                        else "no call could be judged"
+                    )
                 except (InputError, CannotRun) as error:
                     words = str(error)
         if self.definition is not None:
@@ -161,8 +187,17 @@ class ByReference:
         return None, f"{self._model} computes none of {', '.join(map(words_of, specs))}; {hint}"
 
     def _command(self, seeds: Mapping[str, int]) -> str:
-        how, spec = replace(self.how, seed=seeds.get("inputs", self.how.seed)), self.definition or Attention()
-        return how.command(self.candidate, spec=spec, name="judge", reference=self.reference, dtype=self.chosen_dtype)
+        how, spec = (
+            replace(self.how, seed=seeds.get("inputs", self.how.seed)),
+            self.definition or Attention(),
+        )
+        return how.command(
+            self.candidate,
+            spec=spec,
+            name="judge",
+            reference=self.reference,
+            dtype=self.chosen_dtype,
+        )
 
     def _invalid(self, reason: str, clock: Clock) -> Judgement:
         words = "none" if self.definition is None else words_of(self.definition)
@@ -178,7 +213,11 @@ def named(candidate: str, benchmark: Benchmark) -> str:
     if candidate.endswith(".py"):
         return benchmark.name_of(candidate, CANDIDATE)
     place, _, attribute = candidate.rpartition(":")
-    return benchmark.name_of(place, attribute) if attribute.isidentifier() and attribute[0].isupper() else candidate
+    return (
+        benchmark.name_of(place, attribute)
+        if attribute.isidentifier() and attribute[0].isupper()
+        else candidate
+    )
 
 
 def plausible(benchmark: Benchmark) -> Iterator[Specification]:
@@ -190,7 +229,12 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
         yield from (RMSNorm(eps=eps) for eps in _EPSILONS)
         yield Softmax()
         return
-    yield from (Attention(), Attention(causal=True), Attention(causal=True, alignment="top-left"), Attention(scale=1))
+    yield from (
+        Attention(),
+        Attention(causal=True),
+        Attention(causal=True, alignment="top-left"),
+        Attention(scale=1),
+    )
 
 
 def _promised(benchmark: Benchmark) -> Domain:
@@ -202,7 +246,9 @@ def _promised(benchmark: Benchmark) -> Domain:
     alike = len(set(lengths)) == 1
     widths = {shape[-1] for shape in benchmark.shapes}
     most = max(min(max(lengths), usual.max_tokens), 1)
-    return Domain(max_tokens=most, square=alike, same_width=len(widths) == 1 and not benchmark.tokens)
+    return Domain(
+        max_tokens=most, square=alike, same_width=len(widths) == 1 and not benchmark.tokens
+    )
 
 
 # -- the benchmark's own inputs ----------------------------------------------------------------------------------------
@@ -223,7 +269,9 @@ def _with_own_inputs(
     judgement = replace(judgement, calls=judgement.calls + 1)
     if judged.finding is not None:
         fault = engine.first_fault(session, judged)
-        return replace(judgement, status=Status.FAIL, reason=fault.message, limits=(), **shown_fault(fault))
+        return replace(
+            judgement, status=Status.FAIL, reason=fault.message, limits=(), **shown_fault(fault)
+        )
     if reason := reason_unjudged(judged):
         return judgement.limited(f"the benchmark's own inputs were not judged: {reason}")
     tried = [(inputs, [part.expected for part in judged.parts])]
@@ -240,7 +288,9 @@ def _with_own_inputs(
 def _blind(spec: Attention) -> Iterator[power.Mutation]:
     """Yield mistakes that ignore inputs: what a benchmark lets through at its inputs if nothing shows them."""
 
-    def mistake(words: str, of: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]) -> power.Mutation:
+    def mistake(
+        words: str, of: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
+    ) -> power.Mutation:
         def outputs(inputs: Inputs) -> list[np.ndarray]:
             v = np.asarray(inputs["v"], dtype=np.float64)
             return [of(v, (*np.shape(inputs["q"])[:-1], v.shape[-1]))]
@@ -249,7 +299,10 @@ def _blind(spec: Attention) -> Iterator[power.Mutation]:
 
     yield mistake("all zeros", lambda v, shape: np.zeros(shape))
     if spec.kv_heads is None:
-        yield mistake("the mean of the values", lambda v, shape: np.broadcast_to(v.mean(-2, keepdims=True), shape))
+        yield mistake(
+            "the mean of the values",
+            lambda v, shape: np.broadcast_to(v.mean(-2, keepdims=True), shape),
+        )
 
 
 def path_of(reference: str) -> str:

@@ -49,7 +49,10 @@ def notes_of_source(path: Path | None) -> tuple[str, ...]:
     for node in ast.walk(tree):
         for words in _words_of(node):
             lines.setdefault(words, set()).add(getattr(node, "lineno", 0))
-    found = [f"its source {words} ({_numbered(lines[words])})" for words in sorted(lines, key=lambda w: min(lines[w]))]
+    found = [
+        f"its source {words} ({_numbered(lines[words])})"
+        for words in sorted(lines, key=lambda w: min(lines[w]))
+    ]
     return (
         *found[:_MAX_NOTES],
         *([f"its source has {len(found) - _MAX_NOTES} more notes"] * (len(found) > _MAX_NOTES)),
@@ -65,7 +68,9 @@ def _words_of(node: ast.AST) -> Iterator[str]:
 
 def _imported(node: ast.AST) -> Iterator[str]:
     names = (
-        [alias.name for alias in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "") or ""]
+        [alias.name for alias in node.names]
+        if isinstance(node, ast.Import)
+        else [getattr(node, "module", "") or ""]
     )
     for name in names:
         top = name.split(".")[0]
@@ -81,7 +86,11 @@ def _called(node: ast.AST) -> Iterator[str]:
 
 def _compared(node: ast.AST) -> Iterator[str]:
     """Yield the long constants of a comparison, or of a pattern: a number that only one input has."""
-    values = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [getattr(node, "value", node)]
+    values = (
+        [node.left, *node.comparators]
+        if isinstance(node, ast.Compare)
+        else [getattr(node, "value", node)]
+    )
     for value in values:
         for part in ast.walk(value):
             if isinstance(part, ast.Constant) and _is_long(part.value):
@@ -93,7 +102,9 @@ def _is_long(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, bytes)):
         return False
     if isinstance(value, (str, bytes)):
-        return len(value) >= 2 * _DIGITS and all(c in "0123456789abcdefABCDEF" for c in _text(value))
+        return len(value) >= 2 * _DIGITS and all(
+            c in "0123456789abcdefABCDEF" for c in _text(value)
+        )
     if isinstance(value, int) and abs(value).bit_count() <= 1:
         return False
     mantissa = _text(value).lower().partition("e")[0]

@@ -119,13 +119,20 @@ def with_workloads(
     given: Workloads,
 ) -> Judgement:
     """Return the judgement with calls at the sizes of workloads; the first wrong output fails the candidate."""
-    fitting = [sizes for sizes in sorted(given.sizes, key=lambda s: _entries(kernel, s)) if _fits(kernel, sizes)]
+    fitting = [
+        sizes
+        for sizes in sorted(given.sizes, key=lambda s: _entries(kernel, s))
+        if _fits(kernel, sizes)
+    ]
     tried, problem, unjudged = fitting[:MAX_SIZES], "", list[str]()
     rng = np.random.default_rng(judgement.seeds.get("inputs"))
     with how.opened(target, spec) as child:
         session = how.session(child, spec)
         for sizes in tried:
-            arrays = [session.precision.input.rounded(rng.standard_normal(shape)) for shape in _shapes(kernel, sizes)]
+            arrays = [
+                session.precision.input.rounded(rng.standard_normal(shape))
+                for shape in _shapes(kernel, sizes)
+            ]
             try:
                 case = Case("workloads", equal_sizes(sizes), by_definition(child, arrays))
                 judged = session.run_case(case)

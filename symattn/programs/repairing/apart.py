@@ -91,9 +91,13 @@ class EditedInChild:
         outcome: Outcome = self._answer(0.0, "run", dict(inputs), memory)
         return outcome
 
-    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:
+    def semantics(
+        self, spec: Attention, seconds: float, domain: Domain | None = None
+    ) -> IdentityResult:
         """Return the identity test on residues."""
-        result: IdentityResult = self._answer(60.0 + 2 * seconds, "semantics", spec, seconds, domain)
+        result: IdentityResult = self._answer(
+            60.0 + 2 * seconds, "semantics", spec, seconds, domain
+        )
         return result
 
     def _answer(self, seconds: float, question: str, *rest: Any) -> Any:

@@ -35,7 +35,11 @@ def remove(s: BlockStatement) -> Changes:
 
 def swap_with_next(s: BlockStatement) -> Changes:
     after = s.next
-    if after is None or isinstance(after, ast.Return | ast.FunctionDef) or s.indent(s.node) != s.indent(after):
+    if (
+        after is None
+        or isinstance(after, ast.Return | ast.FunctionDef)
+        or s.indent(s.node) != s.indent(after)
+    ):
         return
     one, other = s.text(s.node), s.text(after)
     replacements = [s.put(s.node, other), s.put(after, one)]
@@ -78,7 +82,11 @@ def move_out(s: BlockStatement) -> Changes:
 def move_in(s: BlockStatement) -> Changes:
     """The next statement comes into the block."""
     after = s.next
-    if not isinstance(s.node, _BLOCKS) or after is None or isinstance(after, ast.Return | ast.FunctionDef):
+    if (
+        not isinstance(s.node, _BLOCKS)
+        or after is None
+        or isinstance(after, ast.Return | ast.FunctionDef)
+    ):
         return
     if getattr(s.node, "orelse", None):
         return
@@ -94,7 +102,11 @@ def _target(s: BlockStatement) -> str:
     node = s.node
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         return node.target.id
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+    if (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.targets[0], ast.Name)
+    ):
         return node.targets[0].id
     return ""
 
@@ -132,7 +144,11 @@ def change_target(s: BlockStatement) -> Changes:
     kind, value, old = s.function.kind(s.node.value), s.text(s.node.value), s.text(s.node)
     for other, held in s.scope.items():
         if other != name and held == kind and kind.name in NUMBERS:
-            yield [s.put(s.node.targets[0], other)], _first_line(old), f"{other} = {_first_line(value)}"
+            yield (
+                [s.put(s.node.targets[0], other)],
+                _first_line(old),
+                f"{other} = {_first_line(value)}",
+            )
 
 
 def rescale_before(s: BlockStatement) -> Changes:
@@ -145,7 +161,11 @@ def rescale_before(s: BlockStatement) -> Changes:
         if factor != name and held.is_real and held.broadcasts_to(kind):
             for sign in ("*", "/"):
                 new = f"{name} = {name} {sign} {factor}"
-                yield [s.inserted_before(s.node, [s.indent(s.node) + new])], "", f"{new}  (a new line)"
+                yield (
+                    [s.inserted_before(s.node, [s.indent(s.node) + new])],
+                    "",
+                    f"{new}  (a new line)",
+                )
 
 
 def assign_at_end(s: BlockStatement) -> Changes:
@@ -158,7 +178,11 @@ def assign_at_end(s: BlockStatement) -> Changes:
         for other, held in inner.items():
             if other != name and held == kind and kind.name in NUMBERS:
                 new = f"{name} = {other}"
-                yield [s.inserted_after(s.node, [s.indent(s.node) + new])], "", f"{new}  (a new line)"
+                yield (
+                    [s.inserted_after(s.node, [s.indent(s.node) + new])],
+                    "",
+                    f"{new}  (a new line)",
+                )
 
 
 BLOCK_RULES: tuple[BlockRule, ...] = (

@@ -31,7 +31,9 @@ from symattn.verification.engine import Session
 from symattn.verification.repair import Repair, Repairs
 
 MAX_EDITS = 6000  # single edits that are tried
-MAX_AFTER_OTHER_PATH = 2500  # further ones, once an edit is accepted by which the code takes another path
+MAX_AFTER_OTHER_PATH = (
+    2500  # further ones, once an edit is accepted by which the code takes another path
+)
 MAX_PAIRS = 3000  # pairs of edits
 MAX_EXAMINED = 6  # candidates of a tier for which faults are sought anew
 MAX_CANDIDATES = 60  # candidates of a tier that are tried on each judged case
@@ -67,7 +69,11 @@ def find_repairs(session: Session) -> Repairs:
         samples = _samples_of(session, wrong)
         trials = make(samples)
         opened = trials.open()
-        return Repairs() if opened is None else _EditSearch(session, trials, opened, samples, len(wrong)).found()
+        return (
+            Repairs()
+            if opened is None
+            else _EditSearch(session, trials, opened, samples, len(wrong)).found()
+        )
     except SymattnError as error:
         return Repairs(note=f"The search for a repair ended: {error}.")
 
@@ -75,7 +81,11 @@ def find_repairs(session: Session) -> Repairs:
 # -- the cases to try --------------------------------------------------------------------------------------------------
 def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
     small = [r for r in wrong if r.case.size <= _MAX_ENTRIES] or list(wrong[:1])
-    right = [r for r in session.records if r.finding is None and r.parts and not r.undecided and r.case.alone]
+    right = [
+        r
+        for r in session.records
+        if r.finding is None and r.parts and not r.undecided and r.case.alone
+    ]
     right = [r for r in right if r.case.size <= _MAX_ENTRIES and r.decisive]
     ordered = sorted_samples(small)
     first = [*ordered[:1], *_spread(ordered[1:], _FIRST_WRONG - 1), *_spread(right, _FIRST_RIGHT)]
@@ -93,7 +103,9 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
         return made[id(r)]
 
     subject = session.subject
-    loose = frozenset(k for k, name in enumerate(subject.outputs) if name in getattr(subject, "loose", ()))
+    loose = frozenset(
+        k for k, name in enumerate(subject.outputs) if name in getattr(subject, "loose", ())
+    )
     return Samples(
         first=tuple(map(sample, first)),
         all=tuple(map(sample, every)),
@@ -110,7 +122,9 @@ def _numbers_told(subject: object) -> tuple[float, ...]:
     settings = getattr(subject, "settings", {}).values()
     plain = [x for x in settings if isinstance(x, int | float) and not isinstance(x, bool)]
     specs = getattr(subject, "spec", None), getattr(subject, "described", None)
-    told = [x for spec in specs for x in numbers_of(spec)] + [x for x in plain if isfinite(x) and x not in (0, 1)]
+    told = [x for spec in specs for x in numbers_of(spec)] + [
+        x for x in plain if isfinite(x) and x not in (0, 1)
+    ]
     return tuple(dict.fromkeys(told))
 
 
@@ -142,10 +156,14 @@ def numbers_of(spec: object) -> tuple[float, ...]:
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
-_REMOVED = 0.4  # an operator that is removed with its operand is a smaller edit than one that is exchanged
+_REMOVED = (
+    0.4  # an operator that is removed with its operand is a smaller edit than one that is exchanged
+)
 # a number is one token, whatever its digits, and an operator of two characters is one
 _TOKENS = re.compile(r"\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S")
-_ARBITRARY = 0.5  # a new number counts more than a name: it may be right at the sizes that were tried alone
+_ARBITRARY = (
+    0.5  # a new number counts more than a name: it may be right at the sizes that were tried alone
+)
 _USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
 
 
@@ -166,9 +184,13 @@ Several = tuple[Edit, ...]
 class _EditSearch:
     """One search. ``tried`` counts the edits, each of which was called at least once."""
 
-    def __init__(self, session: Session, trials: TriesEdits, opened: Opened, samples: Samples, wrong: int) -> None:
+    def __init__(
+        self, session: Session, trials: TriesEdits, opened: Opened, samples: Samples, wrong: int
+    ) -> None:
         self._session, self._trials, self._opened = session, trials, opened
-        self._effort = Effort(inf, session.budget / _SHARE_OF_BUDGET, lambda: getattr(session.runner, "spent", (0, 0)))
+        self._effort = Effort(
+            inf, session.budget / _SHARE_OF_BUDGET, lambda: getattr(session.runner, "spent", (0, 0))
+        )
         self._tried, self._cut = 0, False
         self._accepted: list[tuple[bool, Several, EditAnswer]] = []
         self._refuting: list[Case] = []  # cases that refuted candidates
@@ -221,7 +243,9 @@ class _EditSearch:
 
     def _examined(self, edits: Several) -> EditAnswer:
         edited = self._trials.version(edits)
-        return EditAnswer(None) if edited is None else examine(self._session, edited, self._refuting)
+        return (
+            EditAnswer(None) if edited is None else examine(self._session, edited, self._refuting)
+        )
 
     def _partial(self) -> list[Edit]:
         """Return the edits that repair most of the wrong calls, best first."""
@@ -259,7 +283,9 @@ class _EditSearch:
             repaired, spoiled = self._trials.repaired((edit,))
             if 0 < repaired < self._sampled and not spoiled:
                 part = self._repair(False, (edit,), EditAnswer(Grade.SAMPLED))
-                return Repairs((replace(part, repaired=repaired, wrong=self._sampled),), self._note())
+                return Repairs(
+                    (replace(part, repaired=repaired, wrong=self._sampled),), self._note()
+                )
         return self._result()
 
     def _result(self) -> Repairs:

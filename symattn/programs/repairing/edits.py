@@ -83,7 +83,9 @@ class FunctionPlaces:
     found: SourceFunction
     observed: Observed
     numbers: tuple[float, ...] = ()  # of the specification
-    subscripts: dict[str, ast.expr] = field(default_factory=dict)  # items of all subscripts, by their text
+    subscripts: dict[str, ast.expr] = field(
+        default_factory=dict
+    )  # items of all subscripts, by their text
 
     def __post_init__(self) -> None:
         for node, *_ in places_of(self.found.tree):
@@ -93,7 +95,10 @@ class FunctionPlaces:
         function = self.found.function
         names = function.__globals__
         self.xp = _name_of_library(self.found, self.observed.library)
-        self.free_names = {*function.__code__.co_freevars, *(n for n in function.__code__.co_names if n in names)}
+        self.free_names = {
+            *function.__code__.co_freevars,
+            *(n for n in function.__code__.co_names if n in names),
+        }
         self.free_names |= vars(builtins).keys()
         self.expressions = self._short_expressions()
 
@@ -160,7 +165,9 @@ class Place:
     def names(self, *kinds: str) -> dict[str, Kind]:
         """Return the names in scope whose values are of these kinds, except the expression itself."""
         own = self.node.id if isinstance(self.node, ast.Name) else ""
-        return {name: kind for name, kind in self.scope.items() if kind.name in kinds and name != own}
+        return {
+            name: kind for name, kind in self.scope.items() if kind.name in kinds and name != own
+        }
 
 
 @dataclass(frozen=True)
@@ -190,7 +197,9 @@ class BlockStatement:
     def indent(self, node: ast.stmt) -> str:
         """Return the white space before a statement; raises ``ValueError`` if it does not begin its line."""
         found = self.function.found
-        before = found.lines[node.lineno - found.first][: found.position(node.lineno, node.col_offset)]
+        before = found.lines[node.lineno - found.first][
+            : found.position(node.lineno, node.col_offset)
+        ]
         if before.strip():
             raise ValueError("the statement does not begin its line")
         return before
@@ -232,7 +241,10 @@ def expression_rules() -> tuple[EditRule, ...]:
 
 
 def enumerate_edits(
-    sources: Sources, observed: Observed, numbers: tuple[float, ...] = (), tiers: Sequence[int] = TIERS
+    sources: Sources,
+    observed: Observed,
+    numbers: tuple[float, ...] = (),
+    tiers: Sequence[int] = TIERS,
 ) -> list[Edit]:
     """Return all edits of the functions, in the order of their text, each text once."""
     from symattn.programs.repairing.block_rules import BLOCK_RULES
@@ -255,7 +267,9 @@ class _EditsOfFunction:
         self._known: set[tuple[Any, ...]] = set()
         self._result: list[Edit] = []
         self._places: list[Place] = []  # of expressions, in the order of their text
-        self._same: dict[tuple[str, str, str], list[Replacement]] = {}  # of tier 1: rule, old and new text
+        self._same: dict[
+            tuple[str, str, str], list[Replacement]
+        ] = {}  # of tier 1: rule, old and new text
 
     def enumerate(
         self, rules: Sequence[EditRule], block_rules: Sequence[BlockRule], tiers: Sequence[int]
@@ -291,14 +305,18 @@ class _EditsOfFunction:
             if not overlapping(replacements):
                 old = "; ".join(shorten(text) for _, text, _ in made)
                 new = "; ".join(shorten(text) for *_, text in made)
-                self._result.append(Edit(moves.NAME, moves.TIER, self._function.place, replacements, old, new))
+                self._result.append(
+                    Edit(moves.NAME, moves.TIER, self._function.place, replacements, old, new)
+                )
 
     def _replacement(self, place: Place, new: str | ast.expr) -> tuple[Replacement, str, str]:
         """Return the replacement of an expression, with the old and new text for a reader."""
         tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
         text, found = ast.unparse(tree), self._function.found
         old = found.text(place.node)
-        replacement = narrowed(found.span(place.node, _bracketed(tree, text, place.node, place)), old)
+        replacement = narrowed(
+            found.span(place.node, _bracketed(tree, text, place.node, place)), old
+        )
         return replacement, *shown_change(old, text)
 
     def _change_everywhere(self) -> None:
@@ -307,7 +325,9 @@ class _EditsOfFunction:
             if len(replacements) > 1 and not overlapping(replacements):
                 words = f"{new}  ({len(replacements)} times)"
                 change = EVERYWHERE, EVERYWHERE_TIER, self._function.place
-                self._result.append(Edit(*change, tuple(replacements), shorten(old), shorten(words)))
+                self._result.append(
+                    Edit(*change, tuple(replacements), shorten(old), shorten(words))
+                )
 
     def _has_run(self, node: ast.stmt) -> bool:
         return getattr(node, "number", -1) in self._function.observed.scopes
@@ -345,7 +365,12 @@ class _EditsOfFunction:
     ) -> None:
         body = getattr(owner, name)
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not isinstance(body, list) or index is None or is_text or isinstance(node, ast.FunctionDef):
+        if (
+            not isinstance(body, list)
+            or index is None
+            or is_text
+            or isinstance(node, ast.FunctionDef)
+        ):
             return
         statement = BlockStatement(node, body, index, owner, scope, self._function)
         for rule in rules:
@@ -355,7 +380,9 @@ class _EditsOfFunction:
             except ValueError:  # its lines hold more than the statement
                 continue
 
-    def _keep(self, rule: EditRule | BlockRule, replacements: tuple[Replacement, ...], old: str, new: str) -> None:
+    def _keep(
+        self, rule: EditRule | BlockRule, replacements: tuple[Replacement, ...], old: str, new: str
+    ) -> None:
         if replacements not in self._known:
             self._known.add(replacements)
             likely = rule.likely
@@ -464,7 +491,17 @@ def _bracketed(tree: ast.expr, text: str, node: ast.expr, place: Place) -> str:
     if isinstance(tree, ast.Tuple) or precedence(tree) >= precedence(node):
         return text
     parent, binds = place.parent, precedence(tree)
-    free = (ast.Assign, ast.AugAssign, ast.Return, ast.keyword, ast.Slice, ast.AnnAssign, ast.Expr, ast.Tuple, ast.List)
+    free = (
+        ast.Assign,
+        ast.AugAssign,
+        ast.Return,
+        ast.keyword,
+        ast.Slice,
+        ast.AnnAssign,
+        ast.Expr,
+        ast.Tuple,
+        ast.List,
+    )
     if isinstance(parent, free) or (isinstance(parent, ast.Call) and not place.is_called):
         return text
     if isinstance(parent, ast.Subscript) and place.field == "slice":

@@ -46,7 +46,19 @@ OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
 }  # fmt: skip
 _COMMUTES = (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr)
 _LN2 = math.log(2)
-_REDUCTIONS = ("sum", "max", "mean", "min", "var", "std", "softmax", "cumsum", "amax", "amin", "prod")
+_REDUCTIONS = (
+    "sum",
+    "max",
+    "mean",
+    "min",
+    "var",
+    "std",
+    "softmax",
+    "cumsum",
+    "amax",
+    "amin",
+    "prod",
+)
 AXIS_WORDS = ("axis", "dim")
 
 
@@ -55,7 +67,9 @@ def change_comparison(p: Place) -> Changes:
     node = p.node
     for k, op in enumerate(node.ops):
         for other in _COMPARISONS.get(type(op), ()):
-            yield ast.Compare(node.left, [*node.ops[:k], other(), *node.ops[k + 1 :]], node.comparators)
+            yield ast.Compare(
+                node.left, [*node.ops[:k], other(), *node.ops[k + 1 :]], node.comparators
+            )
 
 
 def swap_compared(p: Place) -> Changes:
@@ -147,7 +161,10 @@ def swap_arguments(p: Place) -> Changes:
         for j in range(k + 1, min(len(node.keywords), k + 3)):
             one, other = node.keywords[k], node.keywords[j]
             swapped = list(node.keywords)
-            swapped[k], swapped[j] = ast.keyword(one.arg, other.value), ast.keyword(other.arg, one.value)
+            swapped[k], swapped[j] = (
+                ast.keyword(one.arg, other.value),
+                ast.keyword(other.arg, one.value),
+            )
             yield ast.Call(node.func, node.args, swapped)
 
 
@@ -168,7 +185,9 @@ def add_axis_argument(p: Place) -> Changes:
     added = [] if given & {*AXIS_WORDS} else [(word, -1), (word, 0), (word, -2)]
     added += [] if given & {"keepdims", "keepdim"} else [("keepdims", True)]
     for name, value in added:
-        yield ast.Call(node.func, node.args, [*node.keywords, ast.keyword(name, ast.Constant(value))])
+        yield ast.Call(
+            node.func, node.args, [*node.keywords, ast.keyword(name, ast.Constant(value))]
+        )
 
 
 def swap_items(p: Place) -> Changes:
@@ -185,7 +204,9 @@ def _subscript_items(node: ast.Subscript) -> list[ast.expr]:
 def _with_subscript(node: ast.Subscript, k: int, item: ast.expr) -> ast.expr:
     items = _subscript_items(node)
     items[k] = item
-    return ast.Subscript(node.value, ast.Tuple(items, ast.Load()) if len(items) > 1 else items[0], ast.Load())
+    return ast.Subscript(
+        node.value, ast.Tuple(items, ast.Load()) if len(items) > 1 else items[0], ast.Load()
+    )
 
 
 def _is_none(node: ast.expr) -> bool:
@@ -251,11 +272,20 @@ def change_constant(p: Place) -> Changes:
 
 def change_einsum(p: Place) -> Changes:
     text = p.node.value
-    if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z.,\s]+(->[A-Za-z.\s]*)?", text) or "," not in text:
+    if (
+        not isinstance(text, str)
+        or not re.fullmatch(r"[A-Za-z.,\s]+(->[A-Za-z.\s]*)?", text)
+        or "," not in text
+    ):
         return
     for k in range(len(text)):
         for j in range(k + 1, len(text)):
-            if text[k].isalpha() and text[j].isalpha() and text[k] != text[j] and text[k:j].isalpha():
+            if (
+                text[k].isalpha()
+                and text[j].isalpha()
+                and text[k] != text[j]
+                and text[k:j].isalpha()
+            ):
                 yield repr(text[:k] + text[j] + text[k + 1 : j] + text[k] + text[j + 1 :])
 
 
@@ -315,7 +345,9 @@ def clip_whole(p: Place) -> Changes:
 
 
 def take_length(p: Place) -> Changes:
-    if p.kind.name != "int" or (isinstance(p.node, ast.Constant) and p.node.value in (-2, -1, 0, 1, 2)):
+    if p.kind.name != "int" or (
+        isinstance(p.node, ast.Constant) and p.node.value in (-2, -1, 0, 1, 2)
+    ):
         return
     for name, kind in p.names("floats").items():
         for axis in range(1, min(len(kind.shape), 4) + 1):
@@ -376,7 +408,11 @@ def insert_factor(p: Place) -> Changes:
     """A factor or a divisor; inside a product it would be the same as around it."""
     if not _is_number_to_change(p) or p.in_product:
         return
-    roots = [f"{n}.shape[-1] ** 0.5" for n, kind in p.scope.items() if kind.name == "floats" and len(kind.shape) > 1]
+    roots = [
+        f"{n}.shape[-1] ** 0.5"
+        for n, kind in p.scope.items()
+        if kind.name == "floats" and len(kind.shape) > 1
+    ]
     numbers = [f"({x!r})" for x in p.function.numbers if x not in (0, 1)]
     for factor in (*_numbers_that_fit(p), *roots, *numbers, "2", repr(_LN2)):
         yield f"{p.text} * {factor}"

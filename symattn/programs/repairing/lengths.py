@@ -13,7 +13,13 @@ from symattn.programs.repairing.expressions import AXIS_WORDS
 
 Changes = Iterator[str | ast.expr]
 _WITH_DIAGONALS = ("tri", "tril", "triu", "diagonal", "eye")
-_PLACES_BEFORE = {"tri": 2, "eye": 2, "tril": 1, "triu": 1, "diagonal": 1}  # arguments before the diagonal
+_PLACES_BEFORE = {
+    "tri": 2,
+    "eye": 2,
+    "tril": 1,
+    "triu": 1,
+    "diagonal": 1,
+}  # arguments before the diagonal
 _MOST_AXES = 4
 _LOOKED_AT = "added after wrong programs had been looked at"
 
@@ -50,7 +56,12 @@ def _is_in_sum(p: Place) -> bool:
 # -- whole numbers -----------------------------------------------------------------------------------------------------
 def shift_by_lengths(p: Place) -> Changes:
     """A whole number, or an array of them, moved by the difference of two lengths."""
-    if p.kind.name not in ("int", "ints") or isinstance(p.node, ast.Constant) or p.is_called or _is_in_sum(p):
+    if (
+        p.kind.name not in ("int", "ints")
+        or isinstance(p.node, ast.Constant)
+        or p.is_called
+        or _is_in_sum(p)
+    ):
         return
     for difference in differences(p):
         yield f"{p.text} + {difference}"
@@ -99,7 +110,12 @@ def divide_by_ratio(p: Place) -> Changes:
     if p.kind.name not in ("int", "ints") or p.is_called or isinstance(p.parent, ast.UnaryOp):
         return
     found = lengths(p)
-    pairs = [(a, b) for one, a in found.items() for other, b in found.items() if one > other and one % other == 0]
+    pairs = [
+        (a, b)
+        for one, a in found.items()
+        for other, b in found.items()
+        if one > other and one % other == 0
+    ]
     for a, b in pairs:
         yield f"{a} // {b}"
         if not isinstance(p.node, ast.Constant):
@@ -121,7 +137,13 @@ def take_difference(p: Place) -> Changes:
 # -- factors and terms -------------------------------------------------------------------------------------------------
 def insert_function_of_length(p: Place) -> Changes:
     """A length, its square root or its logarithm as a factor or a term."""
-    if not p.kind.is_real or isinstance(p.node, ast.Constant) or p.is_called or not p.xp or p.in_product:
+    if (
+        not p.kind.is_real
+        or isinstance(p.node, ast.Constant)
+        or p.is_called
+        or not p.xp
+        or p.in_product
+    ):
         return
     # a Python number, which leaves the format of an array as it is
     logarithm = f"{p.xp}.tensor({{0}}).log().item()" if p.is_torch else f"float({p.xp}.log({{0}}))"
@@ -134,7 +156,9 @@ def insert_function_of_length(p: Place) -> Changes:
 
 def guard_divisor(p: Place) -> Changes:
     """A number of the specification, or one that is added to a divisor, within its root."""
-    is_divisor = isinstance(p.parent, ast.BinOp) and isinstance(p.parent.op, ast.Div) and p.field == "right"
+    is_divisor = (
+        isinstance(p.parent, ast.BinOp) and isinstance(p.parent.op, ast.Div) and p.field == "right"
+    )
     if p.kind.is_real and is_divisor:
         if isinstance(p.node, ast.BinOp) and isinstance(p.node.op, ast.Add):
             yield f"({ast.unparse(p.node.left)} ** 2 + {ast.unparse(p.node.right)}) ** 0.5"

@@ -40,7 +40,11 @@ class _Taken:
 
 def moves(places: Sequence[Place]) -> Iterator[tuple[tuple[Place, ast.expr], tuple[Place, str]]]:
     """Yield what is left at one place, and the text that is put at another."""
-    sites = [p for p in places if p.kind.name == "floats" and not p.is_called and not isinstance(p.node, ast.Constant)]
+    sites = [
+        p
+        for p in places
+        if p.kind.name == "floats" and not p.is_called and not isinstance(p.node, ast.Constant)
+    ]
     count = 0
     for taken in _operations(sites):
         for site in sites:
@@ -66,7 +70,9 @@ def _operations(sites: Sequence[Place]) -> Iterator[_Taken]:
             for k, left in enumerate(node.args[:2]):
                 if p.kind_of(left) == p.kind:
                     arguments = [*node.args[:k], hole, *node.args[k + 1 :]]
-                    yield _Taken(p, left, ast.Call(node.func, arguments, node.keywords), Kind("float"))
+                    yield _Taken(
+                        p, left, ast.Call(node.func, arguments, node.keywords), Kind("float")
+                    )
 
 
 def _fits(taken: _Taken, site: Place) -> bool:

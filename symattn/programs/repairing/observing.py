@@ -68,7 +68,9 @@ def kind_of(x: object) -> Kind:
     shape = getattr(x, "shape", None)
     if not isinstance(x, type) and isinstance(shape, tuple) and hasattr(x, "dtype"):
         words = str(x.dtype)
-        names: dict[bool, KindName] = {True: "bools"} if "bool" in words else {True: "ints"} if "int" in words else {}
+        names: dict[bool, KindName] = (
+            {True: "bools"} if "bool" in words else {True: "ints"} if "int" in words else {}
+        )
         return Kind(names.get(True, "floats"), tuple(shape))
     return Kind("function" if callable(x) else "other")
 
@@ -152,7 +154,9 @@ class _Recording(ast.NodeTransformer):
         bodies = {
             name: list(body)
             for name in ("body", "orelse", "finalbody")
-            if isinstance(body := getattr(node, name, None), list) and body and isinstance(body[0], ast.stmt)
+            if isinstance(body := getattr(node, name, None), list)
+            and body
+            and isinstance(body[0], ast.stmt)
         }
         function, annotation = getattr(node, "func", None), getattr(node, "annotation", None)
         super().generic_visit(node)
@@ -169,7 +173,9 @@ class _Recording(ast.NodeTransformer):
             return False
         if isinstance(node, ast.Constant | ast.Starred | ast.Slice | ast.Lambda):
             return False
-        if isinstance(node, ast.Tuple) and any(isinstance(x, ast.Slice | ast.Starred) for x in node.elts):
+        if isinstance(node, ast.Tuple) and any(
+            isinstance(x, ast.Slice | ast.Starred) for x in node.elts
+        ):
             return False
         return isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
 
@@ -180,7 +186,11 @@ class _Recording(ast.NodeTransformer):
 
 def _called(recorded: ast.expr, original: ast.expr) -> ast.expr:
     """Return what is called as it is, not recorded, except the object of a method."""
-    if isinstance(recorded, ast.Call) and isinstance(recorded.func, ast.Name) and recorded.func.id == _SEEN:
+    if (
+        isinstance(recorded, ast.Call)
+        and isinstance(recorded.func, ast.Name)
+        and recorded.func.id == _SEEN
+    ):
         return recorded.args[1]
     return original
 
@@ -194,12 +204,16 @@ def places_of(tree: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.AST, str, in
         yield node, parent, name, index
         below: list[tuple[ast.AST, ast.AST, str, int | None]] = []
         for field_name, value in ast.iter_fields(node):
-            if field_name in ("annotation", "returns", "decorator_list") or isinstance(node, ast.JoinedStr):
+            if field_name in ("annotation", "returns", "decorator_list") or isinstance(
+                node, ast.JoinedStr
+            ):
                 continue
             if field_name == "args" and not isinstance(node, ast.Call):
                 continue
             if isinstance(value, list):
-                below += [(x, node, field_name, k) for k, x in enumerate(value) if isinstance(x, ast.AST)]
+                below += [
+                    (x, node, field_name, k) for k, x in enumerate(value) if isinstance(x, ast.AST)
+                ]
             elif isinstance(value, ast.AST):
                 below.append((value, node, field_name, None))
         stack.extend(reversed(below))

@@ -49,7 +49,9 @@ def examine(session: Session, edited: Runner, refuting: list[Case] | None = None
     except SymattnError as error:
         return EditAnswer(None, reason=str(error))
     if answer.grade is None:
-        wrong = [r.case for r in again.records if r.finding is not None and r.case.alone is not False]
+        wrong = [
+            r.case for r in again.records if r.finding is not None and r.case.alone is not False
+        ]
         refuting += wrong[:_REFUTING]
     return answer
 
@@ -63,8 +65,12 @@ def _failed(session: Session, edited: Runner) -> CaseResult | None:
         outcome = edited.run(record.case.inputs, record.case.memory)
         right = [part.expected for part in record.parts]
         subject = session.subject
-        loose = {k for k, name in enumerate(subject.outputs) if name in getattr(subject, "loose", ())}
-        result = compared(record.case, outcome, right, session.precision, loose, getattr(subject, "changes", ()))
+        loose = {
+            k for k, name in enumerate(subject.outputs) if name in getattr(subject, "loose", ())
+        }
+        result = compared(
+            record.case, outcome, right, session.precision, loose, getattr(subject, "changes", ())
+        )
         if result.finding is None:
             continue
         if again.run_case(record.case).finding is not None:  # by all ways of computing
@@ -99,7 +105,12 @@ def _searched_anew(session: Session, again: Session) -> EditAnswer:
 def _refutes(identity: IdentityResult) -> bool:
     """Return whether residues refute: not if numbers are nearly equal, or a letter stands for any function."""
     opaque = any("stands for any function" in note for note in identity.notes)
-    return identity.agrees is False and identity.difference is not None and not identity.nearly and not opaque
+    return (
+        identity.agrees is False
+        and identity.difference is not None
+        and not identity.nearly
+        and not opaque
+    )
 
 
 def sorted_samples(records: Sequence[CaseResult]) -> list[CaseResult]:

@@ -26,7 +26,9 @@ def distribute(p: Place) -> Changes:
     node = p.node
     scales, adds = (ast.Mult, ast.Div), (ast.Add, ast.Sub)
     for one, other, on_left in ((node.left, node.right, True), (node.right, node.left, False)):
-        if not isinstance(one, ast.BinOp) or (isinstance(node.op, ast.Div | ast.Sub) and not on_left):
+        if not isinstance(one, ast.BinOp) or (
+            isinstance(node.op, ast.Div | ast.Sub) and not on_left
+        ):
             continue
         if isinstance(node.op, scales) and isinstance(one.op, adds):
             yield ast.BinOp(ast.BinOp(one.left, node.op, other), one.op, one.right)
@@ -87,7 +89,9 @@ def reshape_in_another_order(p: Place) -> Changes:
         return
     for k in range(len(items) - 1):
         swapped = [*items[:k], items[k + 1], items[k], *items[k + 2 :]]
-        arguments = [*node.args[:-1], ast.Tuple(swapped, ast.Load())] if whole is not None else swapped
+        arguments = (
+            [*node.args[:-1], ast.Tuple(swapped, ast.Load())] if whole is not None else swapped
+        )
         call = ast.Call(node.func, arguments, node.keywords)
         yield f"{ast.unparse(call)}.swapaxes({k - len(items)}, {k + 1 - len(items)})"
 
@@ -119,14 +123,24 @@ def repeat_or_tile(p: Place) -> Changes:
 
 def take_root(p: Place) -> Changes:
     """A whole number in a product or a quotient, by its root or its square."""
-    if p.kind.name == "int" and p.in_product and not isinstance(p.node, ast.Constant) and not p.is_called:
+    if (
+        p.kind.name == "int"
+        and p.in_product
+        and not isinstance(p.node, ast.Constant)
+        and not p.is_called
+    ):
         for exponent in ("0.5", "-0.5", "2"):
             yield f"{p.text} ** {exponent}"
 
 
 def reduce_operand(p: Place) -> Changes:
     """An operand by its largest item, its sum or its mean in the last axis."""
-    if p.kind.name != "floats" or not p.kind.shape or p.is_called or not isinstance(p.parent, ast.BinOp):
+    if (
+        p.kind.name != "floats"
+        or not p.kind.shape
+        or p.is_called
+        or not isinstance(p.parent, ast.BinOp)
+    ):
         return
     keeps = "keepdim=True" if p.is_torch else "keepdims=True"
     for word in ("amax" if p.is_torch else "max", "sum", "mean"):
@@ -144,7 +158,11 @@ def take_infinity(p: Place) -> Changes:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and value not in _SMALL_NUMBERS:
             yield f"{p.xp}.inf"
-    elif node.attr in ("min", "max") and isinstance(node.value, ast.Call) and _name_of(node.value) == "finfo":
+    elif (
+        node.attr in ("min", "max")
+        and isinstance(node.value, ast.Call)
+        and _name_of(node.value) == "finfo"
+    ):
         yield f"-{p.xp}.inf" if node.attr == "min" else f"{p.xp}.inf"
 
 
@@ -174,7 +192,9 @@ def compute_wider(p: Place) -> Changes:
             if p.kind_of(node.func.value).name != "floats" or node.func.attr in ("astype", "to"):
                 return
             first = f"({ast.unparse(node.func.value)})"
-            called = ast.Attribute(ast.parse(f"{first}{wide}", mode="eval").body, node.func.attr, ast.Load())
+            called = ast.Attribute(
+                ast.parse(f"{first}{wide}", mode="eval").body, node.func.attr, ast.Load()
+            )
             whole = ast.unparse(ast.Call(called, node.args, node.keywords))
         else:
             return
@@ -198,7 +218,9 @@ def take_expression(p: Place) -> Changes:
 
 ANY = ast.expr
 RULES: tuple[EditRule, ...] = (
-    EditRule("infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=_LOOKED_AT),
+    EditRule(
+        "infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=_LOOKED_AT
+    ),
     EditRule("exponent", 2, ANY, take_root, likely=True, added=_LOOKED_AT),
     EditRule("reduced", 2, ANY, reduce_operand, added=_LOOKED_AT),
     EditRule("guard", 2, ast.Constant, take_small_number, added=_LOOKED_AT),

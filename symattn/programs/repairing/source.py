@@ -35,11 +35,23 @@ OUTSIDE_NAMES = frozenset(
     )
 )  # fmt: skip
 _FUTURE_FLAGS = functools.reduce(
-    lambda flags, name: flags | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
+    lambda flags, name: flags | getattr(__future__, name).compiler_flag,
+    __future__.all_feature_names,
+    0,
 )
 _CACHED = type(functools.lru_cache(lambda: None))
-EMPTY = ("{}", "[]", "dict()", "list()", "set()")  # containers without anything in them, as code writes them
-_CONTAINERS = (dict, list, set)  # copied among the globals, since a rebuilt function must not meet the user's caches
+EMPTY = (
+    "{}",
+    "[]",
+    "dict()",
+    "list()",
+    "set()",
+)  # containers without anything in them, as code writes them
+_CONTAINERS = (
+    dict,
+    list,
+    set,
+)  # copied among the globals, since a rebuilt function must not meet the user's caches
 _COUNTED, _PASS = "__symattn_counted__", "__symattn_pass__"
 
 
@@ -98,7 +110,9 @@ class SourceFunction:
         flags = self.function.__code__.co_flags & _FUTURE_FLAGS
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an edit such as ``1 is 2``
-            code = compile(source, self.function.__code__.co_filename, "exec", flags, dont_inherit=True)
+            code = compile(
+                source, self.function.__code__.co_filename, "exec", flags, dont_inherit=True
+            )
         return next(c for c in _codes_within(code) if c.co_name == self.tree.name)
 
     @cached_property
@@ -108,12 +122,26 @@ class SourceFunction:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.For):
                 whole = self.span(node.iter, "")
-                result.append(Replacement(whole.line, whole.column, whole.line, whole.column, f"{_COUNTED}("))
-                result.append(Replacement(whole.end_line, whole.end_column, whole.end_line, whole.end_column, ")"))
+                result.append(
+                    Replacement(whole.line, whole.column, whole.line, whole.column, f"{_COUNTED}(")
+                )
+                result.append(
+                    Replacement(
+                        whole.end_line, whole.end_column, whole.end_line, whole.end_column, ")"
+                    )
+                )
             elif isinstance(node, ast.While):
                 whole = self.span(node.test, "")
-                result.append(Replacement(whole.line, whole.column, whole.line, whole.column, f"{_PASS}() and ("))
-                result.append(Replacement(whole.end_line, whole.end_column, whole.end_line, whole.end_column, ")"))
+                result.append(
+                    Replacement(
+                        whole.line, whole.column, whole.line, whole.column, f"{_PASS}() and ("
+                    )
+                )
+                result.append(
+                    Replacement(
+                        whole.end_line, whole.end_column, whole.end_line, whole.end_column, ")"
+                    )
+                )
         return tuple(result)
 
     def compile_edited(self, replacements: Sequence[Replacement] = ()) -> types.CodeType:
@@ -121,7 +149,9 @@ class SourceFunction:
         if not self.counters:
             return self.compile_lines(replaced(self.lines, replacements, self.first))
         if not any(_overlap(r, c) for r in replacements for c in self.counters):
-            return self.compile_lines(replaced(self.lines, (*replacements, *self.counters), self.first))
+            return self.compile_lines(
+                replaced(self.lines, (*replacements, *self.counters), self.first)
+            )
         tree = self.parse(replaced(self.lines, replacements, self.first))
         return self.compile_tree(_CountedLoops().visit(tree))
 
@@ -155,7 +185,15 @@ def read_function(function: types.FunctionType, file: FileText) -> SourceFunctio
         found = SourceFunction(function, _NOTHING, block[at:], code.co_firstlineno + at)
         found = replace(found, tree=found.parse(found.lines))
         found.compile_tree(found.tree)
-    except (OSError, SyntaxError, ValueError, IndexError, StopIteration, AssertionError, RecursionError):
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        IndexError,
+        StopIteration,
+        AssertionError,
+        RecursionError,
+    ):
         return None
     return found if found.tree.name == code.co_name else None
 
@@ -198,7 +236,10 @@ class FileText:
         if whole is None:
             return False
         same = (code.co_name, code.co_firstlineno, code.co_code, code.co_names)
-        return any((c.co_name, c.co_firstlineno, c.co_code, c.co_names) == same for c in _codes_within(whole))
+        return any(
+            (c.co_name, c.co_firstlineno, c.co_code, c.co_names) == same
+            for c in _codes_within(whole)
+        )
 
     @cached_property
     def empty_at_first(self) -> frozenset[str]:
@@ -207,7 +248,9 @@ class FileText:
             return frozenset()
         result = set()
         for node in ast.parse("".join(self.lines)).body:
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            targets = (
+                node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            )
             value = getattr(node, "value", None)
             if value is not None and ast.unparse(value) in EMPTY:
                 result |= {target.id for target in targets if isinstance(target, ast.Name)}
@@ -221,7 +264,13 @@ def reaches_outside(found: SourceFunction) -> bool:
             modules = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
             if any(word in OUTSIDE_NAMES for m in modules for word in m.split(".")):
                 return True
-        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        name = (
+            node.id
+            if isinstance(node, ast.Name)
+            else node.attr
+            if isinstance(node, ast.Attribute)
+            else ""
+        )
         if name in OUTSIDE_NAMES:
             return True
     return False
@@ -258,7 +307,9 @@ class Sources:
 
     def __init__(self, root: Function | None) -> None:
         self.root, self.passes, self.most_passes = root, 0, 10**9
-        self._objects: dict[int, Any] = {}  # by id: kept alive, and the order in which they were reached
+        self._objects: dict[
+            int, Any
+        ] = {}  # by id: kept alive, and the order in which they were reached
         self.functions: dict[int, SourceFunction] = {}
         self._codes: dict[int, types.CodeType] = {}
         code, space = _written_in(root)
@@ -325,7 +376,10 @@ class Sources:
         result: dict[str, types.FunctionType] = {}
         for owner in reversed(type(x).__mro__):
             for name, value in vars(owner).items():
-                if isinstance(value, types.FunctionType) and value.__code__.co_filename == self.file:
+                if (
+                    isinstance(value, types.FunctionType)
+                    and value.__code__.co_filename == self.file
+                ):
                     result[name] = value
         return result
 
@@ -358,7 +412,9 @@ class Sources:
         return self.rebuild({key: code})
 
     def rebuild(
-        self, codes: Mapping[int, types.CodeType] | None = None, names: Mapping[str, Any] | None = None
+        self,
+        codes: Mapping[int, types.CodeType] | None = None,
+        names: Mapping[str, Any] | None = None,
     ) -> Function:
         """Return the root with other codes for some functions, in copied globals with further ``names``."""
         known = {_COUNTED: self._counted, _PASS: self._pass, **(names or {})}
@@ -369,7 +425,9 @@ class Sources:
 class _Rebuilt:
     """One rebuilding: every reached object is rebuilt once."""
 
-    def __init__(self, sources: Sources, codes: Mapping[int, types.CodeType], names: Mapping[str, Any]) -> None:
+    def __init__(
+        self, sources: Sources, codes: Mapping[int, types.CodeType], names: Mapping[str, Any]
+    ) -> None:
         self._sources, self._codes, self._names = sources, codes, names
         self._made: dict[int, Any] = {}
         self._spaces: dict[int, dict[str, Any]] = {}
@@ -382,12 +440,16 @@ class _Rebuilt:
             return x
         if isinstance(x, functools.partial):
             keywords = {name: self.value(part) for name, part in x.keywords.items()}
-            self._made[id(x)] = functools.partial(self.value(x.func), *map(self.value, x.args), **keywords)
+            self._made[id(x)] = functools.partial(
+                self.value(x.func), *map(self.value, x.args), **keywords
+            )
         elif isinstance(x, _CACHED):
             wrapped, settings = x.__wrapped__, x.cache_parameters()
             self._made[id(x)] = functools.lru_cache(**settings)(self.value(wrapped))
         elif _is_jitted(x):
-            self._made[id(x)] = self.value(x.__wrapped__)  # compiled for one call, it would take seconds
+            self._made[id(x)] = self.value(
+                x.__wrapped__
+            )  # compiled for one call, it would take seconds
         elif isinstance(x, types.MethodType):
             self._made[id(x)] = types.MethodType(self.value(x.__func__), self.value(x.__self__))
         elif isinstance(x, types.FunctionType):
@@ -423,8 +485,14 @@ class _Rebuilt:
         made = types.FunctionType(code, space, f.__name__, None, tuple(cells.values()) or None)
         self._made[id(f)] = made
         made.__defaults__ = self._defaults(f)
-        made.__kwdefaults__ = f.__kwdefaults__ and {n: self.value(x) for n, x in f.__kwdefaults__.items()}
-        made.__annotations__, made.__doc__, made.__module__ = f.__annotations__, f.__doc__, f.__module__
+        made.__kwdefaults__ = f.__kwdefaults__ and {
+            n: self.value(x) for n, x in f.__kwdefaults__.items()
+        }
+        made.__annotations__, made.__doc__, made.__module__ = (
+            f.__annotations__,
+            f.__doc__,
+            f.__module__,
+        )
         made.__qualname__ = f.__qualname__
         for name, cell in cells.items():
             if name in contents:
@@ -438,7 +506,10 @@ class _Rebuilt:
         if f.__defaults__ is None or len(written) != len(f.__defaults__):
             return f.__defaults__ and tuple(map(self.value, f.__defaults__))
         pairs = zip(f.__defaults__, written, strict=True)
-        return tuple(type(x)() if text in EMPTY and type(x) in _CONTAINERS else self.value(x) for x, text in pairs)
+        return tuple(
+            type(x)() if text in EMPTY and type(x) in _CONTAINERS else self.value(x)
+            for x, text in pairs
+        )
 
     def _globals(self, space: dict[str, Any]) -> dict[str, Any]:
         if id(space) in self._spaces:
@@ -455,7 +526,11 @@ class _Rebuilt:
 
 def modules_within(x: Any) -> dict[str, Any]:
     """Return the modules of torch within one, by name; none of anything else."""
-    within = vars(x).get("_modules") if hasattr(x, "__dict__") and not isinstance(x, type | types.ModuleType) else None
+    within = (
+        vars(x).get("_modules")
+        if hasattr(x, "__dict__") and not isinstance(x, type | types.ModuleType)
+        else None
+    )
     return dict(within) if isinstance(within, dict) else {}
 
 
@@ -466,7 +541,9 @@ def parts_of(x: Any) -> dict[str, Any]:
 
 def _is_jitted(x: Any) -> bool:
     """Return whether JAX compiles a function of Python."""
-    return type(x).__module__.startswith("jax") and isinstance(getattr(x, "__wrapped__", None), types.FunctionType)
+    return type(x).__module__.startswith("jax") and isinstance(
+        getattr(x, "__wrapped__", None), types.FunctionType
+    )
 
 
 def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
@@ -481,7 +558,9 @@ def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
         else:
             break
     if not isinstance(root, types.FunctionType):
-        methods = (inspect.getattr_static(type(root), name, None) for name in ("forward", "__call__"))
+        methods = (
+            inspect.getattr_static(type(root), name, None) for name in ("forward", "__call__")
+        )
         root = next((m for m in methods if isinstance(m, types.FunctionType)), None)
     return (root.__code__, root.__globals__) if root is not None else (None, {})
 

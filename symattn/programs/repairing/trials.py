@@ -99,7 +99,9 @@ class Trials:
         for sample in (*sorted(samples.first[:3], key=_size)[::-1], *samples.first[3:]):
             runs: list[Outcome] = []
 
-            def run(function: Any, sample: JudgedSample = sample, runs: list[Outcome] = runs) -> None:
+            def run(
+                function: Any, sample: JudgedSample = sample, runs: list[Outcome] = runs
+            ) -> None:
                 sources.passes = 0
                 runs.append(self._target.version(function).run(sample.inputs, sample.memory))
 
@@ -186,7 +188,9 @@ class Trials:
         outcome, samples = self._run(version, sample), self._samples
         if outcome.error is not None or outcome.output is None or outcome.overwrote:
             return 0.0
-        if set(outcome.mutated) - samples.changes or not holds(outcome.dtype, Format(samples.returned)):
+        if set(outcome.mutated) - samples.changes or not holds(
+            outcome.dtype, Format(samples.returned)
+        ):
             return 0.0
         return self._share_of((outcome.output, *outcome.others), sample)
 
@@ -218,7 +222,10 @@ class Trials:
             replacements = tuple(r for edit in edits for r in edit.replacements)
             joined = Edit("", 4, joined.place, replacements, "", "")
         origin = origin_of_lines(joined, found.lines, found.first)
-        last, shift = found.first + len(found.lines), len(edited_lines(found, joined)) - len(found.lines)
+        last, shift = (
+            found.first + len(found.lines),
+            len(edited_lines(found, joined)) - len(found.lines),
+        )
         for line, count in self._lines.items():
             inside = found.first <= line < last
             if inside and line not in origin:
@@ -228,7 +235,11 @@ class Trials:
                 return True
         known = {origin.get(line, 0) for line in self._lines} | set(self._lines)
         touched = {r.line + k for r in joined.replacements for k in range(r.new.count("\n") + 1)}
-        new = [n for n in now if n not in known and n not in touched and found.first <= n < last + shift]
+        new = [
+            n
+            for n in now
+            if n not in known and n not in touched and found.first <= n < last + shift
+        ]
         return bool(new)
 
     def _count_lines(self, version: Target) -> Counter[int]:

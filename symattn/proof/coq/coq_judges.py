@@ -68,14 +68,20 @@ def judged(every: Sequence[Lemma], jobs: int = 1) -> CoqJudgement:
     folder = theory.compiled()
     requests = [x for x in every if x.text]
     if len({x.name for x in requests}) < len(requests):
-        raise InputError("two equations have the same name in Coq; hint: ask for these theorems one by one")
-    dealt = sorted(requests, key=lambda x: len(x.text), reverse=True)  # deal out the long ones evenly
+        raise InputError(
+            "two equations have the same name in Coq; hint: ask for these theorems one by one"
+        )
+    dealt = sorted(
+        requests, key=lambda x: len(x.text), reverse=True
+    )  # deal out the long ones evenly
     heaps = [dealt[n::jobs] for n in range(jobs) if dealt[n::jobs]]
     with ThreadPoolExecutor(max(1, len(heaps))) as pool:
         return CoqJudgement.joined(list(pool.map(lambda heap: _judged(folder, heap), heaps)))
 
 
-def settled(theorems: Sequence[tuple[str, Sequence[Record]]], jobs: int = 1) -> tuple[list[list[Lemma]], CoqJudgement]:
+def settled(
+    theorems: Sequence[tuple[str, Sequence[Record]]], jobs: int = 1
+) -> tuple[list[list[Lemma]], CoqJudgement]:
     """Return the lemmas of theorems (name, certificates) and the verdicts; retry refused ones with more hints."""
     requests = [lemmas(*theorem) for theorem in theorems]
     first = judged([x for each in requests for x in each], jobs)
@@ -85,9 +91,16 @@ def settled(theorems: Sequence[tuple[str, Sequence[Record]]], jobs: int = 1) -> 
         for theorem, each in zip(theorems, requests, strict=True)
         if any(x.name in refused for x in each if x.text)
     ]
-    again = {x.name: x for theorem in refused_theorems for x in lemmas(*theorem, regroup=True) if x.name in refused}
+    again = {
+        x.name: x
+        for theorem in refused_theorems
+        for x in lemmas(*theorem, regroup=True)
+        if x.name in refused
+    }
     second = judged(list(again.values()), jobs)
-    result = [[again[x.name] if x.name in second.accepted else x for x in each] for each in requests]
+    result = [
+        [again[x.name] if x.name in second.accepted else x for x in each] for each in requests
+    ]
     return result, CoqJudgement.joined((first, second))
 
 
@@ -125,7 +138,9 @@ def _run_coq(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
     """Return the verdicts of one process."""
     with (
         TemporaryDirectory() as here,
-        subprocess.Popen(ask, cwd=here, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8") as coq,
+        subprocess.Popen(
+            ask, cwd=here, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8"
+        ) as coq,
     ):
         outcome = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\n{_restated(x)}" for x in every))
         result = {m[1] for line in outcome if (m := _CONSTANT.match(line))}
@@ -141,7 +156,9 @@ def _run_coq(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
 def _restated(x: Lemma) -> str:
     """Return commands that check that the name of a theorem proves its statement, whatever it refers to."""
     again = auxiliary(x.name, "again")
-    return f"Lemma {again} :{x.proposition} Proof. exact {x.name}. Qed.\nAbort All.\nAbout {again}.\n"
+    return (
+        f"Lemma {again} :{x.proposition} Proof. exact {x.name}. Qed.\nAbort All.\nAbout {again}.\n"
+    )
 
 
 def listed(lines: Sequence[str]) -> tuple[str, ...] | None:
@@ -152,7 +169,9 @@ def listed(lines: Sequence[str]) -> tuple[str, ...] | None:
     """
     if "Axioms:" not in lines:
         return () if _CLOSED in lines else None
-    below = takewhile(lambda line: not line.startswith("Toplevel input"), lines[lines.index("Axioms:") + 1 :])
+    below = takewhile(
+        lambda line: not line.startswith("Toplevel input"), lines[lines.index("Axioms:") + 1 :]
+    )
     return tuple(line.partition(" :")[0] for line in below if line and not line[0].isspace())
 
 

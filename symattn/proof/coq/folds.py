@@ -14,7 +14,14 @@ from typing import Any
 from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Record, in_place, read
 from symattn.proof.checker_rules import FIRST, SECOND, joined, meaning
-from symattn.proof.coq.printing import CoqReader, auxiliary, typed, typed_arrays, typed_function, typed_functions
+from symattn.proof.coq.printing import (
+    CoqReader,
+    auxiliary,
+    typed,
+    typed_arrays,
+    typed_function,
+    typed_functions,
+)
 from symattn.proof.coq.readable import Readable, Stated, reading
 from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of
@@ -69,7 +76,9 @@ def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str])
     numbers = [n for name in record["numbers"] for n in names.with_name(name)]
     states = [n for key, n in names.arrays.items() if str(key[0]).startswith((FIRST, SECOND))]
     results = tuple(StatePart(reader.scope(places), places, x) for places, x in result)
-    return Side(reader, results, tuple(reader.arrays[n] for n in numbers), (*numbers, *states), split)
+    return Side(
+        reader, results, tuple(reader.arrays[n] for n in numbers), (*numbers, *states), split
+    )
 
 
 def _over(reader: CoqReader, part: StatePart) -> str:
@@ -84,7 +93,9 @@ def _kept(side: Side) -> list[int]:
 
 def _parameters(side: Side) -> str:
     """Return the sizes, arrays and functions of a definition, with their types."""
-    return " ".join((*typed_arrays(side.reader, side.sizes, _kept(side)), *typed_functions(side.reader)))
+    return " ".join(
+        (*typed_arrays(side.reader, side.sizes, _kept(side)), *typed_functions(side.reader))
+    )
 
 
 def _called(side: Side) -> str:
@@ -102,7 +113,9 @@ def _listed(reader: CoqReader, aside: Iterable[str] = ()) -> dict[Key, NamedEntr
     """Return a reader's names, except for the arrays ``aside`` and names that belong to one of two tiles."""
     sorts = {n: sort for sort, n in reader.names.sorts.items()}
     out: dict[Key, NamedEntry] = {
-        ("size", sort): NamedEntry(reader.sizes[n], "nat") for n, sort in sorts.items() if not _of_one(sort)
+        ("size", sort): NamedEntry(reader.sizes[n], "nat")
+        for n, sort in sorts.items()
+        if not _of_one(sort)
     }
     for key, n in reader.names.arrays.items():
         if not _of_one(str(key[0])) and key[0] not in aside:
@@ -117,7 +130,9 @@ def _of_one(word: str) -> bool:
     return word.startswith((FIRST, SECOND))
 
 
-def _beyond(tile: Mapping[Key, NamedEntry], others: Iterable[Mapping[Key, NamedEntry]]) -> dict[Key, NamedEntry]:
+def _beyond(
+    tile: Mapping[Key, NamedEntry], others: Iterable[Mapping[Key, NamedEntry]]
+) -> dict[Key, NamedEntry]:
     """Return entries that occur in the others and in no tile. Raises Refused for sizes and ambiguous names."""
     every = dict(tile)
     for key, entry in (pair for other in others for pair in other.items()):
@@ -142,7 +157,8 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
     tile = _side_of(record, record["state"], {str(record["sort"]): "start"})
     merge = _side_of(record, record["merge"], {})
     sides = [
-        meaning(record["state"], p, {*record["arrays"], *record["numbers"]}, record["sort"]) for p in (FIRST, SECOND)
+        meaning(record["state"], p, {*record["arrays"], *record["numbers"]}, record["sort"])
+        for p in (FIRST, SECOND)
     ]
     into = {**sides[0], **sides[1]}
     arrays = set(record["arrays"])
@@ -160,11 +176,14 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
         for n, (s, pair) in _numbered(record["state"], pairs)
     ]
     result = [
-        _equation(auxiliary(name, f"made_{n}"), r["free"], *pair) for n, (r, pair) in _numbered(record["result"], ends)
+        _equation(auxiliary(name, f"made_{n}"), r["free"], *pair)
+        for n, (r, pair) in _numbered(record["result"], ends)
     ]
     before = [equated(x, regroup) for x in (*merged, *result)]
     known, in_merge, in_made = _occurring(record, tile, merge, merged, result)
-    fold = _FoldWords(name, record, tile, merge, tuple(merged), tuple(result), _bound(in_merge), _bound(in_made))
+    fold = _FoldWords(
+        name, record, tile, merge, tuple(merged), tuple(result), _bound(in_merge), _bound(in_made)
+    )
     words = (*_WORDS, *_unknown({**known, **in_merge, **in_made}))
     stated = Readable(f"{fold.definitions()}\n{fold.theorem()}", fold.proof(), words)
     text = f"{''.join(x.text for x in before)}{fold.definitions()}\n{fold.step()}\n{fold.theorem()}\n{stated.proof}\n"
@@ -181,9 +200,14 @@ def _occurring(
     """Return the entries that occur in a tile, those of the merge alone, and those of the end alone."""
     numbers = list(map(str, record["numbers"]))
     known = _listed(tile.reader, numbers)
-    in_merge = _beyond(known, [_listed(reader, numbers) for reader in (merge.reader, *map(reading, merged))])
+    in_merge = _beyond(
+        known, [_listed(reader, numbers) for reader in (merge.reader, *map(reading, merged))]
+    )
     last = [_of_made(part)[0] for part in record["made"]]
-    in_made = _beyond({**known, **in_merge}, [_listed(reader, numbers) for reader in (*map(reading, results), *last)])
+    in_made = _beyond(
+        {**known, **in_merge},
+        [_listed(reader, numbers) for reader in (*map(reading, results), *last)],
+    )
     return known, in_merge, in_made
 
 
@@ -229,7 +253,9 @@ class _FoldWords:
     def definitions(self) -> str:
         """Define a state, and the merge of two."""
         one, two = self.tile, self.merge
-        of, first, second = (f"let {self._pattern(x)} := {x} in" for x in ("state", "first", "second"))
+        of, first, second = (
+            f"let {self._pattern(x)} := {x} in" for x in ("state", "first", "second")
+        )
         places = f"(start {one.reader.sizes[one.split]} : nat)"
         return (
             f"Definition {self._aux('tile')} {_parameters(one)} {places} (state : {self._type()}) : Prop :=\n"
@@ -251,12 +277,16 @@ class _FoldWords:
     def _says(self, side: Side) -> str:
         """State that each part of the state has its value, for some choice of numbers."""
         reader = side.reader
-        numbers = [f"({n} : {typed(reader, k)})" for k, n in reader.arrays.items() if n in side.numbers]
+        numbers = [
+            f"({n} : {typed(reader, k)})" for k, n in reader.arrays.items() if n in side.numbers
+        ]
         some = f"exists {' '.join(numbers)},\n  " if numbers else "\n  "
         said = []
         for p, part in zip(self.record["state"], side.parts, strict=True):
             entry = " ".join((f"state_{p['letter']}", *part.indices))
-            said.append(f"({_over(reader, part)}{entry} = {reader.text(part.value, part.indices, 1)})")
+            said.append(
+                f"({_over(reader, part)}{entry} = {reader.text(part.value, part.indices, 1)})"
+            )
         return some + " /\\\n  ".join(said)
 
     def step(self) -> str:
@@ -264,7 +294,9 @@ class _FoldWords:
         tile, both = self._called(self.tile, "tile"), self._called(self.merge, "merge")
         letters = [str(p["letter"]) for p in self.record["state"]]
         patterns = ([f"{x}'{n}" for n in letters] for x in "xyz")
-        states = " ".join(reduce(lambda first, name: f"[{first} {name}]", names) for names in patterns)
+        states = " ".join(
+            reduce(lambda first, name: f"[{first} {name}]", names) for names in patterns
+        )
         facts = " ".join(_facts(self.tile, x, letters) for x in "ABC")
         sizes = " ".join(f"size'{n}" for n in self.tile.sizes)
         cases = []
@@ -291,7 +323,9 @@ class _FoldWords:
         reader, state = self.tile.reader, self._parts("state")
         size = reader.sizes[reader.names.sorts[str(self.record["sort"])]]
         parts = zip(self.record["state"], self.tile.parts, strict=True)
-        types = " ".join(f"(state_{p['letter']} : {'nat -> ' * len(part.sorts)}R)" for p, part in parts)
+        types = " ".join(
+            f"(state_{p['letter']} : {'nat -> ' * len(part.sorts)}R)" for p, part in parts
+        )
         ends = "".join(f"\n  /\\ ({self._end(n, stated)})" for n, stated in enumerate(self.made))
         every = self._every((*self.in_merge, *self.in_made))
         return (
@@ -314,7 +348,9 @@ class _FoldWords:
         states, x = _of_made(self.record["made"][n])
         indices = reader.scope(stated.free)
         words = {FIRST + str(p["letter"]): f"state_{p['letter']}" for p in self.record["state"]}
-        states.arrays.update({k: words[str(key[0])] for key, k in states.names.arrays.items() if key[0] in words})
+        states.arrays.update(
+            {k: words[str(key[0])] for key, k in states.names.arrays.items() if key[0] in words}
+        )
         bounds = _over(reader, StatePart(indices, stated.free, x))
         return f"{bounds}{states.text(x, indices, 1)}\n  = {reader.text(stated.right, indices, 1)}"
 
@@ -323,7 +359,8 @@ class _FoldWords:
         letters = [str(p["letter"]) for p in self.record["state"]]
         rewritten = ", ".join(f"?A'{n}" for n in letters)
         cases = [
-            f"intros; rewrite {rewritten} by assumption; apply ({self._applied(s, 'A', '')}); given" for s in self.made
+            f"intros; rewrite {rewritten} by assumption; apply ({self._applied(s, 'A', '')}); given"
+            for s in self.made
         ]
         facts = _facts(self.tile, "A", letters)
         known = f"unfold {self._aux('tile')} in tile'. pose proof tile' as {facts}"
@@ -346,10 +383,17 @@ class _FoldWords:
         reader = reading(stated)
         sort = str(self.record["sort"])
         whole = self.tile.reader.sizes[self.tile.split]
-        sizes = {sort: whole, **({FIRST + sort: "size'1", SECOND + sort: "size'2"} if second else {})}
+        sizes = {
+            sort: whole,
+            **({FIRST + sort: "size'1", SECOND + sort: "size'2"} if second else {}),
+        }
         words = [sizes.get(key, reader.sizes[n]) for key, n in stated.names.sorts.items()]
         for key, n in stated.names.arrays.items():
-            words.append(self._array(str(key[0]), stated.names.arities[n], stated, bool(second), reader.arrays[n]))
+            words.append(
+                self._array(
+                    str(key[0]), stated.names.arities[n], stated, bool(second), reader.arrays[n]
+                )
+            )
         return " ".join((stated.name, *words, *reader.functions.values()))
 
     def _array(self, key: str, sorts: tuple[int, ...], stated: Stated, two: bool, own: str) -> str:
@@ -366,7 +410,10 @@ class _FoldWords:
         start = "start" if prefix == FIRST else "start + size'1"
         seats = [f"seat'{n}" for n in range(len(sorts))]
         split = prefix + str(self.record["sort"])
-        moved = [f"({start} + {i})%nat" if names[s] == split else i for i, s in zip(seats, sorts, strict=True)]
+        moved = [
+            f"({start} + {i})%nat" if names[s] == split else i
+            for i, s in zip(seats, sorts, strict=True)
+        ]
         (array,) = (self.tile.reader.arrays[n] for n in self.tile.reader.names.with_name(word))
         return f"(fun {' '.join(seats)} => {' '.join((array, *moved))})"
 

@@ -22,8 +22,23 @@ from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Record, Rejected
 from symattn.proof.coq import writing
 from symattn.proof.coq.folds import of_fold
-from symattn.proof.coq.printing import CoqReader, auxiliary, identifier, typed_arrays, typed_functions
-from symattn.proof.coq.readable import Readable, Stated, Supposed, circle, divisors, readable, reading, variables
+from symattn.proof.coq.printing import (
+    CoqReader,
+    auxiliary,
+    identifier,
+    typed_arrays,
+    typed_functions,
+)
+from symattn.proof.coq.readable import (
+    Readable,
+    Stated,
+    Supposed,
+    circle,
+    divisors,
+    readable,
+    reading,
+    variables,
+)
 from symattn.proof.coq.steps import renamed
 from symattn.proof.coq.terms import Names, Term, circles, number, term
 from symattn.proof.coq.writing import Lemma, free_of, lemma_of, written_term
@@ -48,7 +63,8 @@ def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> wr
     known = _INFERENCES.get(kind)
     if known is None:
         return writing.Lemma(
-            name, why=f"it rests on {_WORDS.get(kind, f'a step by {kind}')}, which the theory does not have"
+            name,
+            why=f"it rests on {_WORDS.get(kind, f'a step by {kind}')}, which the theory does not have",
         )
     try:
         return known(name, record, conclusion, regroup)
@@ -73,12 +89,18 @@ def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
             stated, why = writing.bounded(own, record, conclusion, names)
             known = frozenset(map(str, record["not negative"]))
             stated = replace(stated, only=())  # no rule asks where both sides are equal
-            yield _Claim(stated, tuple(map(str, record["positive"])), known, tuple(record["rules"]), why)
+            yield _Claim(
+                stated, tuple(map(str, record["positive"])), known, tuple(record["rules"]), why
+            )
 
 
 def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> _Claim:
     """Return the claim for the largest entries, under the assumptions of all premises."""
-    premises = [c for n, p in enumerate(record["premises"], 1) for c in _claims(auxiliary(name, f"from_{n}"), p, names)]
+    premises = [
+        c
+        for n, p in enumerate(record["premises"], 1)
+        for c in _claims(auxiliary(name, f"from_{n}"), p, names)
+    ]
     positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
     _, sorts, scope, free = writing.free_of(conclusion, names)
     both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
@@ -89,7 +111,9 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
         *(name, names, free, "<=", left, right),
         given=tuple(dict.fromkeys(m for s in every for m in s.given)),
         supposed=Supposed(
-            any(s.supposed.logarithms for s in every), frozenset().union(*[s.supposed.laws for s in every]), True
+            any(s.supposed.logarithms for s in every),
+            frozenset().union(*[s.supposed.laws for s in every]),
+            True,
         ),
     )
     known = frozenset().union(*[c.known for c in premises])
@@ -110,7 +134,9 @@ def _whole(claim: _Claim, regroup: bool) -> writing.Lemma:
 def _substituted(name: str, record: Record, regroup: bool) -> writing.Lemma:
     """Return the lemma that both sides, one expression with equal terms for letters, are equal."""
     names, sorts, scope, free = writing.free_of(record["through"])
-    left, right, through = (writing.written_term(record[side]["expression"], sorts, scope, names) for side in _SIDES)
+    left, right, through = (
+        writing.written_term(record[side]["expression"], sorts, scope, names) for side in _SIDES
+    )
     letters: dict[int, tuple[Term, Term]] = {}
     equals = []
     for equal, to in zip(record["equal"], record["to"], strict=True):
@@ -144,31 +170,50 @@ def _put(x: Term, meant: Mapping[int, Term]) -> Term:
     return Term(x.head, x.numbers, tuple(_put(y, meant) for y in x.below))
 
 
-def lemmas(theorem: str, certificates: Sequence[Record], regroup: bool = False) -> list[writing.Lemma]:
+def lemmas(
+    theorem: str, certificates: Sequence[Record], regroup: bool = False
+) -> list[writing.Lemma]:
     """Return the lemmas of all equations, signs and inferences; with ``regroup``, with hints that reorder sums."""
     every = [(c, e) for c in certificates for e in c.get("equations", ())]
     signs = [(c, e) for c in certificates if c["kind"] == "sign" for e in c["conclusions"]]
     others = [
-        (c, e) for c in certificates if c["kind"] not in ("certificate", "sign") for e in c.get("conclusions") or (c,)
+        (c, e)
+        for c in certificates
+        if c["kind"] not in ("certificate", "sign")
+        for e in c.get("conclusions") or (c,)
     ]
     many = len(every) + len(signs) + len(others)
     names = [identifier(theorem) + ("" if many == 1 else f"_{n}") for n in range(1, many + 1)]
     last = len(every) + len(signs)
     equations = [
-        writing.lemma(name, e, c["rules"], c["positive"], regroup) for name, (c, e) in zip(names, every, strict=False)
+        writing.lemma(name, e, c["rules"], c["positive"], regroup)
+        for name, (c, e) in zip(names, every, strict=False)
     ]
-    bounds = [writing.bound(name, c, e, regroup) for name, (c, e) in zip(names[len(every) : last], signs, strict=True)]
-    return [*equations, *bounds, *[inferred(name, *x, regroup) for name, x in zip(names[last:], others, strict=True)]]
+    bounds = [
+        writing.bound(name, c, e, regroup)
+        for name, (c, e) in zip(names[len(every) : last], signs, strict=True)
+    ]
+    return [
+        *equations,
+        *bounds,
+        *[inferred(name, *x, regroup) for name, x in zip(names[last:], others, strict=True)],
+    ]
 
 
 def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> writing.Lemma:
     """Return the lemma of a square or a logarithm: by the premises, each side is at most the other."""
     if any(p["kind"] != "certificate" for p in record["premises"]):
-        raise Refused(f"coq: it rests on a step by {record['rule']}, which the theory does not have")
-    positive, rules = ([x for p in record["premises"] for x in p[key]] for key in ("positive", "rules"))
+        raise Refused(
+            f"coq: it rests on a step by {record['rule']}, which the theory does not have"
+        )
+    positive, rules = (
+        [x for p in record["premises"] for x in p[key]] for key in ("positive", "rules")
+    )
     names, sorts, scope, free = writing.free_of(conclusion)
     left, right = (term(x, scope, names) for x in writing.simplified(conclusion, sorts, positive))
-    stated = Stated(name, names, free, "=", left, right, supposed=Supposed("log" in names.functions))
+    stated = Stated(
+        name, names, free, "=", left, right, supposed=Supposed("log" in names.functions)
+    )
     stated = writing.with_arrays(stated, positive, (), rules)
     if record["rule"] == "squares":
         if [(x.head, x.numbers, [y.head for y in x.below]) for x in (left, right)] != 2 * [
@@ -179,8 +224,17 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
         occurring = CoqReader(names)
         for side in (a, b):
             occurring.see(side)
-        within = replace(names, functions={f: n for f, n in names.functions.items() if n in occurring.counts})
-        part = replace(stated, name=auxiliary(name, "from_1"), names=within, left=a, right=b, supposed=Supposed())
+        within = replace(
+            names, functions={f: n for f, n in names.functions.items() if n in occurring.counts}
+        )
+        part = replace(
+            stated,
+            name=auxiliary(name, "from_1"),
+            names=within,
+            left=a,
+            right=b,
+            supposed=Supposed(),
+        )
         before = [writing.equated(part, regroup)]
         proof = f"f_equal; apply ({part.name} {variables(reading(part))}); given"
     else:
@@ -189,7 +243,10 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
             replace(stated, name=auxiliary(name, f"from_{n}"), relation="<=", left=a, right=b)
             for n, (a, b) in enumerate(turned, 1)
         ]
-        before = [writing.shown_by(x, _tangent(*both), regroup) for x, both in zip(parts, turned, strict=True)]
+        before = [
+            writing.shown_by(x, _tangent(*both), regroup)
+            for x, both in zip(parts, turned, strict=True)
+        ]
         ways = " | ".join(f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
         proof = f"apply Rle_antisym; [{ways}]"
     return writing.lemma_of(stated, readable(stated, f"Proof. intros. {proof}. Qed."), before)
@@ -198,13 +255,21 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
 def _tangent(x: Term, y: Term) -> Term:
     """Return e^u − (u + 1), where u is x − y: it is y − x where e^u is 1."""
     u = Term("Add", (), (x, _negated(y)))
-    return Term("Add", (), (Term("Exp", (), (u,)), Term("Mul", (), (number(-1), Term("Add", (), (u, number(1)))))))
+    return Term(
+        "Add",
+        (),
+        (Term("Exp", (), (u,)), Term("Mul", (), (number(-1), Term("Add", (), (u, number(1)))))),
+    )
 
 
 def _negated(x: Term) -> Term:
     if x.head == "Add":
         return Term("Add", (), tuple(map(_negated, x.below)))
-    return x.below[1] if x.head == "Mul" and x.below[0] == number(-1) else Term("Mul", (), (number(-1), x))
+    return (
+        x.below[1]
+        if x.head == "Mul" and x.below[0] == number(-1)
+        else Term("Mul", (), (number(-1), x))
+    )
 
 
 _INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], writing.Lemma]] = {
@@ -227,9 +292,13 @@ def of_differing(name: str, record: Record) -> Lemma:
     """Return the lemma that two sides differ somewhere. Raises Refused if no such arrays are found."""
     names, sorts, scope, free = free_of(record)
     left, right = (written_term(record[side], sorts, scope, names) for side in ("left", "right"))
-    if any(any(images) for _, *images, _ in names.arrays):  # else an array of its own, which it is not
+    if any(
+        any(images) for _, *images, _ in names.arrays
+    ):  # else an array of its own, which it is not
         raise Refused("coq: sides that differ under a permutation")
-    stated = Stated(name, names, free, "<>", left, right, circles=tuple(circles(record["rules"], names)))
+    stated = Stated(
+        name, names, free, "<>", left, right, circles=tuple(circles(record["rules"], names))
+    )
     reader = reading(stated)
     places = reader.scope(free)
     if any(True for x in (left, right) for _ in divisors(reader, x, places, {}, frozenset())):
@@ -246,9 +315,13 @@ def of_differing(name: str, record: Record) -> Lemma:
 def _statement(reader: CoqReader, stated: Stated, places: Sequence[str]) -> str:
     names = typed_functions(reader)
     some = typed_arrays(reader, reader.sizes.values(), reader.arrays)
-    where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [circle(reader, c, s) for c, s in stated.circles]
+    where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [
+        circle(reader, c, s) for c, s in stated.circles
+    ]
     known = "".join(f"{x} /\\ " for x in where)
-    bounds = [f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in zip(places, stated.free, strict=True)]
+    bounds = [
+        f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in zip(places, stated.free, strict=True)
+    ]
     at = f"exists {' '.join(places)} : nat, {''.join(bounds)}" if places else ""
     every = f"forall {' '.join(names)}, " if names else ""
     there = f"exists {' '.join(some)}," if some else ""
@@ -275,7 +348,9 @@ def _proof(reader: CoqReader, result: _Place, sizes: Mapping[int, int]) -> str:
         seats = "_ " * len(reader.names.arities[n])
         chosen.append(f"(fun {seats}=> {result.entries[n]})" if seats else str(result.entries[n]))
     places = "; ".join(f"exists {i}%nat" for i in result.at) or "idtac"
-    return f"Proof. intros. {' '.join(f'exists {x}.' for x in chosen)} differs ltac:({places}). Qed."
+    return (
+        f"Proof. intros. {' '.join(f'exists {x}.' for x in chosen)} differs ltac:({places}). Qed."
+    )
 
 
 def _found(stated: Stated, sizes: Mapping[int, int]) -> _Place:
@@ -329,7 +404,9 @@ def _value(x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, i
     return a + b if x.head == "Add" else a * b if x.head == "Mul" else a / b
 
 
-def _values(x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, int]) -> Iterator[float]:
+def _values(
+    x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, int]
+) -> Iterator[float]:
     """Yield the value of a term, or of the body of one that binds an index, at every index."""
     if x.binds():
         for i in range(sizes[x.numbers[0]]):

@@ -40,15 +40,29 @@ class Supposed:
         if function == "log" and self.logarithms:
             yield f"(forall x, 0 < x -> exp ({name} x) = x)", f"{name} is the inverse of exp"
         if function == "max" and ("largest" in self.laws or self.attained):
-            yield f"(forall l x, In x l -> x <= {name} l)", f"{name} is no less than what it is taken of"
+            yield (
+                f"(forall l x, In x l -> x <= {name} l)",
+                f"{name} is no less than what it is taken of",
+            )
         if function == "max" and self.attained:
-            yield f"(forall l, l <> [] -> In ({name} l) l)", f"{name} is one of the things that it is taken of"
+            yield (
+                f"(forall l, l <> [] -> In ({name} l) l)",
+                f"{name} is one of the things that it is taken of",
+            )
         if function == "sign" and self.laws & {"magnitude", "largest"}:
             yield f"(forall x, {name} x * x = Rabs x)", f"{name}(x) x is |x|"
         if function == "norm" and "triangle" in self.laws:
-            f, g, both, scaled = (f"(map (fun i => {x}) (seq 0 d))" for x in ("f i", "g i", "f i + g i", "t * f i"))
-            yield f"(forall d f g, {name} {both} <= {name} {f} + {name} {g})", f"{name} has the triangle inequality"
-            yield f"(forall d t f, {name} {scaled} = Rabs t * {name} {f})", f"{name} of t x is |t| that of x"
+            f, g, both, scaled = (
+                f"(map (fun i => {x}) (seq 0 d))" for x in ("f i", "g i", "f i + g i", "t * f i")
+            )
+            yield (
+                f"(forall d f g, {name} {both} <= {name} {f} + {name} {g})",
+                f"{name} has the triangle inequality",
+            )
+            yield (
+                f"(forall d t f, {name} {scaled} = Rabs t * {name} {f})",
+                f"{name} of t x is |t| that of x",
+            )
         if function in BOUNDED and "bounded" in self.laws:
             yield f"(forall x, -1 <= {name} x <= 1)", f"{name} lies between -1 and 1"
 
@@ -119,7 +133,9 @@ def readable(stated: Stated, proof: str = "") -> Readable:
     lines += [f"  {line}" for line in result.lets]
     left, right = (result.reader.text(x, scope, 1) for x in sides)
     lines += [f"  {left}", f"  {stated.relation} {right}"]
-    lines += [f"  /\\ ({left} = {right} -> {_only(reader, more, x, scope)})" for more, x in stated.only]
+    lines += [
+        f"  /\\ ({left} = {right} -> {_only(reader, more, x, scope)})" for more, x in stated.only
+    ]
     lines[-1] += "."
     proof = proof or _proof(reader, stated, scope)
     proof = proof.replace("Proof.", "Proof. cbv beta zeta.", 1) if result.lets else proof
@@ -145,7 +161,9 @@ def _words(reader: CoqReader, stated: Stated, divides: bool) -> Iterator[str]:
         yield "What is assumed of expressions are the hypotheses of the theorem"
     for c, s in stated.circles:
         yield f"{reader.arrays[c]} and {reader.arrays[s]} are the cosine and the sine of the same angles"
-    known = [(own, words) for f, own in _functions(reader) for _, words in stated.supposed.of(f, own)]
+    known = [
+        (own, words) for f, own in _functions(reader) for _, words in stated.supposed.of(f, own)
+    ]
     yield from (words for _, words in known)
     if others := [own for own in reader.functions.values() if own not in [k for k, _ in known]]:
         yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
@@ -191,7 +209,9 @@ def circle(reader: CoqReader, c: int, s: int) -> str:
 def _assumed(reader: CoqReader, sorts: Sequence[int], words: str, *terms: Term) -> str:
     """Return the assumptions at all places of these sorts."""
     scope = reader.scope(sorts)
-    over = "".join(f"forall {i}, {reader.bounds([(i, s)])}" for i, s in zip(scope, sorts, strict=True))
+    over = "".join(
+        f"forall {i}, {reader.bounds([(i, s)])}" for i, s in zip(scope, sorts, strict=True)
+    )
     return f"({over}{words.format(*[reader.text(x, scope, 1) for x in terms])})"
 
 
@@ -222,7 +242,11 @@ def _entry(reader: CoqReader, array: int) -> tuple[str, str]:
 
 
 def divisors(
-    reader: CoqReader, x: Term, scope: tuple[str, ...], bound: Mapping[str, int], plus: frozenset[int]
+    reader: CoqReader,
+    x: Term,
+    scope: tuple[str, ...],
+    bound: Mapping[str, int],
+    plus: frozenset[int],
 ) -> Iterator[str]:
     """State that divisors not positive by their form are not 0; ``bound`` are indices with their sorts."""
     for y in x.below:
@@ -233,7 +257,9 @@ def divisors(
         yield from divisors(reader, y, inside, more, plus)
     if x.head == "Div" and not is_positive(x.below[1], plus):
         entries = {scope[i] for i in free_indices(x.below[1])}
-        over = "".join(f"forall {i}, {reader.bounds([(i, s)])}" for i, s in bound.items() if i in entries)
+        over = "".join(
+            f"forall {i}, {reader.bounds([(i, s)])}" for i, s in bound.items() if i in entries
+        )
         words = f"{over}{reader.text(x.below[1], scope, 1)} <> 0"
         yield f"({words})" if over else words
 
@@ -314,7 +340,11 @@ def shared(reader: CoqReader, free: Sequence[int], sides: Sequence[Term]) -> Sha
 def _copied(reader: CoqReader) -> CoqReader:
     names = replace(reader.names, arities=dict(reader.names.arities))
     own = CoqReader(names, reader.starts, counts=reader.counts)
-    own.sizes, own.arrays, own.functions = dict(reader.sizes), dict(reader.arrays), dict(reader.functions)
+    own.sizes, own.arrays, own.functions = (
+        dict(reader.sizes),
+        dict(reader.arrays),
+        dict(reader.functions),
+    )
     own.used = set(reader.used)
     return own
 
@@ -323,7 +353,9 @@ def _smallest(named_so_far: Shared, free: Sequence[int]) -> _Key | None:
     """Return the shortest part that is worth a name and occurs more often than the parts that contain it."""
     result = [each for x in named_so_far.sides for each in _parts(x, tuple(free), None)]
     times = Counter(key for key, _ in result)
-    within = {(key, whole) for key, whole in result if whole is not None and times[whole] == times[key]}
+    within = {
+        (key, whole) for key, whole in result if whole is not None and times[whole] == times[key]
+    }
     always = {key for key, _ in within}
     reader = named_so_far.reader
     several = [key for key, n in times.items() if n > 1 and key not in always]
@@ -332,7 +364,9 @@ def _smallest(named_so_far: Shared, free: Sequence[int]) -> _Key | None:
     return min(worth, key=lambda key: (lengths[key], str(key)), default=None)
 
 
-def _parts(x: Term, sorts: tuple[int, ...], whole: _Key | None) -> Iterator[tuple[_Key, _Key | None]]:
+def _parts(
+    x: Term, sorts: tuple[int, ...], whole: _Key | None
+) -> Iterator[tuple[_Key, _Key | None]]:
     """Yield every part that could have a name, with the part that contains it."""
     if x.head not in _UNNAMED and not x.head.startswith("Is") and x.below[:1] != (_LESS,):
         key = in_order(x, sorts, turns=False)
@@ -346,7 +380,9 @@ def _named(named_so_far: Shared, free: Sequence[int], key: _Key) -> Shared:
     reader = _copied(named_so_far.reader)
     own = next(w for w in (*_NAMES, *[f"part{n}" for n in range(_MANY)]) if w not in reader.used)
     sorts, x = key
-    order = next(o for side in named_so_far.sides for o in _orders(side, tuple(free), len(free), key))
+    order = next(
+        o for side in named_so_far.sides for o in _orders(side, tuple(free), len(free), key)
+    )
     array = 1 + max((*reader.arrays, *reader.names.arities), default=0)
     indices = reader.scope(sorts)
     named = dict(zip(order, indices, strict=True))
@@ -363,7 +399,9 @@ def _orders(x: Term, sorts: tuple[int, ...], free: int, key: _Key) -> Iterator[l
     """Yield for each occurrence of a part the order of its indices, the outermost first."""
     if x.head not in _UNNAMED and in_order(x, sorts, turns=False) == key:
         bound, at = len(sorts) - free, order_of(x)
-        yield sorted(range(len(at)), key=lambda n: at[n] if at[n] >= bound else len(sorts) + bound - at[n])
+        yield sorted(
+            range(len(at)), key=lambda n: at[n] if at[n] >= bound else len(sorts) + bound - at[n]
+        )
     for y in x.below:
         yield from _orders(y, (x.numbers[0], *sorts) if x.binds() else sorts, free, key)
 

@@ -59,13 +59,25 @@ def steps(
     """
     if len(set(sides)) == 1:
         return []
-    more = (merged(free, *sides) or [step for side in sides for step in regrouped(free, side)]) if regroup else []
+    more = (
+        (merged(free, *sides) or [step for side in sides for step in regrouped(free, side)])
+        if regroup
+        else []
+    )
     more = more if all(_sure(step.new, positive) for step in more) else []
-    every = [(free, side) for side in sides] + [(step.scope, x) for step in more for x in (step.old, step.new)]
-    split = [step for scope, x in every for step in _split(scope, x) if _sure(step.new, positive)] if regroup else []
+    every = [(free, side) for side in sides] + [
+        (step.scope, x) for step in more for x in (step.old, step.new)
+    ]
+    split = (
+        [step for scope, x in every for step in _split(scope, x) if _sure(step.new, positive)]
+        if regroup
+        else []
+    )
     result = list(map(_functions, sides))
     # where a divisor is to cancel with a sum, both stay as they are written
-    alone: frozenset[int] = frozenset() if regroup else frozenset().union(*result) - frozenset.intersection(*result)
+    alone: frozenset[int] = (
+        frozenset() if regroup else frozenset().union(*result) - frozenset.intersection(*result)
+    )
     return [*dict.fromkeys([*split, *_canonical(every, positive, regroup, alone)]), *more]
 
 
@@ -85,7 +97,10 @@ def _factors(x: Term) -> list[Term]:
 
 
 def _canonical(
-    sides: Sequence[tuple[tuple[int, ...], Term]], positive: frozenset[int], divisors: bool, alone: frozenset[int]
+    sides: Sequence[tuple[tuple[int, ...], Term]],
+    positive: frozenset[int],
+    divisors: bool,
+    alone: frozenset[int],
 ) -> list[CoqStep]:
     result = [place for scope, side in sides for place in _places(scope, side, divisors)]
     sums = []
@@ -94,14 +109,19 @@ def _canonical(
             sums.append((scope, x, _expanded(x), exponent))
         except Refused:
             continue
-    common = lcm(*[c.denominator for _, _, terms, exponent in sums if exponent for c in terms.values()])
+    common = lcm(
+        *[c.denominator for _, _, terms, exponent in sums if exponent for c in terms.values()]
+    )
     outcome: dict[tuple[tuple[int, ...], Term], CoqStep] = {}
     for scope, x, terms, exponent in sums:
         new = _written(terms, common if exponent else 1)
         if new != x and _sure(new, positive):
             outcome.setdefault((scope, x), CoqStep(scope, x, new))
     shifted = [step for scope, side in sides for step in _shifted(scope, side, common, alone)]
-    return [*outcome.values(), *dict.fromkeys(step for step in shifted if _sure(step.new, positive))]
+    return [
+        *outcome.values(),
+        *dict.fromkeys(step for step in shifted if _sure(step.new, positive)),
+    ]
 
 
 def _functions(x: Term) -> frozenset[int]:
@@ -109,19 +129,30 @@ def _functions(x: Term) -> frozenset[int]:
     return frozenset(x.numbers[:1] if x.head == "Fun" else ()).union(*map(_functions, x.below))
 
 
-def _shifted(scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]) -> Iterator[CoqStep]:
+def _shifted(
+    scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]
+) -> Iterator[CoqStep]:
     """Yield steps from e^{a + c} / Σ_j e^{b_j + c} to e^a / Σ_j e^{b_j}, if c has a function of ``alone`` in it."""
     for y in x.below:
         yield from _shifted((x.numbers[0], *scope) if x.binds() else scope, y, common, alone)
-    if x.head != "Div" or x.below[0].head != "Exp" or x.below[1].head != "Sum" or x.below[1].below[0].head != "Exp":
+    if (
+        x.head != "Div"
+        or x.below[0].head != "Exp"
+        or x.below[1].head != "Sum"
+        or x.below[1].below[0].head != "Exp"
+    ):
         return
     try:
         above, below = _expanded(x.below[0].below[0]), _expanded(x.below[1].below[0].below[0])
     except Refused:
         return
-    raised = {_CoqMonomial(m.sorts, tuple(moved(f, 1, len(m.sorts)) for f in m.factors)): m for m in above}
+    raised = {
+        _CoqMonomial(m.sorts, tuple(moved(f, 1, len(m.sorts)) for f in m.factors)): m for m in above
+    }
     both = {
-        n: m for n, m in raised.items() if below.get(n) == above[m] and alone & _functions(Term("Mul", (), m.factors))
+        n: m
+        for n, m in raised.items()
+        if below.get(n) == above[m] and alone & _functions(Term("Mul", (), m.factors))
     }
     if both:
         top = _written({m: c for m, c in above.items() if m not in both.values()}, common)
@@ -130,12 +161,16 @@ def _shifted(scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]
         yield CoqStep(scope, x, Term("Div", (), (Term("Exp", (), (top,)), total)))
 
 
-def _places(scope: tuple[int, ...], x: Term, divisors: bool) -> Iterator[tuple[tuple[int, ...], Term, bool]]:
+def _places(
+    scope: tuple[int, ...], x: Term, divisors: bool
+) -> Iterator[tuple[tuple[int, ...], Term, bool]]:
     """Yield exponents and arguments, the innermost first, and whether each is an exponent; ``divisors`` too if set."""
     for n, y in enumerate(x.below):
         inside = (x.numbers[0], *scope) if x.binds() else scope
         yield from _places(inside, y, divisors)
-        if x.head in ("Exp", "One", "Over") or (divisors and x.head == "Div" and n and y.head != "Num"):
+        if x.head in ("Exp", "One", "Over") or (
+            divisors and x.head == "Div" and n and y.head != "Num"
+        ):
             yield inside, y, x.head == "Exp"
 
 
@@ -157,7 +192,8 @@ def merged(free: tuple[int, ...], left: Term, right: Term) -> list[CoqStep]:
             return []
         bodies.append(joined("Add", [part for part in parts if part is not None]))
     over = [
-        CoqStep(free, side, Term("Sum", (sort,), (body,))) for side, body in zip((left, right), bodies, strict=True)
+        CoqStep(free, side, Term("Sum", (sort,), (body,)))
+        for side, body in zip((left, right), bodies, strict=True)
     ]
     return [*over, CoqStep((sort, *free), *bodies)]
 
@@ -176,7 +212,9 @@ def _held(m: _CoqMonomial) -> set[tuple[int, int]]:
 def _summand(c: Fraction, m: _CoqMonomial, sort: int) -> Term | None:
     """Return the summand over an index of this sort, that of the divisors if there are some; None if there is none."""
     many = len(m.sorts)
-    choices = sorted(i for i, _ in _held(m)) or [i for i in range(many) if m.sorts[many - 1 - i] == sort]
+    choices = sorted(i for i, _ in _held(m)) or [
+        i for i in range(many) if m.sorts[many - 1 - i] == sort
+    ]
     if not choices:
         return None
     p = choices[0]
@@ -195,7 +233,13 @@ def regrouped(free: tuple[int, ...], side: Term) -> Iterator[CoqStep]:
         if not any(node for _, _, (_, node) in parts):
             return
         there, after = (
-            joined("Add", [_summed_up(c, rest, one and (one if kept else number(1))) for c, _, (rest, one) in parts])
+            joined(
+                "Add",
+                [
+                    _summed_up(c, rest, one and (one if kept else number(1)))
+                    for c, _, (rest, one) in parts
+                ],
+            )
             for kept in (True, False)
         )
         yield CoqStep(free, side, there)
@@ -227,7 +271,9 @@ def _cancelling(m: _CoqMonomial) -> tuple[_CoqMonomial, Term | None]:
                 continue
             rest = [f for f in m.factors if f not in inside]
             rest.remove(divisor)
-            total = joined("Mul", [renamed(f, {p: 0, **{i: i + 1 for i in range(p)}}) for f in inside])
+            total = joined(
+                "Mul", [renamed(f, {p: 0, **{i: i + 1 for i in range(p)}}) for f in inside]
+            )
             node = Term("Mul", (), (Term("Sum", body.sorts, (total,)), moved(divisor, -1, p + 1)))
             sorts = tuple(s for n, s in enumerate(m.sorts) if n != many - 1 - p)
             return _CoqMonomial(sorts, tuple(moved(f, -1, p + 1) for f in rest)), node
@@ -262,7 +308,9 @@ def _expanded(x: Term) -> _Sum:
     if x.head == "Sum":
         return _summed(x.numbers[0], _expanded(x.below[0]))
     below = tuple(
-        Term(y.head, y.numbers, tuple(map(canonical, y.below))) if y.head in ("One", "Over") else canonical(y)
+        Term(y.head, y.numbers, tuple(map(canonical, y.below)))
+        if y.head in ("One", "Over")
+        else canonical(y)
         for y in x.below
     )
     return {_CoqMonomial((), (Term(x.head, x.numbers, below),)): Fraction(1)}
@@ -328,7 +376,9 @@ def in_order(x: Term, scope: tuple[int, ...], turns: bool = True) -> tuple[tuple
     Without ``turns`` i = j stays as written, which readers of terms do not take for j = i.
     """
     order = order_of(x)
-    return tuple(scope[i] for i in order), renamed(x, {old: new for new, old in enumerate(order)}, turns=turns)
+    return tuple(scope[i] for i in order), renamed(
+        x, {old: new for new, old in enumerate(order)}, turns=turns
+    )
 
 
 def order_of(x: Term) -> list[int]:
@@ -353,20 +403,31 @@ def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _CoqMonomial:
         raise Refused("too many sums within each other")
     many = len(sorts)
     choices = []
-    alike = [list(permutations(n for n in range(many) if sorts[n] == sort)) for sort in sorted(set(sorts))]
+    alike = [
+        list(permutations(n for n in range(many) if sorts[n] == sort))
+        for sort in sorted(set(sorts))
+    ]
     for groups in product(*alike):  # the new place of each sum, counted outside in
         to = {many - 1 - old: many - 1 - new for new, old in enumerate(chain(*groups))}
-        choices.append(_CoqMonomial(tuple(sorted(sorts)), tuple(sorted((renamed(f, to) for f in factors), key=str))))
+        choices.append(
+            _CoqMonomial(
+                tuple(sorted(sorts)), tuple(sorted((renamed(f, to) for f in factors), key=str))
+            )
+        )
     return min(choices, key=_key)
 
 
-def _contracted(sorts: tuple[int, ...], factors: Sequence[Term]) -> tuple[tuple[int, ...], Sequence[Term]]:
+def _contracted(
+    sorts: tuple[int, ...], factors: Sequence[Term]
+) -> tuple[tuple[int, ...], Sequence[Term]]:
     """Rewrite Σ_j [j = i] f(j) as f(i)."""
     for f in factors:
         if f.head == "Is Equal" and min(f.numbers) < len(sorts) and f.numbers[0] != f.numbers[1]:
             p, q = sorted(f.numbers)
             rest = [moved(renamed(g, {p: q}), -1, p + 1) for g in factors if g is not f]
-            return _contracted(tuple(s for n, s in enumerate(sorts) if n != len(sorts) - 1 - p), rest)
+            return _contracted(
+                tuple(s for n, s in enumerate(sorts) if n != len(sorts) - 1 - p), rest
+            )
     return sorts, factors
 
 
@@ -377,7 +438,9 @@ def renamed(x: Term, to: Mapping[int, int], turns: bool = True) -> Term:
 
 def _reseated(x: Term, to: Callable[[int], int], turns: bool, depth: int = 0) -> Term:
     if not x.seats:
-        return Term(x.head, x.numbers, tuple(_reseated(y, to, turns, depth + x.binds()) for y in x.below))
+        return Term(
+            x.head, x.numbers, tuple(_reseated(y, to, turns, depth + x.binds()) for y in x.below)
+        )
     seats = [to(i - depth) + depth if i >= depth else i for i in x.seats]
     own = x.numbers[: -len(seats)]
     return Term(x.head, (*own, *(sorted(seats) if turns and x.head == "Is Equal" else seats)))
@@ -410,4 +473,6 @@ def is_positive(x: Term, positive: frozenset[int]) -> bool:
 
 def _sure(x: Term, positive: frozenset[int]) -> bool:
     """Return whether all divisors are positive by their form, as ``sure`` in ``Accepting.v``."""
-    return (x.head != "Div" or is_positive(x.below[1], positive)) and all(_sure(y, positive) for y in x.below)
+    return (x.head != "Div" or is_positive(x.below[1], positive)) and all(
+        _sure(y, positive) for y in x.below
+    )

@@ -54,7 +54,13 @@ class Term:
     @property
     def seats(self) -> tuple[int, ...]:
         """The indices that the node itself holds."""
-        return self.numbers[1:] if self.head == "Letter" else self.numbers if self.head.startswith("Is") else ()
+        return (
+            self.numbers[1:]
+            if self.head == "Letter"
+            else self.numbers
+            if self.head.startswith("Is")
+            else ()
+        )
 
     def binds(self) -> bool:
         """Return whether the term binds an index in the term below."""
@@ -135,12 +141,20 @@ def term(x: CheckedNode, scope: Scope, names: Names) -> Term:
         return Term("Div", (), tuple(term(y, scope, names) for y in x.below))
     if x.kind == "exp":
         allowed, power = masks(x.below[0])
-        return joined("Mul", [*[term(a, scope, names) for a in allowed], Term("Exp", (), (term(power, scope, names),))])
+        return joined(
+            "Mul",
+            [
+                *[term(a, scope, names) for a in allowed],
+                Term("Exp", (), (term(power, scope, names),)),
+            ],
+        )
     if x.kind == "total":
         return _bound("Sum", x, scope, names)
     if x.kind == "function":
         below = map(_nested, x.below) if x.label == "max" else x.below
-        return Term("Fun", (names.function(x.label),), tuple(_argument(y, scope, names) for y in below))
+        return Term(
+            "Fun", (names.function(x.label),), tuple(_argument(y, scope, names) for y in below)
+        )
     raise Refused(f"coq: {x.kind} outside of an exponential or a function")
 
 
@@ -155,7 +169,9 @@ def masks(x: CheckedNode) -> tuple[list[CheckedNode], CheckedNode]:
     return [], x
 
 
-def _letter(key: tuple[object, ...], indices: Sequence[Sequence[str]], scope: Scope, names: Names) -> Term:
+def _letter(
+    key: tuple[object, ...], indices: Sequence[Sequence[str]], scope: Scope, names: Names
+) -> Term:
     seats = [_seat(i, scope) for i in indices]
     return Term("Letter", (names.array(key, [scope[s][1] for s in seats]), *seats))
 
@@ -174,13 +190,19 @@ def _relation(x: CheckedNode, scope: Scope, names: Names) -> Term:
 def _bound(head: str, x: CheckedNode, scope: Scope, names: Names) -> Term:
     sort = names.sort(x.sorts[0])
     inside = ((x.label, sort), *scope)
-    below = _element(x.below[0], inside, names) if head == "Over" else term(x.below[0], inside, names)
+    below = (
+        _element(x.below[0], inside, names) if head == "Over" else term(x.below[0], inside, names)
+    )
     return Term(head, (sort,), (below,))
 
 
 def _nested(x: CheckedNode) -> CheckedNode:
     """Return a maximum over two indices as the largest of the maxima over one, if all its entries are real."""
-    if x.kind != "bound" or x.below[0].kind != "bound" or any(y.kind == "masked" for y in x.below[0].all()):
+    if (
+        x.kind != "bound"
+        or x.below[0].kind != "bound"
+        or any(y.kind == "masked" for y in x.below[0].all())
+    ):
         return x
     inside = _nested(x.below[0])
     return x.of([node("function", [inside], "max")])
@@ -202,7 +224,9 @@ def _element(x: CheckedNode, scope: Scope, names: Names) -> Term:
     if not allowed:
         return result
     mask = joined("Mul", [term(a, scope, names) for a in allowed])
-    return Term("Fun", (names.function("masked"),), (Term("One", (), (mask,)), Term("One", (), (result,))))
+    return Term(
+        "Fun", (names.function("masked"),), (Term("One", (), (mask,)), Term("One", (), (result,)))
+    )
 
 
 def circles(rules: Sequence[Sequence[str]], names: Names) -> list[tuple[int, int]]:

@@ -19,9 +19,19 @@ from symattn.document import stored_results as kept
 from symattn.document.errors import InputError
 
 SOURCE = Path(__file__).resolve().parent
-FILES = ("Meaning", "Cutoff", "Polynomials", "Clearing", "Accepting", "Bounding", "Folding", "Reading")
+FILES = (
+    "Meaning",
+    "Cutoff",
+    "Polynomials",
+    "Clearing",
+    "Accepting",
+    "Bounding",
+    "Folding",
+    "Reading",
+)
 _DECLARED = re.compile(
-    r"^ *(?:Local )?(?:Definition|Fixpoint|with|Lemma|Theorem|Inductive|Record|Ltac) ([A-Za-z_]\w*)", re.MULTILINE
+    r"^ *(?:Local )?(?:Definition|Fixpoint|with|Lemma|Theorem|Inductive|Record|Ltac) ([A-Za-z_]\w*)",
+    re.MULTILINE,
 )
 _GROUPS = re.compile(r"^(?:Inductive|Record) .*?\.$", re.MULTILINE | re.DOTALL)
 _MEMBER = re.compile(r"(?::=|[|;{])\s*([A-Za-z]\w*)")
@@ -33,7 +43,9 @@ def version() -> str:
     """Return the version of Coq, such as 8.16.1; empty if it is not installed."""
     if shutil.which("coqc") is None:
         return ""
-    result = subprocess.run(["coqc", "--print-version"], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        ["coqc", "--print-version"], capture_output=True, text=True, check=False
+    )
     return result.stdout.split()[0] if result.returncode == 0 and result.stdout.split() else ""
 
 
@@ -51,7 +63,9 @@ def compiled() -> Path:
     """Return the folder of the compiled theory, for ``-Q``. Raises InputError if Coq refuses it or is missing."""
     if not version():
         raise InputError(INSTALL)
-    key = kept.digest([version(), *[(SOURCE / f"{name}.v").read_text(encoding="utf-8") for name in FILES]])
+    key = kept.digest(
+        [version(), *[(SOURCE / f"{name}.v").read_text(encoding="utf-8") for name in FILES]]
+    )
     folder = kept.folder() / "coq" / key
     if folder.is_dir() and _ours(folder):
         return folder
@@ -79,4 +93,7 @@ def _ours(folder: Path) -> bool:
     if os.name != "posix":
         return True
     every = [p.stat() for p in (folder, *folder.iterdir())]
-    return all(s.st_uid in (os.getuid(), 0) and not s.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for s in every)
+    return all(
+        s.st_uid in (os.getuid(), 0) and not s.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        for s in every
+    )

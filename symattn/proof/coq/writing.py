@@ -43,10 +43,16 @@ class Lemma:
     @property
     def proposition(self) -> str:
         """The statement of the theorem, with the full stop after it; without one, False."""
-        return self.readable.statement.partition(f"Theorem {self.name} :")[2] if self.readable else " False."
+        return (
+            self.readable.statement.partition(f"Theorem {self.name} :")[2]
+            if self.readable
+            else " False."
+        )
 
 
-def lemma_of(stated: Stated, result: Readable, before: Iterable[Lemma] = (), shown: str = "") -> Lemma:
+def lemma_of(
+    stated: Stated, result: Readable, before: Iterable[Lemma] = (), shown: str = ""
+) -> Lemma:
     """Return the lemma of a statement, after the lemmas that it uses and the text ``shown``."""
     text = "".join((*[x.text for x in before], shown, f"{result.statement}\n{result.proof}\n"))
     alike = stated.left == stated.right
@@ -54,23 +60,43 @@ def lemma_of(stated: Stated, result: Readable, before: Iterable[Lemma] = (), sho
     return Lemma(stated.name, text, result, names=stated.names, alike=alike, empty=empty)
 
 
-def lemma(name: str, equation: Record, rules: Sequence[Any], positive: Sequence[str], regroup: bool = False) -> Lemma:
+def lemma(
+    name: str,
+    equation: Record,
+    rules: Sequence[Any],
+    positive: Sequence[str],
+    regroup: bool = False,
+) -> Lemma:
     """Return the lemma of an equation; ``rules`` are the pairs (cos, sin), ``positive`` the positive arrays."""
     names, sorts, scope, free = free_of(equation)
     try:
         left, right = (term(x, scope, names) for x in simplified(equation, sorts, positive))
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
-    stated = Stated(name, names, free, "=", left, right, _named(names, positive), (), tuple(circles(rules, names)))
+    stated = Stated(
+        name,
+        names,
+        free,
+        "=",
+        left,
+        right,
+        _named(names, positive),
+        (),
+        tuple(circles(rules, names)),
+    )
     result = equated(stated, regroup)
     means = any(bodies(read(equation[side], sorts)) for side in ("left", "right"))
     readable = result.readable
     return (
-        replace(result, readable=replace(readable, words=(_MEANS, *readable.words))) if means and readable else result
+        replace(result, readable=replace(readable, words=(_MEANS, *readable.words)))
+        if means and readable
+        else result
     )
 
 
-def bound(name: str, sign: Record, conclusion: Mapping[str, object], regroup: bool = False) -> Lemma:
+def bound(
+    name: str, sign: Record, conclusion: Mapping[str, object], regroup: bool = False
+) -> Lemma:
     """Return the lemma of an inequality that a certificate of a sign concludes."""
     try:
         stated, why = bounded(name, sign, conclusion, Names())
@@ -90,8 +116,13 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
     left, right = (term(x, scope, names) for x in simplified(both, sorts, positive))
     known = frozenset(map(str, sign["not negative"]))
     signs = Signs({}, frozenset(positive), known)
-    meant = {str(m["letter"]): ([i for i, _ in m["free"]], data(_meaning(m, positive))) for m in sign["meant"]}
-    why = term(read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts), scope, names)
+    meant = {
+        str(m["letter"]): ([i for i, _ in m["free"]], data(_meaning(m, positive)))
+        for m in sign["meant"]
+    }
+    why = term(
+        read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts), scope, names
+    )
     laws = {str(name): str(law) for name, law in sign["laws"]}
     result = [(array_of(str(m["letter"])), _given(m, names, positive)) for m in sign["meant"]]
     stated = Stated(
@@ -115,7 +146,9 @@ def _entries(name: str, results: Iterable[tuple[str, Meant]], names: Names) -> l
     letters = [(names.arities[n], n) for n in names.with_name(name)]
     meant = [m for array, m in results if array == name]
     if not (meant or letters):
-        raise Refused(f"coq: it says that both sides are equal only where {name} is 0, which does not occur in it")
+        raise Refused(
+            f"coq: it says that both sides are equal only where {name} is 0, which does not occur in it"
+        )
     return meant or [(sorts, Term("Letter", (n, *range(len(sorts))))) for sorts, n in letters]
 
 
@@ -123,7 +156,11 @@ def with_arrays(
     stated: Stated, positive: Sequence[str], known: Iterable[str], rules: Sequence[Sequence[str]]
 ) -> Stated:
     """Return ``said`` with the declarations of its arrays: positive, not negative, or cosines and sines."""
-    least = tuple(n for k, n in stated.names.arrays.items() if array_of(k[0]) in known and k[0] not in positive)
+    least = tuple(
+        n
+        for k, n in stated.names.arrays.items()
+        if array_of(k[0]) in known and k[0] not in positive
+    )
     plus, pairs = _named(stated.names, positive), tuple(circles(rules, stated.names))
     return replace(stated, plus=plus, least=least, circles=pairs)
 
@@ -133,7 +170,9 @@ def shown_by(stated: Stated, why: Term, regroup: bool) -> Lemma:
     gap = Term("Add", (), (stated.right, Term("Mul", (), (number(-1), stated.left))))
     plus = frozenset(stated.plus)
     without_logs = unlogged(why, stated.names.functions.get("log"), plus)
-    return _lemma(stated, "bounds", steps(stated.free, (gap, without_logs), plus, regroup), regroup, why)
+    return _lemma(
+        stated, "bounds", steps(stated.free, (gap, without_logs), plus, regroup), regroup, why
+    )
 
 
 def written_term(data: object, sorts: Mapping[str, str], scope: Scope, names: Names) -> Term:
@@ -141,7 +180,9 @@ def written_term(data: object, sorts: Mapping[str, str], scope: Scope, names: Na
     return term(Simplifying(frozenset())(read(data, sorts)), scope, names)
 
 
-def free_of(x: Record, names: Names | None = None) -> tuple[Names, dict[str, str], Scope, tuple[int, ...]]:
+def free_of(
+    x: Record, names: Names | None = None
+) -> tuple[Names, dict[str, str], Scope, tuple[int, ...]]:
     """Return names for an equation, the sorts of its free indices, and these as a scope and by number."""
     names = names or Names()
     sorts = {str(name): str(sort) for name, sort in x["free"]}
@@ -157,7 +198,9 @@ def _given(meant: Record, names: Names, positive: Sequence[str]) -> Meant:
 
 def _meaning(meant: Record, positive: Sequence[str]) -> CheckedNode:
     """Return a letter's meaning, simplified as the sides are: sign(−x) and −sign(x) are written alike."""
-    return Simplifying(frozenset(positive))(read(meant["expression"], {str(i): str(s) for i, s in meant["free"]}))
+    return Simplifying(frozenset(positive))(
+        read(meant["expression"], {str(i): str(s) for i, s in meant["free"]})
+    )
 
 
 def _named(names: Names, words: Sequence[str]) -> tuple[int, ...]:
@@ -166,26 +209,43 @@ def _named(names: Names, words: Sequence[str]) -> tuple[int, ...]:
 
 def equated(stated: Stated, regroup: bool) -> Lemma:
     """Return the lemma of an equation."""
-    return _lemma(stated, "accepts", steps(stated.free, stated.sides, frozenset(stated.plus), regroup), regroup)
+    return _lemma(
+        stated,
+        "accepts",
+        steps(stated.free, stated.sides, frozenset(stated.plus), regroup),
+        regroup,
+    )
 
 
-def _lemma(stated: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: Term | None = None) -> Lemma:
+def _lemma(
+    stated: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: Term | None = None
+) -> Lemma:
     logs = [n for f, n in stated.names.functions.items() if f == "log"]
-    lists = [_list(map(str, x)) for x in ((stated.plus, stated.least, logs) if why else (stated.plus,))]
+    lists = [
+        _list(map(str, x)) for x in ((stated.plus, stated.least, logs) if why else (stated.plus,))
+    ]
     lists.append(_list(map(str, stated.circles)))
     if why:
-        lists.append(_list(f"({_list(map(str, sorts))}, {x})" for sorts, x in (*stated.given, *stated.lawful)))
+        lists.append(
+            _list(
+                f"({_list(map(str, sorts))}, {x})" for sorts, x in (*stated.given, *stated.lawful)
+            )
+        )
     strict = [] if why is None else ["true" if stated.relation == "<" else "false"]
     numbers = f"{len(stated.names.sorts)} {6 if regroup else 1}"
     free = _list(map(str, stated.free))
-    sides = " ".join(auxiliary(stated.name, what) for what in ("left", "right", *(("why",) if why else ())))
+    sides = " ".join(
+        auxiliary(stated.name, what) for what in ("left", "right", *(("why",) if why else ()))
+    )
     hinted = auxiliary(stated.name, "steps")
     result = " ".join((by, *lists, *strict, numbers, hinted, free, sides))
     shown = [f"Definition {auxiliary(stated.name, 'why')} := {why}."] if why else []
     shown.append(f"Definition {hinted} : list step := {_list(map(str, hints))}.")
     shown.append(_computed(auxiliary(stated.name, "accepted"), result))
     for n, (more, x) in enumerate(stated.only, 1):
-        where = " ".join(("forces", *lists, numbers, hinted, free, _list(map(str, more)), sides, str(x)))
+        where = " ".join(
+            ("forces", *lists, numbers, hinted, free, _list(map(str, more)), sides, str(x))
+        )
         shown.append(_computed(auxiliary(stated.name, f"only_{n}"), where))
     return _whole(stated, "\n".join(shown))
 
@@ -204,7 +264,9 @@ def _whole(stated: Stated, shown: str) -> Lemma:
     return lemma_of(stated, result, (), text)
 
 
-def simplified(equation: Record, sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[CheckedNode, CheckedNode]:
+def simplified(
+    equation: Record, sorts: Mapping[str, str], positive: Sequence[str]
+) -> tuple[CheckedNode, CheckedNode]:
     """Return both sides simplified by ``checker_simplifying``: the theory has no rules for roots and permutations."""
     simplify = Simplifying(frozenset(map(str, positive)))
     left, right = (simplify(read_means(equation[side], sorts)) for side in ("left", "right"))
@@ -231,8 +293,16 @@ def shaped(x: CheckedNode, signs: Signs) -> Data:
     if x.kind == "product":  # with equal factors in pairs
         by_form = {y.own_form: y for y in x.below}
         times = Counter(y.own_form for y in x.below)
-        pairs = [["product", data(by_form[key]), data(by_form[key])] for key, n in times.items() for _ in range(n // 2)]
-        return ["product", *pairs, *[shaped(by_form[key], signs) for key, n in times.items() if n % 2]]
+        pairs = [
+            ["product", data(by_form[key]), data(by_form[key])]
+            for key, n in times.items()
+            for _ in range(n // 2)
+        ]
+        return [
+            "product",
+            *pairs,
+            *[shaped(by_form[key], signs) for key, n in times.items() if n % 2],
+        ]
     if x.kind == "sum":
         parts = signs.above_tangent(x)  # e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0
         if parts is None:
@@ -280,7 +350,11 @@ def _power(x: Term, log: int | None, plus: frozenset[int]) -> Term:
         return Term("Mul", (), tuple(_power(y, log, plus) for y in x.below))
     if (y := _argument(x, log, plus)) is not None:
         return y
-    if x.head == "Mul" and x.below[0] == number(-1) and (y := _argument(x.below[1], log, plus)) is not None:
+    if (
+        x.head == "Mul"
+        and x.below[0] == number(-1)
+        and (y := _argument(x.below[1], log, plus)) is not None
+    ):
         return Term("Div", (), (number(1), y))
     return Term("Exp", (), (x,))
 

@@ -31,17 +31,45 @@ from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
 
 _TURNS = ((2, 2), (2, 3), (3, 2))  # sizes, for sorts in turn
-_SIZES = (1, 2, 4, 8, 16, 32, 64)  # of one sort, between which its sides may come near to each other
+_SIZES = (
+    1,
+    2,
+    4,
+    8,
+    16,
+    32,
+    64,
+)  # of one sort, between which its sides may come near to each other
 _MANY = 400  # entries at sizes that conditions ask for
 _ORDERS = 6  # permutations that are tried at each sizes: all of three
-_POINTS, _KEPT, _ROUNDS = 256, 16, 14  # points of a round, those moved on by each measure, and rounds at each sizes
-_SCANNED, _FAR_WAVES = 2**15, 1000.0  # points, and how far out, where sines or cosines of entries are taken
+_POINTS, _KEPT, _ROUNDS = (
+    256,
+    16,
+    14,
+)  # points of a round, those moved on by each measure, and rounds at each sizes
+_SCANNED, _FAR_WAVES = (
+    2**15,
+    1000.0,
+)  # points, and how far out, where sines or cosines of entries are taken
 _READS = 24  # of the sides for the points of a round, which are as many as there are cells with some of them
 _YIELDED = 3  # points at each sizes that are to be confirmed, at most
 _BEYOND = 1e-9  # rounding explains a smaller failure of a bound, relative to its sides
-_ROUNDED = (1, 2, 3, 5, 7, 60)  # denominators of all entries but one, along which the sides of a strict bound may meet
-_STEPS, _WIDTHS = np.linspace(-2, 2, 9), 4.0 ** -np.arange(22)  # by which the sides are brought nearest to each other
-_COMPASS, _TURNED = 2.0 ** -np.arange(40), 4  # widths of steps along each entry, and steps of each width
+_ROUNDED = (
+    1,
+    2,
+    3,
+    5,
+    7,
+    60,
+)  # denominators of all entries but one, along which the sides of a strict bound may meet
+_STEPS, _WIDTHS = (
+    np.linspace(-2, 2, 9),
+    4.0 ** -np.arange(22),
+)  # by which the sides are brought nearest to each other
+_COMPASS, _TURNED = (
+    2.0 ** -np.arange(40),
+    4,
+)  # widths of steps along each entry, and steps of each width
 _BITS = 256  # of balls that tell whether they do
 _BESIDE = 2.0**-10  # of a place at which they seem to meet, relative to its entries
 _NARROW = [Fraction(1, 4**k) for k in range(12, 60)]  # the same, in balls
@@ -110,7 +138,11 @@ class Placed(Numbers):
     """Numbers whose arrays are given: as columns of floats, or as rationals, taken as balls."""
 
     def __init__(
-        self, sizes: Mapping[str, int], entries: Mapping[str, Sequence[Any]], seed: int, many: bool = False
+        self,
+        sizes: Mapping[str, int],
+        entries: Mapping[str, Sequence[Any]],
+        seed: int,
+        many: bool = False,
     ) -> None:
         super().__init__(sizes, seed, balls=not many)
         self.given, self.many = entries, many
@@ -163,10 +195,14 @@ def worlds(
         touched |= attack.touched
     if touched:
         first = text(bounds[0].left)
-        raise NotDecided(f"{first} {bounds[0].sign} …: its sides come as near to each other as balls tell")
+        raise NotDecided(
+            f"{first} {bounds[0].sign} …: its sides come as near to each other as balls tell"
+        )
 
 
-def _nearest(compiled: Compiled, bounds: Sequence[Link], where: Sequence[Link], sort: str) -> Iterator[dict[str, int]]:
+def _nearest(
+    compiled: Compiled, bounds: Sequence[Link], where: Sequence[Link], sort: str
+) -> Iterator[dict[str, int]]:
     """Yield sizes at which the sides of a bound come nearer to each other than at those around, for equal entries."""
 
     @cache
@@ -189,15 +225,32 @@ class Attack:
     """The search at given sizes."""
 
     def __init__(
-        self, compiled: Compiled, bounds: Sequence[Link], where: Sequence[Link], sizes: Mapping[str, int], seed: int
+        self,
+        compiled: Compiled,
+        bounds: Sequence[Link],
+        where: Sequence[Link],
+        sizes: Mapping[str, int],
+        seed: int,
     ) -> None:
-        self.compiled, self.bounds, self.where, self.sizes, self.seed = compiled, bounds, where, sizes, seed
+        self.compiled, self.bounds, self.where, self.sizes, self.seed = (
+            compiled,
+            bounds,
+            where,
+            sizes,
+            seed,
+        )
         self.random = np.random.default_rng(0)
         declared, world = compiled.declared, Numbers(sizes)
         drawn = {name for pair in declared.units for name in pair}
-        lengths = {name: prod(map(world.axis, s.split())) for name, s in declared.arrays.items() if name not in drawn}
+        lengths = {
+            name: prod(map(world.axis, s.split()))
+            for name, s in declared.arrays.items()
+            if name not in drawn
+        }
         ends = np.cumsum([0, *lengths.values()]).tolist()
-        self.places = {name: slice(a, b) for name, a, b in zip(lengths, ends, ends[1:], strict=False)}
+        self.places = {
+            name: slice(a, b) for name, a, b in zip(lengths, ends, ends[1:], strict=False)
+        }
         self.count = ends[-1]
         self.worst: np.ndarray = np.empty((0, self.count))
         self.touched = False
@@ -207,7 +260,9 @@ class Attack:
         """Yield numbers at which a bound is false in floats, the worst of a round first."""
         points, left = self._first(), _YIELDED
         if has_waves(self.bounds):
-            points = np.concatenate([points, self.random.uniform(-_FAR_WAVES, _FAR_WAVES, (_SCANNED, self.count))])
+            points = np.concatenate(
+                [points, self.random.uniform(-_FAR_WAVES, _FAR_WAVES, (_SCANNED, self.count))]
+            )
         failures = self.failures(points)
         self.places_begun = int(np.isfinite(failures[0]).sum()) if self.count else 0
         for _ in range(_ROUNDS if self.count else 0):
@@ -247,13 +302,17 @@ class Attack:
             if moved and -gaps[n] > _BEYOND:
                 continue
             here = self._nearer(rows[n], axes[n], bounds) if moved else self._placed(rows[n])
-            if any(self._touches(here, rows[n], axis, bounds) for axis in np.diag(axes[n])[axes[n]]):
+            if any(
+                self._touches(here, rows[n], axis, bounds) for axis in np.diag(axes[n])[axes[n]]
+            ):
                 self.touched |= strict
                 if unseen and not any(abs(self._room(bounds, one)[1]) < _EQUAL for one in simple):
                     unseen = False
                     yield here if moved else self._nearer(rows[n], axes[n], bounds)
 
-    def _nearest_along_axes(self, bounds: Sequence[Link]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _nearest_along_axes(
+        self, bounds: Sequence[Link]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return points at which the sides come nearest along one entry each, these entries, and the differences."""
         rounded = [np.round(self.worst * q) / q for q in _ROUNDED]
         whole, rows = np.array([self.worst] * len(rounded)), np.array(rounded)
@@ -272,11 +331,15 @@ class Attack:
             points, gaps = self._stepped(points, width * steps, bounds)
         return points, gaps
 
-    def _stepped(self, points: np.ndarray, steps: np.ndarray, bounds: Sequence[Link]) -> tuple[np.ndarray, np.ndarray]:
+    def _stepped(
+        self, points: np.ndarray, steps: np.ndarray, bounds: Sequence[Link]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Move each point by the step that brings the sides nearest to each other; return their differences, too."""
         tried = points[:, None] + steps
         every = self.failures(tried.reshape(-1, self.count), bounds)[1].reshape(tried.shape[:2])
-        return tried[np.arange(len(points)), np.argmax(every, axis=1)], every.max(axis=1, initial=-np.inf)
+        return tried[np.arange(len(points)), np.argmax(every, axis=1)], every.max(
+            axis=1, initial=-np.inf
+        )
 
     def is_declared(self, world: Placed) -> bool:
         """Return whether entries that are declared positive or nonnegative are; rounding may have changed that."""
@@ -287,13 +350,20 @@ class Attack:
             for x in world.given.get(name, ())
         )
 
-    def _touches(self, here: Placed, point: np.ndarray, axis: np.ndarray, bounds: Sequence[Link]) -> bool:
+    def _touches(
+        self, here: Placed, point: np.ndarray, axis: np.ndarray, bounds: Sequence[Link]
+    ) -> bool:
         """Return whether the sides, in balls, are 10⁹ times as near to each other here as on both sides along the axis,
         and no strict condition and no sign is nearly violated."""
         little, strict = _BESIDE * (1 + np.abs(point)), [x for x in self.where if x.sign in "<>≠"]
-        if any((np.abs(point) < little)[self.places[name]].any() for name in self.compiled.declared.positive):
+        if any(
+            (np.abs(point) < little)[self.places[name]].any()
+            for name in self.compiled.declared.positive
+        ):
             return False
-        beside = [self._room(bounds, self._placed(point + side * little * axis))[0] for side in (1, -1)]
+        beside = [
+            self._room(bounds, self._placed(point + side * little * axis))[0] for side in (1, -1)
+        ]
         near = self._room(bounds, here)[1] < _BEYOND * min(beside)
         return near and self._room(strict, here)[0] > little.max()
 
@@ -309,7 +379,9 @@ class Attack:
             return self._room(bounds, at([*every[:n], x, *every[n + 1 :]]))[1]
 
         for width, n in product(_NARROW, np.flatnonzero(axes).tolist()):
-            every[n] = min((every[n] + width * step for step in (0, -2, -1, 1, 2)), key=partial(room, n))
+            every[n] = min(
+                (every[n] + width * step for step in (0, -2, -1, 1, 2)), key=partial(room, n)
+            )
         return at(every)
 
     def _room(self, links: Sequence[Link], world: Placed) -> tuple[float, float]:
@@ -319,7 +391,10 @@ class Attack:
         with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
             for link in links:
                 for a, b in self.compiled.stated(link, world):
-                    gaps = [y - x if link.sign in "≤<" else x - y for x, y in np.broadcast(a.entries, b.entries)]
+                    gaps = [
+                        y - x if link.sign in "≤<" else x - y
+                        for x, y in np.broadcast(a.entries, b.entries)
+                    ]
                     gaps = [*map(abs, gaps)] if link.sign in "=≠" else gaps
                     ends += [(float(x.lower()), float(x.upper())) for x in gaps]
         return min(least for least, _ in ends), min(most for _, most in ends)
@@ -332,10 +407,18 @@ class Attack:
         points *= 10.0 ** random.uniform(-2, 3, (_POINTS, 1))
         near = points[1::2]
         for here in self.places.values():
-            others = [near[:, x] for x in self.places.values() if x.stop - x.start == here.stop - here.start]
-            other = np.array(others)[random.integers(len(others), size=len(near)), np.arange(len(near))]
+            others = [
+                near[:, x]
+                for x in self.places.values()
+                if x.stop - x.start == here.stop - here.start
+            ]
+            other = np.array(others)[
+                random.integers(len(others), size=len(near)), np.arange(len(near))
+            ]
             one, exact, negative = random.random((3, len(near), 1)) < 0.5
-            factor = np.where(one, 1, 10.0 ** random.uniform(-3, 3, one.shape)) * np.where(negative & ~one, -1, 1)
+            factor = np.where(one, 1, 10.0 ** random.uniform(-3, 3, one.shape)) * np.where(
+                negative & ~one, -1, 1
+            )
             little = random.standard_normal(other.shape) * 10.0 ** random.uniform(-4, 0, one.shape)
             near[:, here] = factor * other + np.where(exact, 0, little)
         return points
@@ -343,18 +426,28 @@ class Attack:
     def _moved(self, kept: np.ndarray) -> Any:
         """Return new points near those that were kept, along their differences, or scaled."""
         random, (a, b, c) = self.random, kept[self.random.integers(len(kept), size=(3, _POINTS))]
-        away = random.standard_normal(a.shape) * (random.random(a.shape) < random.choice((0.3, 1.0)))
+        away = random.standard_normal(a.shape) * (
+            random.random(a.shape) < random.choice((0.3, 1.0))
+        )
         sizes = np.abs(a).max(axis=1, keepdims=True) * 10.0 ** random.uniform(-4, 0, (_POINTS, 1))
         scaled = 2.0 ** random.uniform(-3, 3, (_POINTS, 1))
         how = random.integers(3, size=(_POINTS, 1))
-        return np.where(how == 0, a + sizes * away, np.where(how == 1, a + scaled / 4 * (b - c), a * scaled))
+        return np.where(
+            how == 0, a + sizes * away, np.where(how == 1, a + scaled / 4 * (b - c), a * scaled)
+        )
 
     def _placed(self, point: np.ndarray, many: bool = False) -> Placed:
         declared, entries = self.compiled.declared, {}
         for name, here in self.places.items():
             least = 2.0**-20 if name in declared.positive else 0.0
-            signed = np.abs(point[here]) + least if name in (*declared.positive, *declared.nonnegative) else point[here]
-            entries[name] = [*map(PointValues, signed)] if many else [*map(Fraction, signed.tolist())]
+            signed = (
+                np.abs(point[here]) + least
+                if name in (*declared.positive, *declared.nonnegative)
+                else point[here]
+            )
+            entries[name] = (
+                [*map(PointValues, signed)] if many else [*map(Fraction, signed.tolist())]
+            )
         return Placed(self.sizes, entries, self.seed, many)
 
     def failures(self, points: np.ndarray, bounds: Sequence[Link] | None = None) -> np.ndarray:
@@ -368,7 +461,9 @@ class Attack:
             rows = waiting.pop()
             try:
                 with np.errstate(all="ignore"):
-                    result[:, rows] = self._read(points[rows], self.bounds if bounds is None else bounds)
+                    result[:, rows] = self._read(
+                        points[rows], self.bounds if bounds is None else bounds
+                    )
             except _Mixed as mixed:
                 (there,) = mixed.args
                 waiting = sorted([*waiting, rows[there], rows[~there]], key=len)
@@ -382,7 +477,9 @@ class Attack:
         for gap, scale in (x for link in bounds for x in self._gaps(link, world)):
             ratios = np.fmax(ratios, np.where(scale > _BEYOND, gap / scale, -np.inf))
             gaps = np.fmax(gaps, np.where(np.isfinite(gap), gap, -np.inf))
-        for gap, _ in (x for link in self.where if link.sign != "≠" for x in self._gaps(link, world)):
+        for gap, _ in (
+            x for link in self.where if link.sign != "≠" for x in self._gaps(link, world)
+        ):
             met &= gap <= 0
         return np.where(met, (ratios, gaps), -np.inf)
 
@@ -390,5 +487,7 @@ class Attack:
         """Yield smaller − larger and |smaller| + |larger| for each entry of a bound."""
         for left, right in self.compiled.stated(link, world):
             for x, y in np.broadcast(left.entries, right.entries):
-                gap = np.subtract(*((x.values, y.values) if link.sign in "≤<" else (y.values, x.values)))
+                gap = np.subtract(
+                    *((x.values, y.values) if link.sign in "≤<" else (y.values, x.values))
+                )
                 yield np.abs(gap) if link.sign == "=" else gap, np.abs(x.values) + np.abs(y.values)

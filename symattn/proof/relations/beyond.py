@@ -51,7 +51,9 @@ class OneRow(Drawn):
         if not lengths:
             return super()._entries(name, lengths, sign)
         first = lengths[-1] if len(lengths) > 1 else 1
-        return [Fraction(_LARGE**self.seed)] * first + [Fraction(int(sign == "positive"))] * (prod(lengths) - first)
+        return [Fraction(_LARGE**self.seed)] * first + [Fraction(int(sign == "positive"))] * (
+            prod(lengths) - first
+        )
 
 
 class Large(Drawn):
@@ -105,7 +107,11 @@ class Magnitude(_Wild):
         return super()._entries(name, lengths, sign)
 
     def _entry(self, random: Random, low: int) -> Fraction:
-        return random.randint(1, 9) * random.choice(self.signs) * Fraction(10) ** random.choice(self.exponents)
+        return (
+            random.randint(1, 9)
+            * random.choice(self.signs)
+            * Fraction(10) ** random.choice(self.exponents)
+        )
 
 
 class Related(_Wild):
@@ -117,10 +123,15 @@ class Related(_Wild):
             Random(f"{self.seed}"),
             {"positive": 1, "real": -9}.get(sign, 0),
         )
-        constant, little = shared.random() < 0.3, Fraction(1, 10 ** _LITTLE[self.seed % len(_LITTLE)])
+        constant, little = (
+            shared.random() < 0.3,
+            Fraction(1, 10 ** _LITTLE[self.seed % len(_LITTLE)]),
+        )
         times = own.choice((1, 1, 1, 2, Fraction(1, 3), *((-1, -2) if low < 0 else ())))
         one = Fraction(shared.randint(max(low, 1), 9), 7)
-        every = [one if constant else Fraction(shared.randint(low, 9), 7) for _ in range(prod(lengths))]
+        every = [
+            one if constant else Fraction(shared.randint(low, 9), 7) for _ in range(prod(lengths))
+        ]
         return [times * x + little * own.choice((0, 1, own.randint(0, 9))) for x in every]
 
 
@@ -172,27 +183,45 @@ def _number(x: Node) -> Fraction | None:
             return above / below if above is not None and below else None
         case nt.Power(a, b):
             base, power = _number(a), _number(b)
-            whole = base and power and power.denominator == 1 and abs(power) * (len(str(base)) - 1) <= _TOPS[-1]
+            whole = (
+                base
+                and power
+                and power.denominator == 1
+                and abs(power) * (len(str(base)) - 1) <= _TOPS[-1]
+            )
             return base ** int(power) if base and power and whole else None
         case nt.Root(body):
             square = _number(body)
-            return Fraction(isqrt(int(square * _ROOTS**2)), _ROOTS) if square and square > 0 else None
+            return (
+                Fraction(isqrt(int(square * _ROOTS**2)), _ROOTS) if square and square > 0 else None
+            )
     return None
 
 
 def worlds(
-    declared: Declared, numbers: tuple[Fraction, ...], flat: bool, begins: Sequence[dict[str, int]] = ()
+    declared: Declared,
+    numbers: tuple[Fraction, ...],
+    flat: bool,
+    begins: Sequence[dict[str, int]] = (),
 ) -> Iterator[Drawn]:
     """Yield draws of zeros, large entries and entries near the numbers, at two sizes; then each sort past the numbers,
     the others at 2: far past them if everything is ``flat``, with one axis at most."""
     sorts = declared.sorts()
-    turns = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in ((3, 2), (2, 3))[: 1 + bool(sorts)]]
+    turns = [
+        {sort: turn[n % 2] for n, sort in enumerate(sorts)}
+        for turn in ((3, 2), (2, 3))[: 1 + bool(sorts)]
+    ]
     turns = [x for x in begins if fits(declared, x)][:2] or turns
     for turn, lengths in enumerate(turns):
         yield from (Zero(lengths, 0), OneRow(lengths, 0))
         yield from (Large(lengths, seed) for seed in range(4))
-        yield from (kind(lengths, seed) for kind, count in _KINDS for seed in range(turn, count, len(turns)))
-        for kind, near, each in ((Exactly, (Fraction(1), *numbers), 5), (Neighbourhood, numbers, 2)):
+        yield from (
+            kind(lengths, seed) for kind, count in _KINDS for seed in range(turn, count, len(turns))
+        )
+        for kind, near, each in (
+            (Exactly, (Fraction(1), *numbers), 5),
+            (Neighbourhood, numbers, 2),
+        ):
             for seed in range(min(each * len(near), max(_AROUND, 2 * len(near)))):
                 world = kind(lengths, seed)
                 world.numbers = near
@@ -203,7 +232,12 @@ def worlds(
         for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:], *named):
             lengths = {s: n if s == sort else 2 for s in sorts}
             if fits(declared, lengths):
-                yield from (Drawn(lengths, 1), Drawn(lengths, 4), OneRow(lengths, 0), OneRow(lengths, 1))
+                yield from (
+                    Drawn(lengths, 1),
+                    Drawn(lengths, 4),
+                    OneRow(lengths, 0),
+                    OneRow(lengths, 1),
+                )
 
 
 _KINDS = ((Magnitude, 8 * len(_TOPS)), (Related, 2 * len(_LITTLE)), (Diagonal, 4))
@@ -230,7 +264,8 @@ def is_printed(every: Sequence[Node], glossary: Glossary) -> bool:
     result = [*glossary.defined.values(), *glossary.families.values(), *glossary.functions.values()]
     bodies = [d.body for d in result if isinstance(d, LetterDefinition)]
     slopes = (
-        isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇") for x in nt.within(*every, *bodies)
+        isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇")
+        for x in nt.within(*every, *bodies)
     )
     return len(bodies) == len(result) and not glossary.loss and not any(slopes)
 

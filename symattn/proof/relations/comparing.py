@@ -29,10 +29,15 @@ from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Numbers, Pair
 
 CLOSER = 2**16  # bits, where two sides are nearly equal
-_SCALE = CLOSER // 16  # bits: of numbers beyond 2^±_SCALE a term may be lost in a sum, even with CLOSER bits
+_SCALE = (
+    CLOSER // 16
+)  # bits: of numbers beyond 2^±_SCALE a term may be lost in a sum, even with CLOSER bits
 _SATURATED = ("tanh", "erf")  # these approach ±1
 _TELLING = 3  # numbers at which none is, for an equation to count as checked
-_FEW, _ENTRIES = 3, 8  # sizes, or entries of all arrays, up to which exact numbers are tried at once
+_FEW, _ENTRIES = (
+    3,
+    8,
+)  # sizes, or entries of all arrays, up to which exact numbers are tried at once
 _LONG, _LINE = 9, 80  # characters of an exact entry, and of all
 _SMALL = 2.0**-80  # numbers below it may be rounding
 _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, decide nothing
@@ -86,13 +91,17 @@ class Ordinary(Ball):
 Ordinary.xp = Namespace(Ordinary)
 
 
-def compare_closely(compiled: Compiled, equations: Sequence[Link], worlds: Sequence[Numbers]) -> None:
+def compare_closely(
+    compiled: Compiled, equations: Sequence[Link], worlds: Sequence[Numbers]
+) -> None:
     """Compare equations again, with ``CLOSER`` bits. Unless they are about rounding, which small terms do not
     survive, some numbers must tell at which no term can be lost; ties and few values only if there are no others.
 
     Raises FalseStep if the balls refute one, and NotDecided if too few numbers tell.
     """
-    spread = [w for w in worlds if KINDS[w.seed % len(KINDS)] in ("fractions", "large", "small")] or worlds
+    spread = [
+        w for w in worlds if KINDS[w.seed % len(KINDS)] in ("fractions", "large", "small")
+    ] or worlds
     rounds = compiled.glossary.formats or "fl" in compiled.glossary.families
     missing = min(_TELLING, len(spread)) if equations and not rounds else 0
     with precision(CLOSER):
@@ -107,23 +116,32 @@ def compare_closely(compiled: Compiled, equations: Sequence[Link], worlds: Seque
                 missing -= 1
     if missing:
         first = equations[0]
-        raise NotDecided(f"{text(first.left)} = {text(first.right)}: a term may be too small to be seen beside others")
+        raise NotDecided(
+            f"{text(first.left)} = {text(first.right)}: a term may be too small to be seen beside others"
+        )
 
 
-def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: int = CLOSER) -> list[float]:
+def compared(
+    compiled: Compiled, every: Sequence[Link], world: Numbers, closer: int = CLOSER
+) -> list[float]:
     """Return how near each link comes to equality for these numbers (see ``nearness``).
 
     Raises FalseStep if the balls refute a link. If two sides of an inequality are nearly equal, compute them again with
     ``closer`` bits (with 0 bits, in exact numbers if sizes are small), and then in exact numbers. Raise Closer if these
     do not tell, and SideUndefined if a side is undefined.
     """
-    return [_near(compiled, link, world, stated, closer) for link, stated in _stated(compiled, every, world)]
+    return [
+        _near(compiled, link, world, stated, closer)
+        for link, stated in _stated(compiled, every, world)
+    ]
 
 
 def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers) -> bool:
     """Compare as ``compared`` with ``closer=0`` if all sides are finite balls; return whether these tell each link."""
     read = list(_stated(compiled, every, world))
-    entries = (x for _, stated in read for both in stated for side in both for x in side.entries.flat)
+    entries = (
+        x for _, stated in read for both in stated for side in both for x in side.entries.flat
+    )
     if not all(hasattr(x, "rad") and x.is_finite() for x in entries):
         return False
     told = 0
@@ -143,19 +161,27 @@ def meets(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
     return True
 
 
-def _stated(compiled: Compiled, every: Sequence[Link], world: Numbers) -> Iterator[tuple[Link, list[Pair]]]:
+def _stated(
+    compiled: Compiled, every: Sequence[Link], world: Numbers
+) -> Iterator[tuple[Link, list[Pair]]]:
     for link in every:
         try:
             yield link, compiled.stated(link, world)
         except OutsideDomain as reason:
-            raise SideUndefined(f"a side of {text(link.left)} {link.sign} … is undefined") from reason
+            raise SideUndefined(
+                f"a side of {text(link.left)} {link.sign} … is undefined"
+            ) from reason
 
 
-def _near(compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair], closer: int) -> float:
+def _near(
+    compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair], closer: int
+) -> float:
     least = 1.0
     for left, right in stated:
         if any(isinstance(x, Undefined) for side in (left, right) for x in side.entries.flat):
-            raise SideUndefined(f"a side of {text(link.left)} {link.sign} {text(link.right)} is undefined")
+            raise SideUndefined(
+                f"a side of {text(link.left)} {link.sign} {text(link.right)} is undefined"
+            )
         if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
             at = equal_sizes(world.sizes) or _entries(compiled, world) or "some numbers"
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
@@ -175,7 +201,9 @@ def _entries(compiled: Compiled, world: Numbers) -> str:
             if max(map(len, digits)) > _LONG:
                 digits = [f"{x.to_float():.6g}" for x in every.flat]
             equal = "≈" if any("." in x or "e" in x for x in digits) else "="
-            shown.append(f"{key} {equal} {', '.join(digits) if not every.ndim else '(' + ', '.join(digits) + ')'}")
+            shown.append(
+                f"{key} {equal} {', '.join(digits) if not every.ndim else '(' + ', '.join(digits) + ')'}"
+            )
     result = ", ".join(shown).replace("-", "−")
     return result if len(shown) == len(compiled.glossary.given) and len(result) <= _LINE else ""
 
@@ -304,7 +332,9 @@ class TwoValues(Drawn):
     def _entry(self, random: Random, low: int) -> Fraction:
         if low == 0:
             return Fraction(random.choice(self.values))
-        return Fraction(max(low, random.choice([[0, 1], [0, 2], [-1, 1], [0, 1, -1]][self.seed % 4])))
+        return Fraction(
+            max(low, random.choice([[0, 1], [0, 2], [-1, 1], [0, 1, -1]][self.seed % 4]))
+        )
 
 
 class FarApart(TwoValues):
@@ -334,14 +364,20 @@ class NearlyEqual(Drawn):
     """Draws of nearly equal entries, nearly 0 if they are nonnegative: many bounds are nearly equations."""
 
     def _entry(self, random: Random, low: int) -> Fraction:
-        return Fraction(0 if low == 0 else 1) + Fraction(random.randint(0, 40), 10 ** (3 + self.seed % 3))
+        return Fraction(0 if low == 0 else 1) + Fraction(
+            random.randint(0, 40), 10 ** (3 + self.seed % 3)
+        )
 
 
 class NearZero(Drawn):
     """Draws of entries that are nearly 0."""
 
     def _entry(self, random: Random, low: int) -> Fraction:
-        return Fraction(1) if low == 1 else Fraction(random.randint(low, 40), 10 ** (4 + self.seed % 3))
+        return (
+            Fraction(1)
+            if low == 1
+            else Fraction(random.randint(low, 40), 10 ** (4 + self.seed % 3))
+        )
 
 
 EXTREME: Mapping[str, tuple[type[Drawn], float]] = {
@@ -359,4 +395,6 @@ def extreme(sorts: Sequence[str], kind: type[Drawn]) -> Iterator[Drawn]:
     """Yield draws for which bounds are equations, or nearly; no size is 1."""
     for lengths in sizes(sorts):
         if 1 not in lengths.values():
-            yield from (kind(lengths, seed) for seed in range(96 if issubclass(kind, _Moderate) else 24))
+            yield from (
+                kind(lengths, seed) for seed in range(96 if issubclass(kind, _Moderate) else 24)
+            )

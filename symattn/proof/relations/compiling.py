@@ -69,7 +69,9 @@ class Compiled:
 
     def sides(self, pairs: Sequence[tuple[Node, Node]], bounds: bool = False) -> Callable[..., Any]:
         """Return the function that gives the two arrays of each pair."""
-        return self.function(lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b, bounds)])
+        return self.function(
+            lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b, bounds)]
+        )
 
     def as_equations(self, every: Sequence[Link]) -> Callable[..., Any]:
         """Return the function that gives two arrays for each link, which are equal where the link holds."""
@@ -78,7 +80,11 @@ class Compiled:
             one = reader.xp.asarray(1)
             for x in every:
                 for a, b in sides_of(reader, x.left, x.right, x.sign != "="):
-                    yield (a, b) if x.sign == "=" else (reader.xp.where(COMPARED[x.sign](a, b), one, 0 * one), one)
+                    yield (
+                        (a, b)
+                        if x.sign == "="
+                        else (reader.xp.where(COMPARED[x.sign](a, b), one, 0 * one), one)
+                    )
 
         return self.function(lambda reader: list(work(reader)))
 
@@ -125,7 +131,9 @@ class Compiled:
 
     def _shape(self, shape: str) -> str:
         def sized(axis: str) -> str:
-            return "+".join("*".join(str(self.sized.get(w, w)) for w in b.split("*")) for b in axis.split("+"))
+            return "+".join(
+                "*".join(str(self.sized.get(w, w)) for w in b.split("*")) for b in axis.split("+")
+            )
 
         return " ".join(map(sized, shape.split()))
 
@@ -158,11 +166,17 @@ class Compiled:
         key = self, world.kind, flint.ctx.prec
         reader = world.readers.get(key)
         if reader is None:
-            reader = world.readers[key] = run(self.function(lambda fresh: fresh), self.declared, world)
-        return list(fitting(world, lambda: list(sides_of(reader, link.left, link.right, link.sign != "="))))
+            reader = world.readers[key] = run(
+                self.function(lambda fresh: fresh), self.declared, world
+            )
+        return list(
+            fitting(world, lambda: list(sides_of(reader, link.left, link.right, link.sign != "=")))
+        )
 
 
-def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> Iterator[tuple[Any, Any]]:
+def sides_of(
+    reader: Reader, left: Node, right: Node, bounds: bool = False
+) -> Iterator[tuple[Any, Any]]:
     """Yield the two sides of a relation as arrays of one shape. Raises Unread if their shapes or letters differ; with
     ``bounds``, one side may have fewer indices than the other."""
     free = frozenset(free_names(left, right))
@@ -186,21 +200,33 @@ def free_names(*formulas: Node) -> Iterator[str]:
     for x in formulas:
         if isinstance(x, nt.Big):
             index = x.index
-            over = index.first if isinstance(index, Relation) and not isinstance(index.rest[0][1], Name) else index
-            yield from {*free_names(*nt.parts(x))} - {y.base for y in nt.within(over) if isinstance(y, Name)}
+            over = (
+                index.first
+                if isinstance(index, Relation) and not isinstance(index.rest[0][1], Name)
+                else index
+            )
+            yield from {*free_names(*nt.parts(x))} - {
+                y.base for y in nt.within(over) if isinstance(y, Name)
+            }
         else:
             yield from ([x.base] if isinstance(x, Name) else [])
             yield from free_names(*nt.parts(x))
 
 
-def _aligned(x: Value, y: Value, left: Node, right: Node, bounds: bool, infinite: bool = False) -> tuple[Any, Any]:
+def _aligned(
+    x: Value, y: Value, left: Node, right: Node, bounds: bool, infinite: bool = False
+) -> tuple[Any, Any]:
     """Return both arrays in one shape; arrays that may be ``infinite`` are left to broadcasting, as 0 · ∞ is NaN."""
     within = bounds and (set(x.letters) < set(y.letters) or set(y.letters) < set(x.letters))
     if set(x.letters) != set(y.letters) and x.letters and y.letters and not within:
         raise Unread(f"the sides have the free indices {x.letters} and {y.letters}")
     x, y = _flat(x, y, left), _flat(y, x, right)
     for value, other, side in ((x, y, left), (y, x, right)):
-        if other.rank != value.rank and value.rank == 0 and not (value.even or isinstance(side, nt.Number)):
+        if (
+            other.rank != value.rank
+            and value.rank == 0
+            and not (value.even or isinstance(side, nt.Number))
+        ):
             raise Unread("one side is a number, the other is none")
     if x.rank != y.rank and x.rank and y.rank:
         raise Unread("one side is a vector, the other a matrix")
@@ -266,7 +292,11 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
     return replace(
         glossary,
         given=given,
-        defined={key: meaning for key, meaning in glossary.defined.items() if key in letters or key == glossary.loss},
+        defined={
+            key: meaning
+            for key, meaning in glossary.defined.items()
+            if key in letters or key == glossary.loss
+        },
         permutations={key: sort for key, sort in glossary.permutations.items() if key in letters},
         laws={key: law for key, law in glossary.laws.items() if key in letters},
         positive=tuple(key for key in glossary.positive if key in given),

@@ -32,7 +32,12 @@ from symattn.proof.rules import written
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 from symattn.proof.theorem import Identity, all_proved, proofs_of
 
-SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whether the right side is the smaller one
+SMALLER = {
+    "≤": False,
+    "<": False,
+    "≥": True,
+    ">": True,
+}  # sign → whether the right side is the smaller one
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,9 @@ class _Proving(Identity):
         return accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()
 
 
-def equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, Node]) -> Iterator[ProvedRelation | None]:
+def equations(
+    compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, Node]
+) -> Iterator[ProvedRelation | None]:
     """Yield the proof of each equation, from the side before it or, by the equations before it, from the first side."""
     first, before = every[0].left, list[Proof | Premise]()
     absolute = _absolute(compiled, signs)
@@ -64,7 +71,9 @@ def equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, No
         result = _equal(compiled, link.left, link.right, absolute)
         if not result and before:
             whole = _equal(compiled, first, link.right, absolute)
-            result = whole and _concluded(compiled, "chain", link.left, link.right, [*before, *whole.by], whole.needed)
+            result = whole and _concluded(
+                compiled, "chain", link.left, link.right, [*before, *whole.by], whole.needed
+            )
         before += result.by if result else ()
         yield result
 
@@ -114,7 +123,9 @@ def _absolute(compiled: Compiled, signs: Mapping[Node, Node]) -> _Absolute:
 _NO_BARS = _Absolute()
 
 
-def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _NO_BARS) -> ProvedRelation | None:
+def _equal(
+    compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _NO_BARS
+) -> ProvedRelation | None:
     """Return a proof of the equation, or None. Raises FalseStep if it is refuted."""
     if isinstance(left, nt.At) and (result := _instance(compiled, left, right)):
         return result
@@ -123,17 +134,23 @@ def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _N
     if decision.evidence.grade is Grade.REFUTED:
         raise FalseStep(f"{text(left)} = {text(right)}: false at {decision.evidence.where}")
     if decision.evidence.grade is Grade.PROVED:
-        return ProvedRelation(_needed(decision.proofs, decision.hypotheses), (*decision.proofs, *decision.premises))
+        return ProvedRelation(
+            _needed(decision.proofs, decision.hypotheses), (*decision.proofs, *decision.premises)
+        )
     a, b = nt.replaced(left, absolute.forms), nt.replaced(right, absolute.forms)
     if (a, b) != (left, right):
         return _without_bars(compiled, (left, a, b, right), absolute)
-    return next((result for rule in _RULES for result in [rule(compiled, left, right)] if result), None)
+    return next(
+        (result for rule in _RULES for result in [rule(compiled, left, right)] if result), None
+    )
 
 
 def _needed(proofs: Iterable[Proof], more: Iterable[Words] = ()) -> tuple[str, ...]:
     """Return the assumptions, and the conditions for both sides to be defined, in words."""
     every = chain(more, *map(demanded, proofs))
-    return tuple(dict.fromkeys("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in every))
+    return tuple(
+        dict.fromkeys("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in every)
+    )
 
 
 def _without_bars(
@@ -144,7 +161,11 @@ def _without_bars(
     inner = _equal(compiled, a, b)
     if not inner:
         return None
-    steps = [_concluded(compiled, "equals", x, y, absolute.by) for x, y in ((left, a), (b, right)) if x != y]
+    steps = [
+        _concluded(compiled, "equals", x, y, absolute.by)
+        for x, y in ((left, a), (b, right))
+        if x != y
+    ]
     if None in steps:
         return None
     by = [*inner.by, *chain.from_iterable(s.by for s in steps if s)]
@@ -179,19 +200,32 @@ def _norms(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None
         for x in (left, right)
         if isinstance(x, nt.Fence) and x.style == "norm" and x.sub is None
     )
-    return _from(compiled, "squares", (left, right), (squares[0], squares[1])) if len(squares) == 2 else None
+    return (
+        _from(compiled, "squares", (left, right), (squares[0], squares[1]))
+        if len(squares) == 2
+        else None
+    )
 
 
 def _logarithm(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """Prove x = log y by e^x = y."""
-    if not (isinstance(right, nt.Call) and right.function == nt.Name("log") and len(right.arguments) == 1):
+    if not (
+        isinstance(right, nt.Call)
+        and right.function == nt.Name("log")
+        and len(right.arguments) == 1
+    ):
         return None
     return _from(compiled, "logarithm", (left, right), (nt.Name("e") ** left, right.arguments[0]))
 
 
 def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | None:
     """Prove Σ_{t=1}^{n} b(t) = f(n) for every n by f(n) − f(n − 1) = b(n) and f(0) = 0, with no other letter."""
-    if not isinstance(total, nt.Big) or total.operator != "sum" or total.low != nt.node(1) or total.high is None:
+    if (
+        not isinstance(total, nt.Big)
+        or total.operator != "sum"
+        or total.low != nt.node(1)
+        or total.high is None
+    ):
         return None
     n, t = total.high, total.index
     compiled = Compiled(Glossary(given={text(n): ""}, sizes={}), {})
@@ -270,7 +304,9 @@ def inequalities(
         yield result
 
 
-def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool) -> ProvedRelation | None:
+def _bounded(
+    compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool
+) -> ProvedRelation | None:
     """Prove a bound by its gap; prove max_i f_i ≤ c by f_i ≤ c for every i."""
     if not (isinstance(smaller, nt.Big) and _is_maximum(smaller)):
         return by_gap(compiled, smaller, larger, gap, strict)
@@ -282,13 +318,17 @@ def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, s
     return _certified(Concluded("largest", signs, sides), result.needed)
 
 
-def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool) -> ProvedRelation | None:
+def by_gap(
+    compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool
+) -> ProvedRelation | None:
     """Prove smaller ≤ larger, or < if strict, by their difference in a form that shows its sign."""
     g, gap = compiled.glossary, gap if isinstance(gap, Gap) else Gap(gap)
     shapes = {key: " ".join(g.index[i] for i in x.letters) for key, x in gap.letters.items()}
     with_letters = replace(compiled, glossary=replace(g, given={**g.given, **shapes}))
     meanings = replace(compiled, glossary=replace(g, defined={**g.defined, **gap.letters}))
-    letters: dict[str, Any] = {key: (shapes[key], meanings.function(partial(_meant, key))) for key in shapes}
+    letters: dict[str, Any] = {
+        key: (shapes[key], meanings.function(partial(_meant, key))) for key in shapes
+    }
     decision = Certificate(
         compiled.declared,
         compiled.sides([(smaller, larger)], True),
@@ -301,8 +341,14 @@ def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, str
     ).decide()
     grade = decision.evidence.grade
     if grade is Grade.REFUTED:
-        raise FalseStep(f"{text(smaller)} {'<' if strict else '≤'} {text(larger)}: false at {decision.evidence.where}")
-    return ProvedRelation(_needed(decision.proofs), decision.premises) if grade is Grade.PROVED else None
+        raise FalseStep(
+            f"{text(smaller)} {'<' if strict else '≤'} {text(larger)}: false at {decision.evidence.where}"
+        )
+    return (
+        ProvedRelation(_needed(decision.proofs), decision.premises)
+        if grade is Grade.PROVED
+        else None
+    )
 
 
 def _meant(key: str, reader: Reader) -> Any:
@@ -317,7 +363,10 @@ def is_zero(x: Node) -> bool:
 
 
 def shown(
-    compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Gap | Node], signs: Mapping[Node, Node]
+    compiled: Compiled,
+    every: Sequence[Link],
+    gaps: Mapping[Node, Gap | Node],
+    signs: Mapping[Node, Node],
 ) -> list[ProvedRelation | None]:
     """Return the proofs of all links, equations first; None for a link without a proof."""
     return [*equations(compiled, every, signs), *inequalities(compiled, every, gaps)]

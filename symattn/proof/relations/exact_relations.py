@@ -36,7 +36,9 @@ def decide(relation: Relation, glossary: Glossary) -> None:
         else:
             true = all(holds(a, link.sign, b) for a, b in sides)
         if not true:
-            raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)} is false in this example")
+            raise FalseStep(
+                f"{text(link.left)} {link.sign} {text(link.right)} is false in this example"
+            )
 
 
 def _reader(g: Glossary) -> Reader:
@@ -51,7 +53,11 @@ def _reader(g: Glossary) -> Reader:
             raise Unread("more numbers than the shape has axes for")
         entries: Any = rows if len(axes) == 2 else flat if len(axes) == 1 else flat[0]
         arrays[key] = Exact.lift(np.array(entries, dtype=object))
-        own = {axis: n for axis, n in zip(axes, arrays[key].plain_shape, strict=True) if not axis.isdigit()}
+        own = {
+            axis: n
+            for axis, n in zip(axes, arrays[key].plain_shape, strict=True)
+            if not axis.isdigit()
+        }
         if any(lengths.setdefault(axis, n) != n for axis, n in own.items()):
             raise Unread(f"{key} has another length than the arrays before")
     return Reader(g, arrays, lengths)
@@ -65,7 +71,10 @@ def _every_group_is_named(relation: Relation) -> None:
             groups.append([side])
         else:
             groups[-1].append(side)
-    letters = [[x for x in nt.within(*g) if isinstance(x, Name) and x.base not in ("e", "π")] for g in groups]
+    letters = [
+        [x for x in nt.within(*g) if isinstance(x, Name) and x.base not in ("e", "π")]
+        for g in groups
+    ]
     if len(groups) > 1 and not all(letters):
         raise Unread("a number beside ≠ that no letter stands for")
 

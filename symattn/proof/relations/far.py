@@ -31,7 +31,10 @@ from symattn.proof.relations.compiling import Compiled, Link, has_waves
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
 
-_GROUPS = (13, 17, 19, 23, 29, 31), (97, 101, 103, 107, 109, 113)  # of each axis; of the only axis of all arrays
+_GROUPS = (
+    (13, 17, 19, 23, 29, 31),
+    (97, 101, 103, 107, 109, 113),
+)  # of each axis; of the only axis of all arrays
 _SINGLE = 4  # one in so many groups is a single place
 _LARGEST = 10**30
 _DOUBLED = [2**k for k in range(100)]
@@ -40,7 +43,23 @@ _POWERS = (2, 4, 7, 12, 18, 30)  # of ten, taken as sizes
 _SEVERAL = 12  # draws of several sizes
 _NAMED = 24  # sizes at and around the printed numbers, if no entries are drawn; otherwise _FEW
 _FEW = 6
-_TRIED = (16, 20, 30, 32, 50, 64, 100, 128, 200, 300, 500, 1000, 3000, 10**4, 10**6)  # for sizes asked for
+_TRIED = (
+    16,
+    20,
+    30,
+    32,
+    50,
+    64,
+    100,
+    128,
+    200,
+    300,
+    500,
+    1000,
+    3000,
+    10**4,
+    10**6,
+)  # for sizes asked for
 _TUPLES = 1500  # of such sizes
 _OFFERED = {
     "add", "subtract", "multiply", "divide", "negative", "maximum", "minimum", "abs", "pow", "exp", "log", "sqrt",
@@ -72,7 +91,10 @@ class _Groups:
 
     def positions(self) -> list[Any]:
         """Return the balls of 0, 1, 2, … in each group."""
-        return [flint.arb(a).union(flint.arb(b - 1)) for a, b in zip(self.ends, self.ends[1:], strict=False)]
+        return [
+            flint.arb(a).union(flint.arb(b - 1))
+            for a, b in zip(self.ends, self.ends[1:], strict=False)
+        ]
 
 
 class _Grouped(Ball):
@@ -83,7 +105,10 @@ class _Grouped(Ball):
 
     @property
     def shape(self) -> tuple[Size, ...]:
-        return tuple(Size(self.groups[n].length if n in self.groups else n, type(self)) for n in self.plain_shape)
+        return tuple(
+            Size(self.groups[n].length if n in self.groups else n, type(self))
+            for n in self.plain_shape
+        )
 
     @classmethod
     def _sum(cls, a: Any, axis: int) -> Any:
@@ -104,7 +129,11 @@ class _Grouped(Ball):
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
-        axis, key, whole = 0, list[Any](), self.ndim - sum(x is not None and x is not ... for x in parts)
+        axis, key, whole = (
+            0,
+            list[Any](),
+            self.ndim - sum(x is not None and x is not ... for x in parts),
+        )
         for x in parts:
             plain = x is None or x is ... or (isinstance(x, slice) and x == slice(None))
             groups = None if plain else self.groups.get(self.plain_shape[axis])
@@ -128,7 +157,9 @@ class _Namespace(Namespace):
 
     def _compact(self, shape: Any) -> tuple[int, ...]:
         by_length = {g.length: n for n, g in self.kind.groups.items()}
-        result = tuple(by_length.get(int(n), int(n)) for n in (shape if isinstance(shape, tuple) else (shape,)))
+        result = tuple(
+            by_length.get(int(n), int(n)) for n in (shape if isinstance(shape, tuple) else (shape,))
+        )
         if max(result, default=0) > _GROUPS[1][-1]:
             raise Refused("an axis of no groups")
         return result
@@ -155,14 +186,22 @@ class _Namespace(Namespace):
 class Far(Numbers):
     """Numbers at any sizes, for relations that are about groups of entries alone."""
 
-    def __init__(self, sizes: Mapping[str, int], seed: int, declared: Declared, flat: bool = False) -> None:
+    def __init__(
+        self, sizes: Mapping[str, int], seed: int, declared: Declared, flat: bool = False
+    ) -> None:
         super().__init__(sizes, seed, balls=True)
         axes = {a for shape in declared.arrays.values() for a in shape.split() if not a.isdigit()}
         lengths = {a: super(Far, self).axis(a) for a in {*axes, *declared.sorts()}}
-        numbers = [n for n in _GROUPS[flat] if all(str(n) not in s.split() for s in declared.arrays.values())]
+        numbers = [
+            n
+            for n in _GROUPS[flat]
+            if all(str(n) not in s.split() for s in declared.arrays.values())
+        ]
         if sum(n >= numbers[0] for n in {*lengths.values()}) > len(numbers):
             raise Refused("so many sizes")
-        long = dict(zip(sorted({n for n in lengths.values() if n >= numbers[0]}), numbers, strict=False))
+        long = dict(
+            zip(sorted({n for n in lengths.values() if n >= numbers[0]}), numbers, strict=False)
+        )
         self.counts = {a: long.get(n, n) for a, n in lengths.items()}
         groups = {count: _Groups(length, count) for length, count in long.items()}
         grouped: Any = type("Grouped", (_Grouped,), {"groups": groups})
@@ -189,12 +228,20 @@ class Far(Numbers):
             step = (count + 1, 1, lengths[-1] if lengths else 1)[self.seed - len(first)]
             return [least if n % step or step > count else Fraction(1) for n in range(count)]
         random = Random(f"{self.seed} {name}")
-        scale, few = random.choice((1, 1, Fraction(1, 40), 40, isqrt(largest))), random.random() < 0.5
-        every = (Fraction(random.randint(low, 40), random.choice((7, 9, 11))) * scale for _ in range(count))
+        scale, few = (
+            random.choice((1, 1, Fraction(1, 40), 40, isqrt(largest))),
+            random.random() < 0.5,
+        )
+        every = (
+            Fraction(random.randint(low, 40), random.choice((7, 9, 11))) * scale
+            for _ in range(count)
+        )
         return [least if few and random.random() < 0.8 else x for x in every]
 
 
-def lengths(met: Callable[[Far], bool], declared: Declared, numbers: tuple[Fraction, ...]) -> list[dict[str, int]]:
+def lengths(
+    met: Callable[[Far], bool], declared: Declared, numbers: tuple[Fraction, ...]
+) -> list[dict[str, int]]:
     """Return small sizes that are ``met``, or [] if the usual ones are; see ``draws.sizes``."""
     sorts, random = declared.sorts(), Random(0)
 
@@ -207,9 +254,14 @@ def lengths(met: Callable[[Far], bool], declared: Declared, numbers: tuple[Fract
         return []
     near = [*range(1, 13), *_TRIED, *_around(numbers, False)]
     every = [*product(near, repeat=len(sorts))] if len(sorts) < 3 else []
-    every = [*islice(every, _TUPLES), *(tuple(random.choices(near, k=len(sorts))) for _ in range(_TUPLES))]
+    every = [
+        *islice(every, _TUPLES),
+        *(tuple(random.choices(near, k=len(sorts))) for _ in range(_TUPLES)),
+    ]
     ordered = sorted(dict.fromkeys(every), key=lambda x: (sum(x), x))
-    return [*islice((one for x in ordered if fitting(one := dict(zip(sorts, x, strict=True)))), _FEW)]
+    return [
+        *islice((one for x in ordered if fitting(one := dict(zip(sorts, x, strict=True)))), _FEW)
+    ]
 
 
 def draws_at(declared: Declared, every: Iterable[dict[str, int]]) -> Iterator[Numbers]:
@@ -255,14 +307,24 @@ DRAWS = 11  # of entries, for each sizes
 
 
 def worlds(
-    declared: Declared, numbers: tuple[Fraction, ...], flat: bool, entries: bool, base: Mapping[str, int]
+    declared: Declared,
+    numbers: tuple[Fraction, ...],
+    flat: bool,
+    entries: bool,
+    base: Mapping[str, int],
 ) -> Iterator[Far]:
     """Yield draws at sizes of all magnitudes, the others as in ``base``, and at and around the printed ``numbers``;
     without ``entries`` in the relation, one for each sizes."""
     sorts, random = declared.sorts(), Random(0)
-    every = [{**base, sort: n} for sort in sorts for n in [*(10**k for k in _POWERS), *_around(numbers, entries)]]
+    every = [
+        {**base, sort: n}
+        for sort in sorts
+        for n in [*(10**k for k in _POWERS), *_around(numbers, entries)]
+    ]
     for _ in range(_SEVERAL if len(sorts) > 1 else 0):
-        several = [round(10 ** random.uniform(0, random.choice(_POWERS))) + k for k in range(len(sorts))]
+        several = [
+            round(10 ** random.uniform(0, random.choice(_POWERS))) + k for k in range(len(sorts))
+        ]
         every.append(dict(zip(sorts, several, strict=True)))
     for lengths, seed in product(
         [x for n, x in enumerate(every) if x not in every[:n]], range(DRAWS if entries else 1)

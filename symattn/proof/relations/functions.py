@@ -37,7 +37,9 @@ def attending(attention: Callable[..., Any] | None = None) -> Function:
         letters = tuple(dict.fromkeys((*q.letters, *k.letters, *v.letters)))
         queries, keys, values = (spread(x, letters, x.rank) for x in (q, k, v))
         one = q.rank == 1
-        output = (attention or Attention(stabilised=False))(queries[..., None, :] if one else queries, keys, values)
+        output = (attention or Attention(stabilised=False))(
+            queries[..., None, :] if one else queries, keys, values
+        )
         return Value(output[..., 0, :] if one else output, letters, q.rank, one)
 
     return attend
@@ -122,7 +124,9 @@ def determinant(x: Value) -> Value:
         raise Refused(f"the determinant of a matrix of {n} rows, more than {_ROWS}")
     for order in permutations(range(n)):
         odd = sum(a > b for i, b in enumerate(order) for a in order[:i]) % 2
-        result = result + reduce(mul, [x.array[i, j] for i, j in enumerate(order)]) * (-1 if odd else 1)
+        result = result + reduce(mul, [x.array[i, j] for i, j in enumerate(order)]) * (
+            -1 if odd else 1
+        )
     return Value(result)
 
 
@@ -143,7 +147,10 @@ def rank_of(x: Any) -> int:
         if pivot is not None:
             result += 1
             rest.remove(pivot)
-            rest = [[a - b * (r[column] / pivot[column]) for a, b in zip(r, pivot, strict=True)] for r in rest]
+            rest = [
+                [a - b * (r[column] / pivot[column]) for a, b in zip(r, pivot, strict=True)]
+                for r in rest
+            ]
     return result
 
 

@@ -119,17 +119,27 @@ class Glossary:
         def rest(mapping: Mapping[str, object]) -> dict[str, Any]:
             return {key: meaning for key, meaning in mapping.items() if key not in letters}
 
-        return replace(self, given=rest(self.given), defined=rest(self.defined), sizes=rest(self.sizes))
+        return replace(
+            self, given=rest(self.given), defined=rest(self.defined), sizes=rest(self.sizes)
+        )
 
     def also(self, given: Mapping[str, str] | None = None, **more: Any) -> Glossary:
         """Return this with more: letters in ``given`` lose their old meaning, mappings are joined, other fields are
         set; a ``Node`` in ``defined`` is a definition without indices."""
         glossary = self.freed(given or {})
         if "defined" in more:
-            result = {k: LetterDefinition((), d) if isinstance(d, Node) else d for k, d in more["defined"].items()}
-            glossary = replace(glossary, given={k: s for k, s in glossary.given.items() if k not in result})
+            result = {
+                k: LetterDefinition((), d) if isinstance(d, Node) else d
+                for k, d in more["defined"].items()
+            }
+            glossary = replace(
+                glossary, given={k: s for k, s in glossary.given.items() if k not in result}
+            )
             more["defined"] = result
-        joined: Any = {k: {**getattr(glossary, k), **v} if isinstance(v, Mapping) else v for k, v in more.items()}
+        joined: Any = {
+            k: {**getattr(glossary, k), **v} if isinstance(v, Mapping) else v
+            for k, v in more.items()
+        }
         return replace(glossary, **joined)
 
     def where(self, *definitions: str) -> Glossary:
@@ -147,7 +157,9 @@ class Glossary:
     def valued(self, letter: str, number: Node) -> Glossary:
         """Return this with a number as the value of a given letter."""
         remaining = {key: shape for key, shape in self.given.items() if key != letter}
-        return replace(self, given=remaining, defined={**self.defined, letter: LetterDefinition((), number)})
+        return replace(
+            self, given=remaining, defined={**self.defined, letter: LetterDefinition((), number)}
+        )
 
     def merged(self, one: str, other: str) -> Glossary:
         """Return this with two printed sizes identified."""
@@ -159,7 +171,9 @@ class Glossary:
         def every(mapping: Mapping[str, str]) -> dict[str, str]:
             return {key: sort(shape) for key, shape in mapping.items()}
 
-        return replace(self, given=every(self.given), sizes=every(self.sizes), index=every(self.index))
+        return replace(
+            self, given=every(self.given), sizes=every(self.sizes), index=every(self.index)
+        )
 
     def with_definition(self, relation: Relation) -> Glossary:
         """Return this with the definition ``letter = body``, or with numbers for given arrays. Raises ValueError for a
@@ -187,8 +201,12 @@ class Glossary:
 
     def stem(self, name: Name) -> tuple[str, tuple[str, ...]]:
         """Return the letter as text, and its index letters: s and (i, j) for s_ij."""
-        ends = [s.base for s in name.sub if isinstance(s, Name) and not s.sub and s.base in self.index]
-        remaining = tuple(s for s in name.sub if not (isinstance(s, Name) and not s.sub and s.base in self.index))
+        ends = [
+            s.base for s in name.sub if isinstance(s, Name) and not s.sub and s.base in self.index
+        ]
+        remaining = tuple(
+            s for s in name.sub if not (isinstance(s, Name) and not s.sub and s.base in self.index)
+        )
         return text(Name(name.base, remaining)), tuple(ends)
 
     def freed(self, letters: Mapping[str, str]) -> Glossary:

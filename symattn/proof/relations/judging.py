@@ -73,7 +73,10 @@ class RelationQuestion:
     def equal(self, a: Node, b: Node) -> bool:
         """Return whether two formulas with these letters are proved equal."""
         try:
-            return decided(RelationQuestion(nt.equals(a, b), self.glossary, self.sized)).grade is Grade.PROVED
+            return (
+                decided(RelationQuestion(nt.equals(a, b), self.glossary, self.sized)).grade
+                is Grade.PROVED
+            )
         except FalseStep:
             return False
 
@@ -82,7 +85,11 @@ class RelationQuestion:
         compiled, result = Compiled(self.glossary, self.sized), list[int]()
         with suppress(Unread, Refused, Undecided, InputError, KeyError), precision(_BITS):
             world = next(iter(_worlds(compiled)))
-            run(compiled.function(lambda reader: result.append(reader.one(x).rank)), compiled.declared, world)
+            run(
+                compiled.function(lambda reader: result.append(reader.one(x).rank)),
+                compiled.declared,
+                world,
+            )
         return result == [0]
 
 
@@ -153,7 +160,12 @@ def judged(question: RelationQuestion, known: Mapping[Link, Evidence] | None = N
     exact = g.example or (bool(g.formats) and not g.given)
     record(
         DecidedRelation(
-            question.relation, question.of, *letters, exact=exact, equal=question.equal, number=question.number
+            question.relation,
+            question.of,
+            *letters,
+            exact=exact,
+            equal=question.equal,
+            number=question.number,
         )
     )
     return decided(question, known)
@@ -169,7 +181,15 @@ def decided(question: RelationQuestion, known: Mapping[Link, Evidence] | None = 
             return _general(question)
         decide(question.relation, question.glossary)
         return Evidence(Grade.CHECKED, "this example")
-    except (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError) as reason:
+    except (
+        Unread,
+        Refused,
+        Undecided,
+        InputError,
+        ZeroDivisionError,
+        IndexError,
+        ValueError,
+    ) as reason:
         raise NotRead(f"{text(question.relation)}: {type(reason).__name__}: {reason}") from reason
 
 
@@ -180,8 +200,15 @@ def _general(question: RelationQuestion) -> Evidence:
     for link in every:
         if link.sign != "=" and link.sign not in SMALLER:
             raise Unread(f"the sign {link.sign}")
-    given, met = question.glossary.given, [x for relation in question.where for x in links(relation)]
-    met.sort(key=lambda x: any(mentions(side, key, question.glossary) for side in (x.left, x.right) for key in given))
+    given, met = (
+        question.glossary.given,
+        [x for relation in question.where for x in links(relation)],
+    )
+    met.sort(
+        key=lambda x: any(
+            mentions(side, key, question.glossary) for side in (x.left, x.right) for key in given
+        )
+    )
     if question.glossary.formats or question.only:
         return _in_each_format(question, every, met)
     drawn = list(_worlds(compiled, met))
@@ -194,7 +221,9 @@ def _general(question: RelationQuestion) -> Evidence:
     if None not in result:
         return _proved(_where(question, compiled), result)
     if question.glossary.laws:
-        raise NotDecided(f"{text(question.relation)} is not proved under every law that was assumed")
+        raise NotDecided(
+            f"{text(question.relation)} is not proved under every law that was assumed"
+        )
     return _checked(compiled, every, drawn, question.sharp)
 
 
@@ -218,7 +247,9 @@ def _where(question: RelationQuestion, compiled: Compiled) -> str:
         case nt.At(_, nt.Relation(size) as condition) if text(size) in g.sizes:
             where = text(condition)
     if not question.sized and any(shapes.values()) and not compiled.declared.sorts():
-        where = "all entries, " + ", ".join(f"{key} of shape {shape}" for key, shape in shapes.items() if shape)
+        where = "all entries, " + ", ".join(
+            f"{key} of shape {shape}" for key, shape in shapes.items() if shape
+        )
     used = assumptions(question.relation, g) if g.labels else []
     return f"{where}, under {both(used)}" if used else where
 
@@ -246,15 +277,22 @@ def assumptions(relation: nt.Relation, g: Glossary) -> list[str]:
 
 def _proved(where: str, results: Sequence[ProvedRelation | None]) -> Evidence:
     note([part for f in results if f for part in f.by])
-    return all_of(Evidence(Grade.PROVED, words) for words in (where, *(h for f in results if f for h in f.needed)))
+    return all_of(
+        Evidence(Grade.PROVED, words)
+        for words in (where, *(h for f in results if f for h in f.needed))
+    )
 
 
 def all_of(proved: Iterable[Evidence]) -> Evidence:
     """Return the evidence that follows from several proofs, under the hypotheses of all."""
-    return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(w for x in proved for w in x.where.split("; "))))
+    return Evidence(
+        Grade.PROVED, "; ".join(dict.fromkeys(w for x in proved for w in x.where.split("; ")))
+    )
 
 
-def _in_each_format(question: RelationQuestion, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
+def _in_each_format(
+    question: RelationQuestion, every: Sequence[Link], where: Sequence[Link]
+) -> Evidence:
     """Check a relation about number formats in each format."""
     g = question.glossary
     constant = not where and _has_no_letters(Compiled(g, question.sized), every)
@@ -270,7 +308,11 @@ def _in_each_format(question: RelationQuestion, every: Sequence[Link], where: Se
 
 
 def _under_conditions(
-    question: RelationQuestion, compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], met: Sequence[Link]
+    question: RelationQuestion,
+    compiled: Compiled,
+    every: Sequence[Link],
+    drawn: Sequence[Numbers],
+    met: Sequence[Link],
 ) -> Evidence:
     """Prove the relation without its conditions, or else check it on numbers that meet them."""
     provable = question.gaps or all(x.sign == "=" for x in every)
@@ -283,7 +325,9 @@ def _under_conditions(
 
 
 # -- at sizes ---------------------------------------------------------------------------------------------------------
-def _spot(compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], where: Sequence[Link]) -> None:
+def _spot(
+    compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], where: Sequence[Link]
+) -> None:
     """Compare one draw at some sizes, before anything is proved: it refutes most false relations.
 
     Means are taken over all outcomes of one law that is assumed, if these are few.
@@ -297,7 +341,9 @@ def _spot(compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], w
                     note((), equal_sizes(world.sizes) or "any size")
 
 
-def _decisive(compiled: Compiled, every: Sequence[Link], worlds: Iterable[Numbers]) -> tuple[list[Numbers], bool]:
+def _decisive(
+    compiled: Compiled, every: Sequence[Link], worlds: Iterable[Numbers]
+) -> tuple[list[Numbers], bool]:
     """Return the numbers that tell that every link holds, and whether a side is undefined for others. Raises FalseStep
     if a link does not hold."""
     decisive, undefined = [], False
@@ -321,7 +367,9 @@ def _worlds(compiled: Compiled, where: Sequence[Link] = ()) -> Iterator[Numbers]
         yield from worlds(g.formats[0], sorts)
         return
     for world in (
-        far.draws_at(compiled.declared, lengths) if (lengths := lengths_asked(compiled, where)) else draws(sorts)
+        far.draws_at(compiled.declared, lengths)
+        if (lengths := lengths_asked(compiled, where))
+        else draws(sorts)
     ):
         world.balls = not (g.exact or g.laws)
         yield world
@@ -357,9 +405,19 @@ def _checked(
         note((), equal_sizes(met[0].sizes) or "any size")
         compare_closely(compiled, equations, met)
         if sharp:
-            _sharp(compiled, [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)], sharp, where)
+            _sharp(
+                compiled,
+                [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)],
+                sharp,
+                where,
+            )
     tried, cases = Tried(), ""
-    if not (only or compiled.glossary.formats or compiled.glossary.exact or "fl" in compiled.glossary.families):
+    if not (
+        only
+        or compiled.glossary.formats
+        or compiled.glossary.exact
+        or "fl" in compiled.glossary.families
+    ):
         tried = look_beyond(compiled, every, where, lengths_asked(compiled, where))
         for alike in filter(None, (equations, bounds)):
             not_defined, cases = _walk_cells(compiled, alike, where)
@@ -368,7 +426,9 @@ def _checked(
     exactly = 0
     for number in range(_EXACT) if equations else ():
         there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
-        with suppress(Unread, Refused, Undecided):  # exact numbers lack some functions that balls have
+        with suppress(
+            Unread, Refused, Undecided
+        ):  # exact numbers lack some functions that balls have
             exact = Numbers(there, number)
             if meets(compiled, where, exact):
                 compared(compiled, equations, exact)
@@ -390,7 +450,9 @@ def _has_no_letters(compiled: Compiled, every: Sequence[Link]) -> bool:
     return not (g.given or g.laws or about.declared.sorts() or about.declared.permutations)
 
 
-def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> tuple[bool, str]:
+def _walk_cells(
+    compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]
+) -> tuple[bool, str]:
     """Compare numbers from every cell, in which all comparisons of entries have the same result, for equations or for
     bounds.
 
@@ -398,7 +460,9 @@ def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link
     Raises FalseStep, and Undecided if a cell leaves a doubt.
     """
     undefined, equal = False, links_[0].sign == "="
-    compiled = restrict(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
+    compiled = restrict(
+        compiled, [side for link in (*links_, *where) for side in (link.left, link.right)]
+    )
     declared = compiled.declared
     from symattn.proof.cells import cells
 
@@ -422,7 +486,9 @@ def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence
         worlds = ((w, near) for kind, near in map(EXTREME.__getitem__, how.split())
                   for w in extreme(compiled.declared.sorts(), kind) if meets(compiled, where, w))  # fmt: skip
         if not any(_comes_near(compiled, link, world, near) for world, near in worlds):
-            raise NotDecided(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
+            raise NotDecided(
+                f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound"
+            )
 
 
 def _comes_near(compiled: Compiled, link: Link, world: Numbers, near: float) -> bool:

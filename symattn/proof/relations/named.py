@@ -22,13 +22,22 @@ from symattn.proof.relations.part_values import Found, Several, Unread, Value
 if TYPE_CHECKING:
     from symattn.proof.relations.reader import Reader
 
-COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "≤": le, "<": lt, "≥": ge, ">": gt, "≠": ne}
+COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": eq,
+    "≤": le,
+    "<": lt,
+    "≥": ge,
+    ">": gt,
+    "≠": ne,
+}
 
 
 class LetterMeanings:
     """The meanings of names, indices and derivatives, on given arrays and lengths of one kind."""
 
-    def __init__(self, glossary: Glossary, arrays: Mapping[str, Any], lengths: Mapping[str, Any]) -> None:
+    def __init__(
+        self, glossary: Glossary, arrays: Mapping[str, Any], lengths: Mapping[str, Any]
+    ) -> None:
         self.glossary, self.arrays, self.lengths = glossary, dict(arrays), lengths
         self.sums: dict[str, str] = {}
         self.from_zero: set[str] = set()
@@ -74,7 +83,9 @@ class LetterMeanings:
 
     def side(self, x: Node, free: frozenset[str]) -> Found:
         """Return the value of a side of a relation with these ``free`` letters; none is bound from outside."""
-        free = free.intersection(self.glossary.index)  # what else is free has no range, and changes no value
+        free = free.intersection(
+            self.glossary.index
+        )  # what else is free has no range, and changes no value
         if (x, free) not in self.sides:
             self.sums, self.from_zero, self.free = {}, set(), free
             self.sides[x, free] = self.read(x)
@@ -95,7 +106,10 @@ class LetterMeanings:
         """Return the length of a sort, or of a sum of sorts. Raises Unread."""
         self.measured.add(sort)
         try:
-            blocks = [[int(f) if f.isdigit() else self.lengths[f] for f in b.split("*")] for b in sort.split("+")]
+            blocks = [
+                [int(f) if f.isdigit() else self.lengths[f] for f in b.split("*")]
+                for b in sort.split("+")
+            ]
         except KeyError as letter:
             raise Unread(f"the size {letter} is that of no array") from letter
         return reduce(add, [reduce(mul, factors) for factors in blocks])
@@ -156,7 +170,11 @@ class LetterMeanings:
 
     def stem(self, key: str) -> Value | None:
         """Return the array of which a letter with indices is a part: S for s, dA for da."""
-        upper = f"{key[0]}{key[1:2].upper()}{key[2:]}" if key[0] == "d" and len(key) > 1 else key[:1].upper() + key[1:]
+        upper = (
+            f"{key[0]}{key[1:2].upper()}{key[2:]}"
+            if key[0] == "d" and len(key) > 1
+            else key[:1].upper() + key[1:]
+        )
         known = {*self.arrays, *self.glossary.defined}
         for word in sorted(dict.fromkeys((key, upper)), key=lambda word: word not in known):
             result = self.letter(word)
@@ -171,8 +189,13 @@ class LetterMeanings:
             return Value(self.xp.exp(self.xp.asarray(1)))
         if x.base in ("δ", "δ̄") and len(x.sub) == 2 and not self.glossary.knows(x.base):
             sign, place = "=" if x.base == "δ" else "≠", self._place(x.sub[1])
-            return self.compared(self.index(x.sub[0]), sign, "" if place is not None else self.index(x.sub[1]), place)
-        if not x.sub and (x.base in self.sums or (x.base in self.glossary.index and not self.glossary.knows(x.base))):
+            return self.compared(
+                self.index(x.sub[0]), sign, "" if place is not None else self.index(x.sub[1]), place
+            )
+        if not x.sub and (
+            x.base in self.sums
+            or (x.base in self.glossary.index and not self.glossary.knows(x.base))
+        ):
             return self.position(x.base)
         if x.sub and x.base in self.glossary.families:
             return self._of_family(x.base, x.sub)
@@ -190,12 +213,17 @@ class LetterMeanings:
         """Raise Unread if an axis is counted from 0 here, as in Σ_{l=0}^{L−1}, and from 1 elsewhere, or the reverse."""
         for axis, x in enumerate(indices):
             begins = 0 if text(x) in self.from_zero else self.glossary.first
-            if text(x) not in self.glossary.places and self.counted.setdefault((base, axis), begins) != begins:
+            if (
+                text(x) not in self.glossary.places
+                and self.counted.setdefault((base, axis), begins) != begins
+            ):
                 raise Unread(f"the indices of {base}, which begin with 0 and with 1")
 
     def _of_family(self, base: str, parts: tuple[Node, ...]) -> Found:
         result = self.glossary.families[base](cast("Reader", self), parts)
-        return result if isinstance(result, Value | Several) else Value(result, (), len(result.shape))
+        return (
+            result if isinstance(result, Value | Several) else Value(result, (), len(result.shape))
+        )
 
     def position(self, letter: str) -> Value:
         """Return an index letter as a number: 1, 2, …"""
@@ -206,7 +234,11 @@ class LetterMeanings:
 
     def index(self, x: Node) -> str:
         """Return the letter of an index."""
-        if isinstance(x, Name) and not x.sub and (x.base in self.sums or x.base in self.glossary.index):
+        if (
+            isinstance(x, Name)
+            and not x.sub
+            and (x.base in self.sums or x.base in self.glossary.index)
+        ):
             return x.base
         raise Unread(f"{text(x)} is not an index here")
 
@@ -250,7 +282,9 @@ class LetterMeanings:
         """Return the letters of the index a r + b (groups of r rows) or ⌊t/r⌋, with rows counted from 0; else []."""
         sizes = self.glossary.sizes
         match x:
-            case nt.Sum((nt.Product((a, r)), b)) if text(r) in sizes and self.sort(self.index(b)) == sizes[text(r)]:
+            case nt.Sum((nt.Product((a, r)), b)) if (
+                text(r) in sizes and self.sort(self.index(b)) == sizes[text(r)]
+            ):
                 letters = [self.index(a), self.index(b)]
             case nt.Fence("floor", nt.Over(t, r)) if text(r) in sizes:
                 letters = [self.index(t)]
@@ -351,7 +385,10 @@ class LetterMeanings:
         if own and len(x.by.sub) not in (by, by - 1):
             raise Unread("the derivative of what is not a number by a matrix")
         if own:  # the axes of what it is by come first, as they have the indices
-            first, axes = len(result.letters), range(len(result.letters), len(result.letters) + result.rank)
+            first, axes = (
+                len(result.letters),
+                range(len(result.letters), len(result.letters) + result.rank),
+            )
             order = (*range(first), *axes[own:], *axes[:own])
             result = replace(result, array=self.xp.permute_dims(result.array, order))
         return self.part(result, x.by.sub)

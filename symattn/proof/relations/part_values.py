@@ -77,7 +77,9 @@ def both(x: Value, y: Value, work: Binary) -> Value:
     letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
     rank = max(x.rank, y.rank)
     array = work(spread(x, letters, rank), spread(y, letters, rank))
-    return Value(array, letters, rank, (x if x.rank else y).row, x.even or y.even if not rank else False)
+    return Value(
+        array, letters, rank, (x if x.rank else y).row, x.even or y.even if not rank else False
+    )
 
 
 def added(x: Value, y: Value) -> Value:
@@ -162,7 +164,10 @@ def _matrices(x: Value, y: Value, rows: bool) -> Value:
     if x.rank == y.rank == 1 and x.row and not y.row:
         return summed(both(replace(x, row=False), y, mul))
     if x.rank == y.rank == 1 and y.row and not x.row:
-        column, row = Value(x.array[..., :, None], x.letters, 2), Value(y.array[..., None, :], y.letters, 2)
+        column, row = (
+            Value(x.array[..., :, None], x.letters, 2),
+            Value(y.array[..., None, :], y.letters, 2),
+        )
         return both(column, row, mul)
     raise Unread("a product of what does not multiply as matrices do")
 
@@ -171,5 +176,7 @@ def stacked(x: Value, letters: Iterable[str]) -> Any:
     """Return the array of a value with its free letters as first axes, in this order."""
     order = tuple(letters)
     if set(order) != set(x.letters):
-        raise Unread(f"a definition with the indices {', '.join(order)} of what has {', '.join(x.letters) or 'none'}")
+        raise Unread(
+            f"a definition with the indices {', '.join(order)} of what has {', '.join(x.letters) or 'none'}"
+        )
     return spread(x, order, x.rank)

@@ -48,7 +48,11 @@ def _computed(reader: Reader, x: Node) -> Found:
         u, powers = (_number(reader, letter) for letter in "uκ")
         if u is None:
             raise Unread("fl in no format, and without u")
-        digits = [str(float(x.mid())) for key in sorted(reader.arrays) for x in reader.arrays[key].entries.flat]
+        digits = [
+            str(float(x.mid()))
+            for key in sorted(reader.arrays)
+            for x in reader.arrays[key].entries.flat
+        ]
         kind = in_model(u, powers or 1, Random(" ".join(digits)))
 
     def lifted(value: Found | None) -> Found | None:
@@ -107,11 +111,18 @@ class OfFormat(Drawn):
     def _entry(self, random: Random, low: int) -> Fraction:
         f = self.format
         digits = Fraction(random.randrange(2**f.digits)) * 2 * f.u
-        plain = [digits, digits * Fraction(2) ** random.randint(-3, 3), digits * f.largest, digits * f.smallest]
+        plain = [
+            digits,
+            digits * Fraction(2) ** random.randint(-3, 3),
+            digits * f.largest,
+            digits * f.smallest,
+        ]
         if not self.sizes and self.seed < 2 * len(self.near):
             result = self.near[self.seed // 2] * (-1 if self.seed % 2 else 1)
         else:
-            result = random.choice([random.choice(plain), random.choice(self.near)]) * random.choice((1, -1))
+            result = random.choice(
+                [random.choice(plain), random.choice(self.near)]
+            ) * random.choice((1, -1))
         return result if low < 0 else abs(result) + (low == 1 and not result)
 
 
@@ -120,8 +131,19 @@ def _near(f: Format) -> tuple[Fraction, ...]:
     """Return the ends of a format, numbers half a step from them, and the logarithms of all these, each with very near
     and somewhat near neighbours."""
     last = f.power_beyond - f.largest
-    plain = [overflow(f), f.largest, f.power_beyond, f.smallest, f.smallest / 2, f.u, f.u / 2, last / 2]
-    with precision(_BITS):  # the result is cached, so it may not depend on the first caller's precision
+    plain = [
+        overflow(f),
+        f.largest,
+        f.power_beyond,
+        f.smallest,
+        f.smallest / 2,
+        f.u,
+        f.u / 2,
+        last / 2,
+    ]
+    with precision(
+        _BITS
+    ):  # the result is cached, so it may not depend on the first caller's precision
         logs = [abs(Fraction(float(Ball.function("log", Ball.scalar(x)).mid()))) for x in plain]
     return tuple(x * (1 + Fraction(n, 2**bits)) for x in (*plain, *logs) for n, bits in _AROUND)
 

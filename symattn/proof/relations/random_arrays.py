@@ -53,7 +53,9 @@ def _means(reader: Reader, numbers: tuple[Node, ...], product: bool) -> list[Val
     reader.touched.update(every, *(g.laws[key].parameters for key in every))
     given = {spelt(key): array for key, array in reader.arrays.items()}
     expectation = Expectation({spelt(key): law for key, law in g.laws.items()}, given)
-    means = expectation.means(drawn, [[spelt(key) for key in random] for random in (*named, *[every] * product)])
+    means = expectation.means(
+        drawn, [[spelt(key) for key in random] for random in (*named, *[every] * product)]
+    )
     return [Value(mean, x.letters) for mean, x in zip(means, values, strict=True)]
 
 
@@ -65,14 +67,20 @@ def mentions(x: Node, key: str, g: Glossary) -> bool:
         words = {text(Name(x.base, x.sub[:cut])) for cut in range(len(x.sub) + 1)}
         words |= {word[:1].upper() + word[1:] for word in words}
         entries = [g.defined[word] for word in words if word in g.defined]
-        if key in words or any(isinstance(d, LetterDefinition) and mentions(d.body, key, g) for d in entries):
+        if key in words or any(
+            isinstance(d, LetterDefinition) and mentions(d.body, key, g) for d in entries
+        ):
             return True
     return any(mentions(part, key, g) for part in nt.parts(x))
 
 
 def averages(x: Node) -> bool:
     """Return whether a formula contains E, Var or Cov."""
-    calls = [y for y in nt.within(x) if isinstance(y, nt.Call) and isinstance(y.function, Name) and not y.function.sub]
+    calls = [
+        y
+        for y in nt.within(x)
+        if isinstance(y, nt.Call) and isinstance(y.function, Name) and not y.function.sub
+    ]
     return any(MOMENTS.get(y.function.base) == len(y.arguments) for y in calls)  # type: ignore[attr-defined]
 
 
@@ -90,14 +98,18 @@ def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Val
         exponents = [f.exponent for f in factors if isinstance(f, nt.Power)]
         for term in [t for x in exponents for t in (x.terms if isinstance(x, nt.Sum) else (x,))]:
             match term:
-                case nt.Product((first, x), "·") if first == w and nt.replaced(x, {w: nt.node(0)}) == x:
+                case nt.Product((first, x), "·") if (
+                    first == w and nt.replaced(x, {w: nt.node(0)}) == x
+                ):
                     along = v.added(along, reader.one(x)) if along else reader.one(x)
                 case _ if nt.replaced(term, {w: nt.node(0)}) == term:
                     exponent = v.added(exponent, reader.one(term))
                 case _:
                     raise Unread(f"the mean of e to the power {text(term)}")
         if along:
-            exponent = v.added(exponent, v.times(along, along, "·", False).on(lambda square: square / 2))
+            exponent = v.added(
+                exponent, v.times(along, along, "·", False).on(lambda square: square / 2)
+            )
         return exponent.on(reader.xp.exp)
 
     return read

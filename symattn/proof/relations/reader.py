@@ -59,8 +59,14 @@ class Reader(LetterMeanings):
     def _without_identity(self, x: Node) -> Node | None:
         """Return A if the letter x is defined as I + A."""
         meaning = self.glossary.defined.get(text(x)) if isinstance(x, Name) else None
-        body = meaning.body if isinstance(meaning, LetterDefinition) and not meaning.letters else None
-        if isinstance(body, nt.Sum) and body.terms[0] == Name("I") and callable(self.glossary.defined.get("I")):
+        body = (
+            meaning.body if isinstance(meaning, LetterDefinition) and not meaning.letters else None
+        )
+        if (
+            isinstance(body, nt.Sum)
+            and body.terms[0] == Name("I")
+            and callable(self.glossary.defined.get("I"))
+        ):
             self.touched |= {text(x), "I"}
             return body.terms[1] if len(body.terms) == 2 else nt.Sum(body.terms[1:])
         return None
@@ -108,7 +114,10 @@ class Reader(LetterMeanings):
         if factors.count(Name("⊙")) > 1 or factors.index(Name("⊙")) in (0, len(factors) - 1):
             raise Unread("what stands at ⊙")
         at = factors.index(Name("⊙"))
-        x, y = (self.one(nt.Product(part) if len(part) > 1 else part[0]) for part in (factors[:at], factors[at + 1 :]))
+        x, y = (
+            self.one(nt.Product(part) if len(part) > 1 else part[0])
+            for part in (factors[:at], factors[at + 1 :])
+        )
         if x.rank != y.rank or x.row != y.row or x.even or y.even:
             raise Unread("the factors at ⊙ are not of one shape")
         return v.both(x, y, mul)
@@ -120,7 +129,9 @@ class Reader(LetterMeanings):
         (argument,) = of.arguments
         if text(argument) in self.arrays:
             return self.derivative(of, text(argument))
-        meaning = self.glossary.spoken.get(of.function.base) if isinstance(of.function, Name) else None
+        meaning = (
+            self.glossary.spoken.get(of.function.base) if isinstance(of.function, Name) else None
+        )
         letter = text(meaning.letters[0]) if meaning else ""
         if not meaning or letter not in self.arrays:
             raise Unread(f"the argument by which {text(of)} is differentiated")
@@ -140,7 +151,9 @@ class Reader(LetterMeanings):
 
     def _power(self, x: nt.Power) -> Value:
         letter = self.letter("e") if self.glossary.knows("e") and "e" not in self.open else None
-        if x.base == Name("e") and (not isinstance(letter, Value) or letter.rank):  # a number e is another one
+        if x.base == Name("e") and (
+            not isinstance(letter, Value) or letter.rank
+        ):  # a number e is another one
             result = self.one(x.exponent)
             if result.rank:
                 raise Unread("e to the power of what is not a number")
@@ -151,7 +164,9 @@ class Reader(LetterMeanings):
         if isinstance(x.exponent, nt.Product) and x.exponent.factors[0] == Name("⊗"):
             return self._tensor_power(result, x)
         if result.rank == 2 and isinstance(x.exponent, nt.Number) and x.exponent.value in (2, 3):
-            return v.times(result, self.one(nt.Power(x.base, nt.node(int(x.exponent.value) - 1))), "", False)
+            return v.times(
+                result, self.one(nt.Power(x.base, nt.node(int(x.exponent.value) - 1))), "", False
+            )
         if result.rank == 2 and x.exponent == nt.node(1):
             return result
         whole = self.whole_number(x.exponent)
@@ -160,7 +175,9 @@ class Reader(LetterMeanings):
         if whole is None:  # b^x = e^{x log b}
             power = self.one(x.exponent)
             return replace(power, array=self.xp.exp(power.array * self.xp.log(result.array)))
-        if abs(whole) > _LARGEST_EXPONENT and not hasattr(result.array, "groups"):  # balls of any exponent
+        if abs(whole) > _LARGEST_EXPONENT and not hasattr(
+            result.array, "groups"
+        ):  # balls of any exponent
             raise Unread(f"an exponent beyond {_LARGEST_EXPONENT}")
         return result.on(lambda x: x**whole if whole >= 0 else 1 / x**-whole)
 
@@ -168,11 +185,15 @@ class Reader(LetterMeanings):
         """Return x ⊗ … ⊗ x as one vector."""
         assert isinstance(power.exponent, nt.Product)
         times = self.whole_number(power.exponent.factors[-1])
-        plain = x.rank == 1 and not x.letters and not isinstance(power.base, nt.Fence | nt.Transposed)
+        plain = (
+            x.rank == 1 and not x.letters and not isinstance(power.base, nt.Fence | nt.Transposed)
+        )
         if not plain or not times or len(power.exponent.factors) != 2:
             raise Unread(f"the power {text(power)}")
         result, length = x.array, x.array.shape[0]
-        if isinstance(length, int) and (times > _LARGEST_EXPONENT or length**times > _LARGEST_TENSOR):
+        if isinstance(length, int) and (
+            times > _LARGEST_EXPONENT or length**times > _LARGEST_TENSOR
+        ):
             raise Refused(f"a tensor of {length}^{times} entries")
         for _ in range(times - 1):
             every = result[:, None] * x.array[None, :]
@@ -211,10 +232,20 @@ class Reader(LetterMeanings):
             result = self._listed(x.body) if isinstance(x.body, nt.Commas) else self.read(x.body)
             if x.sub is None:
                 return result
-            if isinstance(result, Several) or (result.rank == 1 and isinstance(x.body, nt.Transposed)):
-                raise Unread("an index of several things, or of a vector that is transposed for nothing")
+            if isinstance(result, Several) or (
+                result.rank == 1 and isinstance(x.body, nt.Transposed)
+            ):
+                raise Unread(
+                    "an index of several things, or of a vector that is transposed for nothing"
+                )
             sub = x.sub
-            parts = sub.factors if isinstance(sub, nt.Product) else sub.parts if isinstance(sub, nt.Commas) else (sub,)
+            parts = (
+                sub.factors
+                if isinstance(sub, nt.Product)
+                else sub.parts
+                if isinstance(sub, nt.Commas)
+                else (sub,)
+            )
             return self.part(result, parts)
         if x.style == "abs" and text(x.body) in self.glossary.sets:
             return Value(self.xp.asarray(self.length(self.glossary.sets[text(x.body)])))
@@ -243,11 +274,15 @@ class Reader(LetterMeanings):
         """Read (q, r): concatenate vectors (and numbers), stack numbers into a vector, or return ``Several`` values."""
         parts = tuple(map(self.one, x.parts))
         if {p.rank for p in parts} in ({1}, {0, 1}) and not any(p.letters or p.even for p in parts):
-            if len({p.row for p in parts if p.rank}) > 1 or any(isinstance(x, nt.Transposed) for x in x.parts):
+            if len({p.row for p in parts if p.rank}) > 1 or any(
+                isinstance(x, nt.Transposed) for x in x.parts
+            ):
                 raise Unread(f"({text(x)}): vectors are put side by side as they are")
             columns = [p.array if p.rank else p.array[None] for p in parts]
             return Value(self.xp.concat(columns, axis=-1), (), 1, any(p.row for p in parts))
-        if len({p.rank for p in parts} | {0}) == 1 and all(isinstance(p, nt.Number | nt.Neg) for p in x.parts):
+        if len({p.rank for p in parts} | {0}) == 1 and all(
+            isinstance(p, nt.Number | nt.Neg) for p in x.parts
+        ):
             return Value(self.xp.stack([p.array for p in parts]), (), 1, self.glossary.rows)
         return Several(parts)
 
@@ -271,14 +306,22 @@ class Reader(LetterMeanings):
             arguments = (nt.Fence("round", nt.Commas(arguments)),)
         values = tuple(map(self.read if defined else self.one, arguments))
         over: tuple[str, ...] = ()
-        if function.base == "softmax" and isinstance(values[0], Value) and values[0].rank == 0 == len(function.sub):
-            over = values[0].letters if len(values[0].letters) == 1 else ()  # over the one index that is free
+        if (
+            function.base == "softmax"
+            and isinstance(values[0], Value)
+            and values[0].rank == 0 == len(function.sub)
+        ):
+            over = (
+                values[0].letters if len(values[0].letters) == 1 else ()
+            )  # over the one index that is free
             values = (Value(values[0].array, (), 1),) if over else values
         for argument, value in zip(arguments, values, strict=True):
             if isinstance(argument, nt.Transposed) and isinstance(value, Value) and value.rank == 1:
                 raise Unread(f"{text(x)}: a function of a vector takes it as it is")
         try:
-            result: Found = defined(self, *values) if defined else builtin(*values) if builtin else values[0]
+            result: Found = (
+                defined(self, *values) if defined else builtin(*values) if builtin else values[0]
+            )
         except Refused:
             raise
         except TypeError as reason:
@@ -294,7 +337,9 @@ class Reader(LetterMeanings):
     def _spoken(self, x: nt.Call, meaning: Spoken) -> Found:
         if len(meaning.letters) != len(x.arguments):
             raise Unread(f"{text(x)} has another number of arguments than its definition")
-        return self.read(nt.replaced(meaning.body, dict(zip(meaning.letters, x.arguments, strict=True))))
+        return self.read(
+            nt.replaced(meaning.body, dict(zip(meaning.letters, x.arguments, strict=True)))
+        )
 
     def _at(self, x: nt.At) -> Value:
         """Return the value for a given number that the condition sets, or, by index, where it holds and 0 elsewhere."""
@@ -316,7 +361,9 @@ class Reader(LetterMeanings):
             if sign not in COMPARED:
                 raise Unread(f"the sign {sign} between indices")
             holds = v.both(self.one(left), self.one(right), COMPARED[sign])
-            indicator = replace(holds, array=self.xp.where(holds.array, self.xp.asarray(1), self.xp.asarray(0)))
+            indicator = replace(
+                holds, array=self.xp.where(holds.array, self.xp.asarray(1), self.xp.asarray(0))
+            )
             result = v.both(result, indicator, mul)
         return result
 
@@ -340,7 +387,9 @@ class Reader(LetterMeanings):
             raise Unread("a product over an index")
         remaining, zero = dict(self.sums), set(self.from_zero)
         try:
-            return self._compared(x, x.index) if isinstance(x.index, nt.Relation) else self._ranged(x)
+            return (
+                self._compared(x, x.index) if isinstance(x.index, nt.Relation) else self._ranged(x)
+            )
         finally:
             self.sums, self.from_zero = remaining, zero
 
@@ -380,11 +429,19 @@ class Reader(LetterMeanings):
         return self.over(replace(body, array=cut), [i], x.operator)
 
     def _ranged(self, x: nt.Big) -> Value:
-        letters = [text(p) for p in (x.index.parts if isinstance(x.index, nt.Commas) else (x.index,))]
+        letters = [
+            text(p) for p in (x.index.parts if isinstance(x.index, nt.Commas) else (x.index,))
+        ]
         if x.low is not None and x.high is not None:
             last = text(x.high)
-            from_zero = x.low == nt.node(0) and isinstance(x.high, nt.Sum) and x.high.terms[1:] == (nt.Neg(nt.node(1)),)
-            if from_zero and isinstance(x.high, nt.Sum):  # Σ_{l=0}^{L−1}: no entry of an array is counted so
+            from_zero = (
+                x.low == nt.node(0)
+                and isinstance(x.high, nt.Sum)
+                and x.high.terms[1:] == (nt.Neg(nt.node(1)),)
+            )
+            if from_zero and isinstance(
+                x.high, nt.Sum
+            ):  # Σ_{l=0}^{L−1}: no entry of an array is counted so
                 last = text(x.high.terms[0])
                 self.from_zero.add(letters[0])
             if letters[0] in self.glossary.sizes or self.glossary.knows(letters[0]):
@@ -400,13 +457,24 @@ class Reader(LetterMeanings):
     def _heads_side_by_side(self, row: tuple[Node, ...]) -> Value | None:
         """Return (X₁ … X_n), all matrices of a letter side by side; None for another row."""
         match row:
-            case (Name(base, (nt.Number(one),)), Name("…"), Name(last, (Name() as size,))) if base == last:
+            case (Name(base, (nt.Number(one),)), Name("…"), Name(last, (Name() as size,))) if (
+                base == last
+            ):
                 result = self.letter(base)
-                if isinstance(result, Value) and result.rank == 3 and one == 1 and text(size) in self.glossary.sizes:
+                if (
+                    isinstance(result, Value)
+                    and result.rank == 3
+                    and one == 1
+                    and text(size) in self.glossary.sizes
+                ):
                     h, n, d = result.array.shape
                     if h != self.length(self.glossary.sizes[text(size)]):
                         raise Unread(f"there are not {text(size)} of {base}")
-                    return Value(self.xp.reshape(self.xp.permute_dims(result.array, (1, 0, 2)), (n, h * d)), (), 2)
+                    return Value(
+                        self.xp.reshape(self.xp.permute_dims(result.array, (1, 0, 2)), (n, h * d)),
+                        (),
+                        2,
+                    )
         return None
 
     def _matrix(self, x: nt.Matrix) -> Value:
@@ -422,5 +490,10 @@ class Reader(LetterMeanings):
             raise Unread("a matrix of what are no numbers")
         letters = tuple(dict.fromkeys(i for e in every for i in e.letters))
         zero = reduce(add, [0 * v.spread(e, letters, 0) for e in every]) if letters else None
-        entries = [[e.array if zero is None else v.spread(e, letters, 0) + zero for e in row] for row in rows]
-        return Value(self.xp.stack([self.xp.stack(row, axis=-1) for row in entries], axis=-2), letters, 2)
+        entries = [
+            [e.array if zero is None else v.spread(e, letters, 0) + zero for e in row]
+            for row in rows
+        ]
+        return Value(
+            self.xp.stack([self.xp.stack(row, axis=-1) for row in entries], axis=-2), letters, 2
+        )

@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 _DOTS, _MOST = Name("…"), 1000  # steps, or arguments
 
 
-def recurrence(relation: Relation) -> tuple[str, Callable[[Reader, tuple[Node, ...]], Found]] | None:
+def recurrence(
+    relation: Relation,
+) -> tuple[str, Callable[[Reader, tuple[Node, ...]], Found]] | None:
     """Return the letter that ``X_{l+1} = …`` defines from X₀ on, and a reader of X_0, X_1, X_L and X_l, or None."""
     match relation:
-        case Relation(Name(base, (nt.Sum((Name(l, ()), nt.Number(one))),)), (("=", body),)) if one == 1:
+        case Relation(Name(base, (nt.Sum((Name(l, ()), nt.Number(one))),)), (("=", body),)) if (
+            one == 1
+        ):
             return base, lambda reader, parts: _layer(reader, base, l, body, parts)
     return None
 
@@ -38,8 +42,12 @@ def _layer(reader: Reader, base: str, letter: str, body: Node, parts: tuple[Node
         raise Refused(f"as many steps as {text(first)} says, which is not a small number here")
     families = {key: family for key, family in reader.glossary.families.items() if key != base}
     for step in range(steps):
-        inner = reader.within({**reader.arrays, text(Name(base, (Name(letter),))): states[-1].array})
-        inner.glossary = replace(reader.glossary, families=families, places={**reader.glossary.places, letter: step})
+        inner = reader.within(
+            {**reader.arrays, text(Name(base, (Name(letter),))): states[-1].array}
+        )
+        inner.glossary = replace(
+            reader.glossary, families=families, places={**reader.glossary.places, letter: step}
+        )
         states.append(inner.one(body))
     if running:
         every = reader.xp.stack([x.array for x in states])

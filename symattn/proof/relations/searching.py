@@ -20,18 +20,26 @@ from symattn.proof.statement import Numbers
 
 _DIGITS = 6  # larger sizes are rounded down to a power of ten
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_LONG = 20_000  # the length of an axis whose places are taken one by one, in statements without entries
+_LONG = (
+    20_000  # the length of an axis whose places are taken one by one, in statements without entries
+)
 
 
 def lengths_asked(compiled: Compiled, where: Sequence[Link]) -> list[dict[str, int]]:
     """Return sizes that the conditions on sizes alone ask for, if the usual ones do not meet them."""
     g = compiled.glossary
-    alone = [x for x in where if not any(mentions(side, key, g) for side in (x.left, x.right) for key in g.given)]
+    alone = [
+        x
+        for x in where
+        if not any(mentions(side, key, g) for side in (x.left, x.right) for key in g.given)
+    ]
     sides = [side for link in alone for side in (link.left, link.right)]
     if not sides or g.formats or g.laws or not compiled.declared.sorts():
         return []
     about = restrict(compiled, sides)
-    found = far.lengths(lambda world: meets(about, alone, world), about.declared, beyond.printed_numbers(sides, g))
+    found = far.lengths(
+        lambda world: meets(about, alone, world), about.declared, beyond.printed_numbers(sides, g)
+    )
     return [{**dict.fromkeys(compiled.declared.sorts(), 2), **one} for one in found]
 
 
@@ -68,7 +76,10 @@ def _rounded_down(size: int) -> str:
 
 
 def look_beyond(
-    compiled: Compiled, every: Sequence[Link], where: Sequence[Link], lengths: Sequence[Mapping[str, int]]
+    compiled: Compiled,
+    every: Sequence[Link],
+    where: Sequence[Link],
+    lengths: Sequence[Mapping[str, int]],
 ) -> Tried:
     """Compare numbers and sizes beyond those that are printed, and numbers at which bounds are likely to fail; skip any
     at which balls are too wide or a side is undefined. ``lengths``: sizes to begin with. Raises FalseStep."""
@@ -93,13 +104,19 @@ def look_beyond(
 
 
 def _far(
-    compiled: Compiled, every: Sequence[Link], sides: Sequence[Node], begins: Sequence[Mapping[str, int]]
+    compiled: Compiled,
+    every: Sequence[Link],
+    sides: Sequence[Node],
+    begins: Sequence[Mapping[str, int]],
 ) -> Iterator[Numbers]:
     """Yield draws at sizes far out, if all that is printed can be computed there."""
     g, declared = compiled.glossary, compiled.declared
     if g.laws or declared.permutations or not declared.sorts() or not beyond.is_printed(sides, g):
         return
-    flat, base = beyond.is_flat(sides, g), begins[0] if begins else dict.fromkeys(declared.sorts(), 2)
+    flat, base = (
+        beyond.is_flat(sides, g),
+        begins[0] if begins else dict.fromkeys(declared.sorts(), 2),
+    )
     entries = any(mentions(side, key, g) for side in sides for key in g.given)
     numbers = beyond.printed_numbers(sides, g)
     yield from far.worlds(declared, numbers, flat, entries, base)

@@ -42,7 +42,11 @@ _CONTINUOUS = (nt.Name, nt.Number, nt.Sum, nt.Neg, nt.Product, nt.Over, nt.Big)
 
 
 def limit(
-    relation: Relation, condition: Relation, form: Node, glossary: Glossary, decide: Callable[[Relation], Evidence]
+    relation: Relation,
+    condition: Relation,
+    form: Node,
+    glossary: Glossary,
+    decide: Callable[[Relation], Evidence],
 ) -> Evidence:
     """Return the evidence for x → c as β → ∞ or 0, where x = ``form``. Raises NotDecided."""
     try:
@@ -55,7 +59,9 @@ def limit(
         there = _at(form, letter, value, glossary)
     except Unread as reason:
         raise NotDecided(f"{text(relation)}: {reason}") from reason
-    premises = [decide(nt.equals(a, b)) for a, b in ((there, printed), (relation.first, form)) if a != b]
+    premises = [
+        decide(nt.equals(a, b)) for a, b in ((there, printed), (relation.first, form)) if a != b
+    ]
     unproved = next((p for p in premises if p.grade is not Grade.PROVED), None)
     if unproved:
         raise NotDecided(f"{text(relation)}: a premise is {unproved}")
@@ -63,7 +69,9 @@ def limit(
     return all_of(reversed(premises))
 
 
-def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, there: Node, glossary: Glossary) -> None:
+def _expect_accepted(
+    relation: Relation, tends: tuple[Name, Node], form: Node, there: Node, glossary: Glossary
+) -> None:
     """Raise NotDecided unless the checker derives the limit from proofs of the premises."""
     compiled, printed, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
     equations = {nt.equals(a, b) for a, b in ((there, printed), (relation.first, form)) if a != b}
@@ -97,7 +105,11 @@ def _at(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
         return x
     match x:
         case nt.Power(base, exponent) if base == Name("e"):
-            return base ** _at(exponent, letter, value, g) if value == nt.node(0) else _vanishes(exponent, letter, g)
+            return (
+                base ** _at(exponent, letter, value, g)
+                if value == nt.node(0)
+                else _vanishes(exponent, letter, g)
+            )
         case nt.Power(base, nt.Number() as exponent):
             return _at(base, letter, value, g) ** exponent
         case nt.Fence("round", body, None):
@@ -106,12 +118,18 @@ def _at(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
             return nt.Call(x.function, tuple(_at(a, letter, value, g) for a in arguments))
         case Name() if value == nt.node(0):
             return value
-        case nt.Over(above, below) if below == letter and text(letter) in g.sizes and not _has(above, letter):
+        case nt.Over(above, below) if (
+            below == letter and text(letter) in g.sizes and not _has(above, letter)
+        ):
             return nt.node(0)
     if not isinstance(x, _CONTINUOUS) or isinstance(x, Name):
         raise Unread(f"the limit of {text(x)}")
     whole: Any = x
-    parts = {f.name: _part(getattr(x, f.name), letter, value, g) for f in fields(whole) if f.name in _OPERANDS}
+    parts = {
+        f.name: _part(getattr(x, f.name), letter, value, g)
+        for f in fields(whole)
+        if f.name in _OPERANDS
+    }
     result: Node = replace(whole, **parts)
     return result
 
@@ -120,13 +138,19 @@ _OPERANDS = ("terms", "factors", "body", "numerator", "denominator")
 
 
 def _part(x: Any, letter: Name, value: Node, g: Glossary) -> Any:
-    return tuple(_at(y, letter, value, g) for y in x) if isinstance(x, tuple) else _at(x, letter, value, g)
+    return (
+        tuple(_at(y, letter, value, g) for y in x)
+        if isinstance(x, tuple)
+        else _at(x, letter, value, g)
+    )
 
 
 def _vanishes(exponent: Node, letter: Name, g: Glossary) -> Node:
     """Return 0 · u for e^{−βu}, with the indices of u."""
     match exponent:
-        case nt.Neg(nt.Product((beta, Name() as u))) if beta == letter and g.stem(u)[0] in g.positive:
+        case nt.Neg(nt.Product((beta, Name() as u))) if (
+            beta == letter and g.stem(u)[0] in g.positive
+        ):
             return nt.node(0) * u
     raise Unread(f"e to the power {text(exponent)} is not seen to tend to 0")
 
@@ -212,7 +236,11 @@ class Section:
 
         def decide(relation: Relation, under: Relation = condition) -> Evidence:
             return limit(
-                relation, under, form or formula.first, self.glossary, RelationQuestion(relation, self.glossary).of
+                relation,
+                under,
+                form or formula.first,
+                self.glossary,
+                RelationQuestion(relation, self.glossary).of,
             )
 
         letters = tuple(self.glossary.index), tuple(self.glossary.sizes)
@@ -232,11 +260,20 @@ class Section:
         rows = [line if isinstance(line, tuple) else (line,) for line in lines]
         steps = [self.claim(formula, (), gaps=gaps, signs=signs) for row in rows for formula in row]
         evidence = dict.fromkeys(step.evidence for step in steps if step.evidence)
-        return Result(title, tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows), tuple(evidence), said)
+        return Result(
+            title,
+            tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows),
+            tuple(evidence),
+            said,
+        )
 
     def _reasons(self, said: Text, sized: Mapping[str, int]) -> None:
         """Add a reason's definitions of new letters, then decide its other relations, except the sizes that it sets."""
-        new = [r for r in relations(said) if (letter := self._defined(r)) and not self.glossary.knows(letter)]
+        new = [
+            r
+            for r in relations(said)
+            if (letter := self._defined(r)) and not self.glossary.knows(letter)
+        ]
         self.let(tuple(new))
         for relation in relations(said):
             if relation not in new and not self.glossary.sized(relation):

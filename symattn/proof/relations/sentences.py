@@ -47,7 +47,9 @@ def claims(words: Text) -> list[PrintedClaim]:
         conditions = tuple(r for kind, r, _ in clause if kind in _GIVEN)
         only = any(kind == "iff" for kind, _, _ in clause)
         result += [
-            PrintedClaim(r, conditions, kind == "denied", only, name) for kind, r, name in clause if kind not in _GIVEN
+            PrintedClaim(r, conditions, kind == "denied", only, name)
+            for kind, r, name in clause
+            if kind not in _GIVEN
         ]
     return result
 
@@ -109,7 +111,11 @@ def defined(glossary: Glossary, relation: Relation) -> Glossary | None:
             return None
         spoken = {**glossary.spoken, left.function.base: Spoken(left.arguments, right)}
         return replace(glossary, spoken=spoken)
-    if isinstance(left, nt.Power) and left.exponent == nt.Number(Fraction(2)) and _unknown(glossary, left.base):
+    if (
+        isinstance(left, nt.Power)
+        and left.exponent == nt.Number(Fraction(2))
+        and _unknown(glossary, left.base)
+    ):
         return glossary.with_definition(nt.equals(left.base, nt.Root(right)))
     return glossary.with_definition(relation) if _unknown(glossary, left) else None
 
@@ -126,7 +132,11 @@ def assumed(glossary: Glossary, relation: Relation) -> Glossary | None:
         return replace(glossary, **signs)
     if sign != "=":
         return None
-    if _given(glossary, left) and glossary.given[text(left)] == "" and isinstance(right, nt.Number | nt.Neg):
+    if (
+        _given(glossary, left)
+        and glossary.given[text(left)] == ""
+        and isinstance(right, nt.Number | nt.Neg)
+    ):
         return glossary.valued(text(left), right)
     if text(left) in glossary.sizes and text(right) in glossary.sizes:
         return glossary.merged(text(left), text(right))
@@ -138,13 +148,19 @@ def _given(glossary: Glossary, x: Node) -> bool:
 
 
 def _unknown(glossary: Glossary, x: Node) -> bool:
-    return isinstance(x, Name) and text(x) not in glossary.index and not glossary.knows(glossary.stem(x)[0])
+    return (
+        isinstance(x, Name)
+        and text(x) not in glossary.index
+        and not glossary.knows(glossary.stem(x)[0])
+    )
 
 
 def is_mask(glossary: Glossary, relation: Relation) -> bool:
     """Return whether a relation is between index letters: j ≤ i + n_k − n_q. One of sizes alone, n ≥ 2, is none."""
     sides = (relation.first, *(side for _, side in relation.rest))
-    letters = any(isinstance(x, Name) and x.base in glossary.index and not x.sub for x in nt.within(*sides))
+    letters = any(
+        isinstance(x, Name) and x.base in glossary.index and not x.sub for x in nt.within(*sides)
+    )
     return letters and all(_is_place(glossary, x) for x in sides)
 
 

@@ -81,11 +81,17 @@ def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
     result |= {"normalize": 1.0} if spec.is_softmax else {}
     for step, share in power.items():
         if step not in result:
-            raise InputError(f"power: {step!r} has no number in this attention; known: {', '.join(result)}")
+            raise InputError(
+                f"power: {step!r} has no number in this attention; known: {', '.join(result)}"
+            )
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-            raise InputError(f"power: {step} must be a number between 0 and 1, such as 0.001, got {share!r}")
+            raise InputError(
+                f"power: {step} must be a number between 0 and 1, such as 0.001, got {share!r}"
+            )
     kinds = list(families(spec))
-    return tuple(Aim(step, float(x), _family(kinds, step), result[step]) for step, x in power.items())
+    return tuple(
+        Aim(step, float(x), _family(kinds, step), result[step]) for step, x in power.items()
+    )
 
 
 def _family(kinds: Sequence[MistakeFamily], step: str) -> MistakeFamily:
@@ -106,7 +112,9 @@ def look_closer(session: Session) -> None:
     session.beyond = judge_jointly(session, session.trial) if session.trial and not known else None
     if requested and not known and not session.beyond and not session.over:
         session.progress("power")
-        session.explaining = session.effort_of(inf)  # these calls do not count against those of the cases
+        session.explaining = session.effort_of(
+            inf
+        )  # these calls do not count against those of the cases
         session.sought, session.beyond = sought(session, requested)
 
 
@@ -132,7 +140,9 @@ class _Search:
 
     def of(self, aim: Aim) -> Sought:
         """Return the result for a mistake, by the first method that shows it."""
-        by_bound = "by the worst-case bound, on a case that was tried" if self._least(aim) < SURE else ""
+        by_bound = (
+            "by the worst-case bound, on a case that was tried" if self._least(aim) < SURE else ""
+        )
         how = by_bound or self._by_bits(aim) or self._by_means(aim)
         return Sought(aim.step, aim.share, aim.words, bool(how), how or self._why(aim))
 
@@ -162,7 +172,10 @@ class _Search:
             self.wide[width] = self._wide(width)
         trial = self.wide[width]
         if trial is not None:
-            yield f" with queries {_SPREAD:g} times as large and {trial.sample.inputs['q'].shape[-1]} wide", trial
+            yield (
+                f" with queries {_SPREAD:g} times as large and {trial.sample.inputs['q'].shape[-1]} wide",
+                trial,
+            )
 
     def _width(self, aim: Aim) -> int:
         """Return the head width that best separates the stored scale from the mistakes."""
@@ -183,7 +196,11 @@ class _Search:
         if sample is None:
             return None
         result = arithmetic(sample, wanted(self.aims))
-        again = called(self.session, rng, sizes=sizes, spread=_SPREAD) if result.wrong is not None else None
+        again = (
+            called(self.session, rng, sizes=sizes, spread=_SPREAD)
+            if result.wrong is not None
+            else None
+        )
         trial = Trial(sample, result, again is not None and confirmed(result, again))
         self.fault = self.fault or trial.fault
         return trial
@@ -224,18 +241,26 @@ class _Search:
         trial = self.session.trial
         if trial is None:
             bound = 2 * self._least(aim) * aim.share
-            shows = f"from {in_percent(bound)} on it shows" if bound < 1 else "nothing near it shows"
+            shows = (
+                f"from {in_percent(bound)} on it shows" if bound < 1 else "nothing near it shows"
+            )
             name = self.session.precision.name
-            return f"the worst-case bound in {name} allows more: {shows}; hint: choose a finer --dtype"
+            return (
+                f"the worst-case bound in {name} allows more: {shows}; hint: choose a finer --dtype"
+            )
         if trial.ranking.best.share >= _NEAR:
-            return _swallowed([t for _, t in self._trials(aim)][-1].sample, trial.ranking.best.contract, aim)
+            return _swallowed(
+                [t for _, t in self._trials(aim)][-1].sample, trial.ranking.best.contract, aim
+            )
         if not self.grown:
             words = "no known arithmetic gives its bits, and the worst case allows more"
             hint = "hint: --contract fused, if scores and sums are in float32, so that weighted means are judged"
             not_judged = "and weighted means are not judged of this attention"
             return f"{words}; {hint if self._stores() is None else not_judged}"
         last = self.grown[-1]
-        least = next((x for x in larger(aim) if last.shows(self._contract(), aim.variants(x))), None)
+        least = next(
+            (x for x in larger(aim) if last.shows(self._contract(), aim.variants(x))), None
+        )
         result = f"from {in_percent(least)} on it shows" if least else "nothing near it shows"
         more = "" if last.tokens >= MOST else "; hint: give a Domain of more tokens"
         return f"weighted means over {last.words} allow more: {result} there{more}"
@@ -248,7 +273,11 @@ def larger(aim: Aim) -> Iterator[float]:
 
 def _swallowed(sample: BitSample, contract: Contract, aim: Aim) -> str:
     """Say why bits do not show a mistake: none change, a legal arithmetic gives them too, or too few change."""
-    result = [sample._replace(got=y) for v in aim.variants() if (y := sample.replayed(contract, v)) is not None]
+    result = [
+        sample._replace(got=y)
+        for v in aim.variants()
+        if (y := sample.replayed(contract, v)) is not None
+    ]
     most = max((1 - pair(mistaken, contract).share for mistaken in result), default=0.0)
     if most == 0:
         return "rounding hides it completely: outputs with it are identical, bit for bit, where the scores are widest"

@@ -10,7 +10,18 @@ from symattn.arrays.formats import Format
 from symattn.bounds.contracts import Contract
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Code, Document, Heading, Listing, Note, Paragraph, Printable, Table, headers
+from symattn.document.model import (
+    Block,
+    Code,
+    Document,
+    Heading,
+    Listing,
+    Note,
+    Paragraph,
+    Printable,
+    Table,
+    headers,
+)
 from symattn.verification.arithmetic import ranking
 from symattn.verification.arithmetic.bits_of_a_call import Trial
 from symattn.verification.summing.order import Order
@@ -66,7 +77,11 @@ class Answer(Printable):
     @property
     def like(self) -> tuple[str, ...]:
         """The ``PRESETS`` that store the same; empty if no known arithmetic gives the bits."""
-        return named((self.trial.wrong or self.trial.ranking.best).contract) if self.trial and self.known else ()
+        return (
+            named((self.trial.wrong or self.trial.ranking.best).contract)
+            if self.trial and self.known
+            else ()
+        )
 
     @property
     def cause(self) -> str:
@@ -74,7 +89,11 @@ class Answer(Printable):
         return (self.trial.fault.cause or "") if self.trial and self.trial.fault else ""
 
     def __repr__(self) -> str:
-        result = f"{self.words} ({100 * self.share:.2f} % of the bits)" if self.trial else self.order.words[0]
+        result = (
+            f"{self.words} ({100 * self.share:.2f} % of the bits)"
+            if self.trial
+            else self.order.words[0]
+        )
         return self._brief(f"arithmetic: {result}")
 
     def document(self) -> Document:
@@ -113,16 +132,25 @@ class Answer(Printable):
 def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
     """Yield a table of the contracts by the bits that they give."""
     arithmetic, fault = trial.arithmetic, trial.fault
-    shapes = ", ".join(f"{name} {' × '.join(map(str, a.shape))}" for name, a in trial.sample.inputs.items())
-    yield Paragraph((f"{'The arithmetic' if arithmetic.known else 'The arithmetic is'}: {arithmetic.words}.",))
+    shapes = ", ".join(
+        f"{name} {' × '.join(map(str, a.shape))}" for name, a in trial.sample.inputs.items()
+    )
+    yield Paragraph(
+        (f"{'The arithmetic' if arithmetic.known else 'The arithmetic is'}: {arithmetic.words}.",)
+    )
     if fault:
         yield Paragraph((f"These are the bits of a mistake: {fault.coded_message}.",))
     if like:
         yield Paragraph((f"The same bits come from {' and '.join(like)}.",))
     columns = headers("what is stored", ">of the bits")
-    rows = ((p.contract.stored + ", with the mistake" * (p.mistake is not None), p.share) for p in _shown(trial))
+    rows = (
+        (p.contract.stored + ", with the mistake" * (p.mistake is not None), p.share)
+        for p in _shown(trial)
+    )
     yield Table(columns, tuple(((words,), (f"{100 * share:.2f} %",)) for words, share in rows))
-    yield Note((f"One call with normal numbers: {shapes}; {arithmetic.outputs} outputs. {_SAMPLED}",))
+    yield Note(
+        (f"One call with normal numbers: {shapes}; {arithmetic.outputs} outputs. {_SAMPLED}",)
+    )
 
 
 def _shown(trial: Trial) -> list[ranking.Pair]:
@@ -136,5 +164,7 @@ def named(contract: Contract) -> tuple[str, ...]:
     ("Transformers' eager attention",)
     """
     tiles = _TILE if contract.tiles else None
-    stored = Contract(_ANY, contract.scores, contract.powers, tiles, contract.queries, times=contract.times)
+    stored = Contract(
+        _ANY, contract.scores, contract.powers, tiles, contract.queries, times=contract.times
+    )
     return tuple(name for name, preset in PRESETS.items() if preset == stored)

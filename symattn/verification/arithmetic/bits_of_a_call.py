@@ -16,7 +16,16 @@ import numpy as np
 from symattn.bounds import case_result, mistake
 from symattn.bounds.inputs import Array, Sizes
 from symattn.bounds.reference import Change, Values, Variant
-from symattn.verification.arithmetic.ranking import APART, FITS, Pair, Ranking, arithmetic, confirmed, nearest, pair
+from symattn.verification.arithmetic.ranking import (
+    APART,
+    FITS,
+    Pair,
+    Ranking,
+    arithmetic,
+    confirmed,
+    nearest,
+    pair,
+)
 from symattn.verification.arithmetic.suspects import BitSample, Suspect
 from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.report import Arithmetic, Fault
@@ -31,11 +40,24 @@ _GROUND = (
     "the bits of this mistake, and of no known arithmetic without it."
 )
 SIZES = Sizes(256, 256, 80, 64)  # d_k is no power of 4: a scale of 2^{−k} hides its own roundings
-LONGER = Sizes(64, 331, 80, 64)  # no multiple of any tile: what is right for 256 keys need not be right here
+LONGER = Sizes(
+    64, 331, 80, 64
+)  # no multiple of any tile: what is right for 256 keys need not be right here
 _CELLS = 1 << 20  # scores of all heads: room for so many keys if as many queries are promised
 _LEAST = 2000  # outputs; fewer do not distinguish contracts
 _SEED = 5
-_SHARES = (0.999, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # of a mistake, from nearly all of it
+_SHARES = (
+    0.999,
+    0.5,
+    0.2,
+    0.1,
+    0.05,
+    0.02,
+    0.01,
+    0.005,
+    0.002,
+    0.001,
+)  # of a mistake, from nearly all of it
 
 
 @dataclass(frozen=True)
@@ -61,7 +83,9 @@ class Trial:
             words = f"no known arithmetic gives these bits; the nearest is: {result.best.contract.words}"
             return Arithmetic(words, result.best.share, result.next.share, outputs, False)
         most = result.best.share if fits is result.wrong else result.next.share
-        return Arithmetic(fits.contract.words + self.where * (not self.sure), fits.share, most, outputs, True)
+        return Arithmetic(
+            fits.contract.words + self.where * (not self.sure), fits.share, most, outputs, True
+        )
 
     @property
     def fault(self) -> Fault | None:
@@ -116,13 +140,21 @@ def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) ->
     return Trial(sample, result, _again(session, rng, taken, result))
 
 
-def _again(session: Session, rng: np.random.Generator, taken: bool, ranking: Ranking, sizes: Sizes = SIZES) -> bool:
+def _again(
+    session: Session, rng: np.random.Generator, taken: bool, ranking: Ranking, sizes: Sizes = SIZES
+) -> bool:
     """Return whether fresh inputs show the mistake once more."""
-    again = called(session, rng, taken and not session.over, sizes) if ranking.wrong is not None else None
+    again = (
+        called(session, rng, taken and not session.over, sizes)
+        if ranking.wrong is not None
+        else None
+    )
     return again is not None and confirmed(ranking, again)
 
 
-def _longer(session: Session, rng: np.random.Generator, more: Sequence[Suspect], trial: Trial) -> Trial:
+def _longer(
+    session: Session, rng: np.random.Generator, more: Sequence[Suspect], trial: Trial
+) -> Trial:
     """Return the trial with more keys if its bits show a mistake, else the given trial, with a note if they differ."""
     sample, fewer = called(session, rng, sizes=LONGER), _keys(trial.sample)
     if sample is None or _keys(sample) <= fewer or pair(sample, trial.ranking.best.contract).fits:
@@ -139,7 +171,11 @@ def _keys(sample: BitSample) -> int:
 
 
 def called(
-    session: Session, rng: np.random.Generator, taken: bool = False, sizes: Sizes = SIZES, spread: float = 1.0
+    session: Session,
+    rng: np.random.Generator,
+    taken: bool = False,
+    sizes: Sizes = SIZES,
+    spread: float = 1.0,
 ) -> BitSample | None:
     """Call the function on normal inputs of these sizes, within the domain, with queries multiplied by ``spread``;
     return None if the outputs are too few, not of the input's dtype, or not finite."""
@@ -168,12 +204,17 @@ def _part(variant: Variant, share: float) -> Variant:
 
     def partly(name: str, wrong: Change) -> Change:
         def change(spec: Attention, values: Values) -> Any:
-            right, other = np.asarray(mistake.own(spec, values, name)), np.asarray(wrong(spec, values))
+            right, other = (
+                np.asarray(mistake.own(spec, values, name)),
+                np.asarray(wrong(spec, values)),
+            )
             return np.where(right == other, right, right + share * (other - right))
 
         return change
 
-    return replace(variant, steps={name: partly(name, wrong) for name, wrong in variant.steps.items()})
+    return replace(
+        variant, steps={name: partly(name, wrong) for name, wrong in variant.steps.items()}
+    )
 
 
 def percent(share: float) -> str:

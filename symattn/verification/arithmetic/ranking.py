@@ -68,7 +68,10 @@ class Ranking:
 
 
 def arithmetic(
-    sample: BitSample, more: Iterable[Suspect] = (), suspecting: bool = True, any_mistake: bool = False
+    sample: BitSample,
+    more: Iterable[Suspect] = (),
+    suspecting: bool = True,
+    any_mistake: bool = False,
 ) -> Ranking:
     """Return the contracts by the bits that their replays give, and a mistake if only that explains the bits.
 
@@ -113,7 +116,9 @@ def likeliest(sample: BitSample) -> Contract:
     return _ranked(sample)[0].contract
 
 
-def pair(sample: BitSample, contract: Contract, mistake: Mistake | None = None, kept: Made | None = None) -> Pair:
+def pair(
+    sample: BitSample, contract: Contract, mistake: Mistake | None = None, kept: Made | None = None
+) -> Pair:
     """Return the share of the finite rows' bits that a contract and a mistake give; 0 if there is no replay.
 
     ``kept`` holds what replays of the same inputs with the same mistake share.
@@ -125,7 +130,9 @@ def pair(sample: BitSample, contract: Contract, mistake: Mistake | None = None, 
     values, got = values[result], sample.got[result]
     same, off = values == got, np.abs(values - got).max(axis=-1)
     close = off <= _NEAR * float(sample.format.u) * np.abs(got).max(axis=-1)
-    return Pair(contract, mistake, float(same.mean()), float(np.where(close, 1.0, same.mean(axis=-1)).min()))
+    return Pair(
+        contract, mistake, float(same.mean()), float(np.where(close, 1.0, same.mean(axis=-1)).min())
+    )
 
 
 def _ranked(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
@@ -134,7 +141,11 @@ def _ranked(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
     keys = next(sample.inputs[n].shape[-2] for n in ("k", "y", "x") if n in sample.inputs)
     contracts = family(sample.spec, frozenset(sample.inputs), sample.format, keys)
     result = sorted((pair(sample, c, mistake, kept) for c in contracts), key=_by_score)
-    more = [pair(sample, c, mistake, kept) for p in result[:_FIRST] for c in near(p.contract, sample.spec)]
+    more = [
+        pair(sample, c, mistake, kept)
+        for p in result[:_FIRST]
+        for c in near(p.contract, sample.spec)
+    ]
     return sorted((*result, *more), key=_by_score)
 
 
@@ -159,10 +170,15 @@ def _finest(sample: BitSample, suspect: Suspect) -> Pair:
 
     x, most, step = suspect.number, best, _STEP * abs(suspect.number)
     for _ in range(_ROUNDS):
-        result, other = max(((at(y), y) for y in (x - step, x + step)), key=lambda tried: tried[0].share)
+        result, other = max(
+            ((at(y), y) for y in (x - step, x + step)), key=lambda tried: tried[0].share
+        )
         if result.share > most.share:
             x, most = other, result
         else:
             step /= 2
     short = (at(float(f"{x:.{digits}g}"), digits) for digits in _DIGITS)
-    return next((outcome for outcome in short if outcome.share >= most.share - max(_SAME, 1 - most.share)), most)
+    return next(
+        (outcome for outcome in short if outcome.share >= most.share - max(_SAME, 1 - most.share)),
+        most,
+    )

@@ -61,18 +61,25 @@ class Grown:
     def beyond(self, out: Floats) -> str:
         """Name the part of an output beyond the limits of rounding to nearest, or ""."""
         try:
-            judgement = judge_by_filter(self.spec, self.inputs, out, self.how, 2 * self.alpha, self.rows, out.shape[-2])
+            judgement = judge_by_filter(
+                self.spec, self.inputs, out, self.how, 2 * self.alpha, self.rows, out.shape[-2]
+            )
         except Refused:
             return ""
         if judgement.beyond == "elements" and judgement.accused:
             return f"{judgement.accused.count} of {out.size} outputs are"
         return (
-            f"weighted means of outputs ({judgement.mean.place}) are {judgement.mean.words}," if judgement.mean else ""
+            f"weighted means of outputs ({judgement.mean.place}) are {judgement.mean.words},"
+            if judgement.mean
+            else ""
         )
 
     def shows(self, contract: Contract, variants: Sequence[Variant]) -> bool:
         """Return whether the outputs of a contract show each of the mistakes."""
-        return all(out is not None and bool(self.beyond(out)) for out in (self._with(contract, v) for v in variants))
+        return all(
+            out is not None and bool(self.beyond(out))
+            for out in (self._with(contract, v) for v in variants)
+        )
 
     def _with(self, contract: Contract, variant: Variant) -> Floats | None:
         try:
@@ -103,7 +110,9 @@ def judge_jointly(session: Session, trial: Trial) -> Fault | None:
     how = Stores.of(session.precision, capped=spec.capped)
     if how is None or trial.ranking.best.fits or not applies(spec, sample.inputs):
         return None
-    return some_rows(spec, dict(sample.inputs), sample.got, how, f"{sample.inputs['k'].shape[-2]} tokens").fault
+    return some_rows(
+        spec, dict(sample.inputs), sample.got, how, f"{sample.inputs['k'].shape[-2]} tokens"
+    ).fault
 
 
 def rungs(session: Session, how: Stores) -> Iterator[Grown]:
@@ -121,7 +130,9 @@ def rungs(session: Session, how: Stores) -> Iterator[Grown]:
         yield grown
 
 
-def _rung(session: Session, how: Stores, n: int, calls: int, rng: np.random.Generator) -> Grown | None:
+def _rung(
+    session: Session, how: Stores, n: int, calls: int, rng: np.random.Generator
+) -> Grown | None:
     maker = replace(session.maker, cells=n * n * session.spec.heads)
     result, outputs = [], []
     for _ in range(calls):
@@ -133,7 +144,11 @@ def _rung(session: Session, how: Stores, n: int, calls: int, rng: np.random.Gene
         outputs.append(np.asarray(outcome.output, dtype=np.float64))
         if set(inputs) != {"q", "k", "v"}:
             break
-    arrays = result[0] if len(result) == 1 else {name: np.stack([one[name] for one in result]) for name in "qkv"}
+    arrays = (
+        result[0]
+        if len(result) == 1
+        else {name: np.stack([one[name] for one in result]) for name in "qkv"}
+    )
     got = outputs[0] if len(result) == 1 else np.stack(outputs)
     try:
         if not applies(session.spec, arrays):
@@ -143,7 +158,9 @@ def _rung(session: Session, how: Stores, n: int, calls: int, rng: np.random.Gene
         return None
 
 
-def some_rows(spec: Attention, inputs: dict[str, Any], got: Floats, how: Stores, words: str) -> Grown:
+def some_rows(
+    spec: Attention, inputs: dict[str, Any], got: Floats, how: Stores, words: str
+) -> Grown:
     """Return some rows of the function's output for these inputs."""
     wide = float64_inputs(inputs)
     rows = chosen(spec, wide, averaged(prod(got.shape[:-2]), wide["k"].shape[-2]))

@@ -32,7 +32,10 @@ _LOST = 1e-18  # of ‖y‖² or of the distance, squared: up to there numbers a
 _TINY = 1e-300  # in place of a squared distance of 0
 _PLACES = 3  # decimal places of shares; of equal ones mistakes without a number come first
 
-_SQUARES, _STEP = 5, 2.0**-12  # steps of least squares, and the relative step of a number for its tangent
+_SQUARES, _STEP = (
+    5,
+    2.0**-12,
+)  # steps of least squares, and the relative step of a number for its tangent
 
 
 class BitSample(NamedTuple):
@@ -43,7 +46,9 @@ class BitSample(NamedTuple):
     got: np.ndarray
     format: Format
 
-    def replayed(self, contract: Contract, variant: Variant = RIGHT, made: Made | None = None) -> np.ndarray | None:
+    def replayed(
+        self, contract: Contract, variant: Variant = RIGHT, made: Made | None = None
+    ) -> np.ndarray | None:
         """Return a contract's output for the definition or a variant, or None if there is none; ``made`` keeps what
         other contracts need of the same variant."""
         try:
@@ -71,11 +76,17 @@ def suspects(sample: BitSample, most: int = _MOST, numbered_alone: bool = False)
     kinds = _numbered if numbered_alone else _all
     with np.errstate(all="ignore"):
         size = np.abs(sample.got[np.isfinite(sample.got)])
-        unit = np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size  # of roundings
+        unit = (
+            np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size
+        )  # of roundings
         distance = _Distance(sample, unit)
-        result = [(distance.taken(suspect.mistake.variant), suspect) for suspect in kinds(sample, distance)]
+        result = [
+            (distance.taken(suspect.mistake.variant), suspect)
+            for suspect in kinds(sample, distance)
+        ]
     result = sorted(
-        (x for x in result if x[0] >= _WORTH), key=lambda x: (-round(x[0], _PLACES), x[1].family is not None)
+        (x for x in result if x[0] >= _WORTH),
+        key=lambda x: (-round(x[0], _PLACES), x[1].family is not None),
     )
     return [suspect for _, suspect in result[:most]]
 
@@ -85,7 +96,11 @@ def _all(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
     spec, names = sample.spec, frozenset(sample.inputs)
     yield from _numbered(sample, distance)
     stored = {m.cause for m in storing.singles(spec, names)}
-    yield from (Suspect(m) for m in chain(known(spec, names), of_entries(spec, names)) if m.cause not in stored)
+    yield from (
+        Suspect(m)
+        for m in chain(known(spec, names), of_entries(spec, names))
+        if m.cause not in stored
+    )
 
 
 def _numbered(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
@@ -111,16 +126,23 @@ def _fitted(family: MistakeFamily, distance: _Distance) -> float:
     return x
 
 
-def explained(sample: BitSample, left: float, others: Iterable[BitSample] = ()) -> tuple[Mistake, float] | None:
+def explained(
+    sample: BitSample, left: float, others: Iterable[BitSample] = ()
+) -> tuple[Mistake, float] | None:
     """Return the first suspect that leaves at most the share ``left`` of ‖y − o‖², and the share that it leaves.
 
     It must not leave more of the ``others``, which are of other sizes. Where several give the same numbers for all of
     them, the cause names the plainest, as ``A; or B``.
     """
     distance, elsewhere = _Distance(sample, 1.0), [_Distance(other, 1.0) for other in others]
-    shares = ((s, distance.share(s.mistake.variant)) for s in (suspects(sample, _ALIKE) if distance.whole else ()))
+    shares = (
+        (s, distance.share(s.mistake.variant))
+        for s in (suspects(sample, _ALIKE) if distance.whole else ())
+    )
     near = [(suspect, share) for suspect, share in shares if share <= left]
-    fits = [(s, share) for s, share in near if all(d.allows(s.mistake.variant, left) for d in elsewhere)]
+    fits = [
+        (s, share) for s, share in near if all(d.allows(s.mistake.variant, left) for d in elsewhere)
+    ]
     if not fits:
         return None
     first, share = fits[0]
@@ -152,7 +174,11 @@ class _Distance:
     def _rest(self, variant: Variant) -> np.ndarray | None:
         """Return the rest beside a variant, entry by entry; NaN where it says nothing, None where it cannot run."""
         values = self.sample.replayed(EXACT, variant)
-        return None if values is None else np.asarray((self.sample.got[self.finite] - values[self.finite]) / self.unit)
+        return (
+            None
+            if values is None
+            else np.asarray((self.sample.got[self.finite] - values[self.finite]) / self.unit)
+        )
 
     def left(self, variant: Variant) -> np.ndarray | None:
         """Return the rest beside a variant, entry by entry; None where that is no number."""
@@ -185,7 +211,9 @@ class _Distance:
         if rest is None or self._whole is None:
             return self.whole, self.whole, self.whole, True
         said = ~np.isnan(rest)
-        left, whole, own = (float((x[said] ** 2).sum()) for x in (rest, self._whole, self.got - rest))
+        left, whole, own = (
+            float((x[said] ** 2).sum()) for x in (rest, self._whole, self.got - rest)
+        )
         return left, whole, own, 2 * int(said.sum()) >= said.size
 
     def taken(self, variant: Variant) -> float:

@@ -71,7 +71,10 @@ class CauseSentence:
         words, end = "", 0
         for found in _PARAMETER.finditer(self.words):
             name, choices = found.groups()
-            words += re.escape(self.words[end : found.start()]) + f"(?P<{name}>{choices or _ANY_WORDS + '?'})"
+            words += (
+                re.escape(self.words[end : found.start()])
+                + f"(?P<{name}>{choices or _ANY_WORDS + '?'})"
+            )
             end = found.end()
         return re.compile(words + re.escape(self.words[end:]))
 
@@ -80,7 +83,10 @@ class CauseSentence:
         if not self.names:
             return CauseCode(self.code, self.fixed) if cause == self.words else None
         # Most sentences begin or end otherwise, and compiling all patterns takes longer than a verification should
-        if not (cause.startswith(self.words.partition("{")[0]) and cause.endswith(self.words.rpartition("}")[2])):
+        if not (
+            cause.startswith(self.words.partition("{")[0])
+            and cause.endswith(self.words.rpartition("}")[2])
+        ):
             return None
         match = self.pattern.fullmatch(cause)
         return CauseCode(self.code, {**match.groupdict(), **self.fixed}) if match else None
@@ -106,7 +112,9 @@ def sentences() -> tuple[CauseSentence, ...]:
         code, words = line.split(maxsplit=1)
         words, _, fixed = words.partition(" @ ")
         pairs = (pair.partition(" = ") for pair in fixed.split(", ") if pair)
-        result.append(CauseSentence(number, code, step, words, {name: value for name, _, value in pairs}))
+        result.append(
+            CauseSentence(number, code, step, words, {name: value for name, _, value in pairs})
+        )
     return tuple(sorted(result, key=lambda sentence: bool(sentence.names)))
 
 
@@ -118,7 +126,11 @@ def lines_of(code: str) -> tuple[CauseSentence, ...]:
 @lru_cache(maxsize=1)
 def codes() -> tuple[str, ...]:
     """Return every code once, in the order of the registry."""
-    return tuple(dict.fromkeys(sentence.code for sentence in sorted(sentences(), key=lambda sentence: sentence.line)))
+    return tuple(
+        dict.fromkeys(
+            sentence.code for sentence in sorted(sentences(), key=lambda sentence: sentence.line)
+        )
+    )
 
 
 # -- a sentence with something around it: whose mistake it is, where it is made ---------------------------------------
@@ -151,7 +163,9 @@ def read_code(cause: str, step: str = "") -> CauseCode | None:
 
     A sentence as the registry has it comes first; then one with words around it; then one with parameters.
     """
-    found = [(sentence, code) for sentence in sentences() if (code := sentence.read(cause)) is not None]
+    found = [
+        (sentence, code) for sentence in sentences() if (code := sentence.read(cause)) is not None
+    ]
     found.sort(key=lambda pair: (bool(pair[0].names), pair[0].step != step))
     if found and not found[0][0].names:
         return found[0][1]
@@ -167,7 +181,10 @@ def _stripped(cause: str) -> Iterator[tuple[str, dict[str, str]]]:
     for words in _AFTER:
         for found in re.finditer(words, cause):
             if found.end() == len(cause):
-                yield cause[: found.start()], {n: x.strip() for n, x in found.groupdict().items() if x}
+                yield (
+                    cause[: found.start()],
+                    {n: x.strip() for n, x in found.groupdict().items() if x},
+                )
     for words in _BEFORE:
         if start := re.match(words, cause):
             yield cause[start.end() :], {n: x for n, x in start.groupdict().items() if x}

@@ -18,7 +18,12 @@ from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.inputs import measure_largest_score
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.verification import rules
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later, Numbered
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionMistake,
+    Later,
+    Numbered,
+)
 from symattn.verification.definitions.definition_subject import Definition, Family, Input, Numbers
 from symattn.verification.definitions.inner_attention import (
     Attended,
@@ -41,7 +46,9 @@ _WORDS = {
     "drop": "dropout_mask",
 }
 #: Axes besides n and d, by layout; other orders are brought into b, h, n, d.
-LAYOUTS: Mapping[str, str] = {x: " ".join(x[:-1].replace("n", "")) for x in get_args(Layout) if x[-1] == "d"}
+LAYOUTS: Mapping[str, str] = {
+    x: " ".join(x[:-1].replace("n", "")) for x in get_args(Layout) if x[-1] == "d"
+}
 NEAR = 0.1  # the part of keys that are not far below the largest score
 _SIZES = (
     (2, 2, 2, 2), (3, 5, 4, 6), (4, 4, 3, 2), (1, 3, 2, 3), (2, 6, 5, 4), (5, 5, 8, 3), (1, 1, 1, 1), (3, 4, 1, 2),
@@ -67,14 +74,20 @@ def check(spec: Attention, what: str, layout: Layout) -> None:
     """Raise ``InputError`` if a definition needs tokens and projections, or another layout."""
     beside = [n for n in required(spec) if n not in _WORDS]
     if spec.packed or spec.latent is not None or beside:
-        raise InputError(f"{what} takes q, k, v and masks; it has no place for {', '.join(beside) or 'projections'}")
+        raise InputError(
+            f"{what} takes q, k, v and masks; it has no place for {', '.join(beside) or 'projections'}"
+        )
     check_layout(what, layout)
     if spec.heads > 1 and layout != "nd" and "h" not in LAYOUTS[layout].split():
         raise InputError(f"{what}: the layout {layout} has no axis for the {spec.heads} heads")
 
 
 def of_attention(
-    spec: Attention, layout: Layout, wrong: WrongAttention, attended: Attended | None = None, **more: Any
+    spec: Attention,
+    layout: Layout,
+    wrong: WrongAttention,
+    attended: Attended | None = None,
+    **more: Any,
 ) -> Definition:
     """Return a definition with the inputs of an attention, and further fields as given.
 
@@ -94,16 +107,25 @@ def of_attention(
     return Definition(**usual | more)
 
 
-def inner(spec: Attention, layout: Layout, wrong: WrongAttention, attended: Attended | None = None) -> InnerAttention:
+def inner(
+    spec: Attention, layout: Layout, wrong: WrongAttention, attended: Attended | None = None
+) -> InnerAttention:
     """Return the attention of a definition that takes its arrays in a layout, besides others."""
     axes = {i.name: len(i.shape.split()) for i in inputs(spec, layout)}
 
     def arrange(made: Mapping[str, Array]) -> dict[str, Array]:
         arrays = {name: with_leading_axes(axes[name], made[name]) for name in axes if name in made}
-        return {n: ordered(layout, a, back=True) if n in ("q", "k", "v") else a for n, a in arrays.items()}
+        return {
+            n: ordered(layout, a, back=True) if n in ("q", "k", "v") else a
+            for n, a in arrays.items()
+        }
 
     def arrays_of(inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return {n: ordered(layout, inputs[n]) if n in ("q", "k", "v") else inputs[n] for n in axes if n in inputs}
+        return {
+            n: ordered(layout, inputs[n]) if n in ("q", "k", "v") else inputs[n]
+            for n in axes
+            if n in inputs
+        }
 
     def largest_score(inputs: Mapping[str, Array]) -> float:
         return measure_largest_score(spec, arrays_of(inputs))
@@ -153,7 +175,9 @@ def known_mistakes(wrong: WrongAttention) -> Iterator[DefinitionMistake]:
 
 
 def by_number(
-    spec: Attention, made: Callable[[reference.Variant], Compute], steps: Collection[str] = reference.SCORES
+    spec: Attention,
+    made: Callable[[reference.Variant], Compute],
+    steps: Collection[str] = reference.SCORES,
 ) -> Iterator[Numbered]:
     """Yield the mistakes with a number in these ``steps`` of the attention of a definition."""
     for f in families(spec):
@@ -246,7 +270,11 @@ def distant(spec: Attention, distance: float) -> Family:
             if name[0] == "k":
                 result[..., 0] = np.where(rng.random(shape[:-1]) < NEAR, 0.0, -1.0)
             else:
-                scale = float(spec.scale) if isinstance(spec.scale, Real) and spec.scale else shape[-1] ** -0.5
+                scale = (
+                    float(spec.scale)
+                    if isinstance(spec.scale, Real) and spec.scale
+                    else shape[-1] ** -0.5
+                )
                 result[..., 0] = distance / abs(scale)
             return result
 

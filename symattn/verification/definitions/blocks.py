@@ -17,13 +17,25 @@ from symattn.attention.layers.steps import ACTIVATIONS, sigmoid
 from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later, Numbered
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionMistake,
+    Later,
+    Numbered,
+)
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.rules.norms import norms as of_norms
 from symattn.verification.subject import Array, Random
 
-_SIZES = ((2, 3, 2, 2, 3), (3, 4, 2, 3, 5), (1, 2, 2, 2, 2), (4, 4, 4, 4, 8), (5, 6, 2, 2, 4), (3, 2, 3, 1, 6))
+_SIZES = (
+    (2, 3, 2, 2, 3),
+    (3, 4, 2, 3, 5),
+    (1, 2, 2, 2, 2),
+    (4, 4, 4, 4, 8),
+    (5, 6, 2, 2, 4),
+    (3, 2, 3, 1, 6),
+)
 _WORDS = {
     "attention.w_q": "w_q wq q_proj q_weight", "attention.w_k": "w_k wk k_proj k_weight",
     "attention.w_v": "w_v wv v_proj v_weight", "attention.w_o": "w_o wo o_proj out_proj o_weight",
@@ -41,7 +53,9 @@ def subject(spec: Block) -> Definition:
     """Return the definition of the layer."""
     a = spec.attention
     if spec.cross or a.packed or a.latent or spec.order == "sandwich":
-        raise InputError("Block: verify takes self-attention with w_q, w_k, w_v, and one norm a part")
+        raise InputError(
+            "Block: verify takes self-attention with w_q, w_k, w_v, and one norm a part"
+        )
     heads = "h*" if a.heads > 1 else ""
     group = "g*" if a.heads > 1 else ""
     shapes = {
@@ -91,28 +105,44 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
         other = replace(spec, **fields)
         return DefinitionMistake(step, cause, other, spec=other)
 
-    places = {"pre": "before each part", "post": "after each residual", "inner": "after each part, before its residual"}
+    places = {
+        "pre": "before each part",
+        "post": "after each residual",
+        "inner": "after each part, before its residual",
+    }
 
-    def parts(step: str, cause: str, change: Callable[[list[Part]], list[Part]]) -> DefinitionMistake:
+    def parts(
+        step: str, cause: str, change: Callable[[list[Part]], list[Part]]
+    ) -> DefinitionMistake:
         return DefinitionMistake(step, cause, partial(_changed, spec, change))
 
     if spec.norm:
         for order, words in places.items():
             if order != spec.order and not (order == "post" and spec.parallel):
-                moved = mistake("norm", f"the norms stand {words}, not {places[spec.order]}", order=order)
+                moved = mistake(
+                    "norm", f"the norms stand {words}, not {places[spec.order]}", order=order
+                )
                 yield moved
                 for late in (False, True) if spec.activation and not spec.parallel else ():
                     one = f"the norm of {_PARTS[late]} stands {_of_one(words)}, not {_of_one(places[spec.order])}"
-                    yield DefinitionMistake("norm", one, partial(_in_two_orders, spec, moved.spec, late))
+                    yield DefinitionMistake(
+                        "norm", one, partial(_in_two_orders, spec, moved.spec, late)
+                    )
         other = "rms" if spec.norm == "layer" else "layer"
-        yield mistake("norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other)
+        yield mistake(
+            "norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other
+        )
         for words, taken in _NORMS_TAKEN.items():
             yield DefinitionMistake("norm", words, partial(_with_other_norms, spec, taken))
         for norm in norm_places(spec):
             words = f"the norm of {_part(norm)} is left out"
-            yield parts("norm", words, partial(_normed, [norm], lambda x, eps, **given: x, spec.eps))
+            yield parts(
+                "norm", words, partial(_normed, [norm], lambda x, eps, **given: x, spec.eps)
+            )
     for k, part in enumerate(_PARTS[: 1 + bool(spec.activation)]):
-        yield parts("residual", f"the residual around {part} is left out", partial(_weighted, k, (0,), 0))
+        yield parts(
+            "residual", f"the residual around {part} is left out", partial(_weighted, k, (0,), 0)
+        )
         if spec.norm and spec.order == "pre":
             cause = f"the residual around {part} starts from the tokens after the norm"
             yield parts("residual", cause, partial(_residual, k, "norm"))
@@ -121,10 +151,14 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
         yield parts("residual", words, partial(_residual, 1, "x"))
         if spec.order != "post":
             read = "what attention gave" if spec.parallel else "what attention reads"
-            yield mistake("residual", f"the feed-forward layer reads {read}", parallel=not spec.parallel)
+            yield mistake(
+                "residual", f"the feed-forward layer reads {read}", parallel=not spec.parallel
+            )
         for name in ("relu", "gelu", "gelu_tanh", "silu"):
             if name != spec.activation:
-                yield mistake("project", f"the activation is {name}, not {spec.activation}", activation=name)
+                yield mistake(
+                    "project", f"the activation is {name}, not {spec.activation}", activation=name
+                )
     a = spec.attention  # its other mistakes come by rule; these give its steps power
     if a.causal:
         yield mistake("mask", "the causal mask is left out", attention=replace(a, causal=False))
@@ -136,11 +170,17 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
 def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
     """Yield the mistakes of a block's attention, of its norms, and between the feed-forward layer's projections."""
     names = frozenset(("x", "w_q", "w_k", "w_v", "w_o"))
-    yield from attending.known_mistakes(WrongAttention(spec.attention, names, partial(_of_variant, spec)))
+    yield from attending.known_mistakes(
+        WrongAttention(spec.attention, names, partial(_of_variant, spec))
+    )
     places = list(norm_places(spec))
-    for words, how in of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ():
+    for words, how in (
+        of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ()
+    ):
         yield DefinitionMistake(
-            "norm", f"in the norms: {words}", partial(_changed, spec, partial(_normed, places, how, spec.eps))
+            "norm",
+            f"in the norms: {words}",
+            partial(_changed, spec, partial(_normed, places, how, spec.eps)),
         )
         for name in places if len(places) > 1 else ():
             wrong = partial(_changed, spec, partial(_normed, [name], how, spec.eps))
@@ -148,7 +188,9 @@ def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
     if spec.activation:
         f: Any = ACTIVATIONS[spec.activation].run
         for words, hidden in HIDDEN[spec.gated].items():
-            yield DefinitionMistake("project", words, partial(_changed, spec, partial(_hidden, partial(hidden, f))))
+            yield DefinitionMistake(
+                "project", words, partial(_changed, spec, partial(_hidden, partial(hidden, f)))
+            )
 
 
 def _numbered(spec: Block) -> Iterator[Numbered]:
@@ -179,8 +221,12 @@ HIDDEN: dict[bool, dict[str, Callable[..., Any]]] = {
     False: {"the activation is left out": lambda f, up: up},
     True: {
         "the activation is left out": lambda f, gate, up: gate * up,
-        "the activation is that of the other projection: of up, not of the gate": lambda f, gate, up: gate * f(up),
-        "the activation is that of both projections, up and gate": lambda f, gate, up: f(gate) * f(up),
+        "the activation is that of the other projection: of up, not of the gate": lambda f, gate, up: (
+            gate * f(up)
+        ),
+        "the activation is that of both projections, up and gate": lambda f, gate, up: (
+            f(gate) * f(up)
+        ),
         "the activation is that of the product of gate and up": lambda f, gate, up: f(gate * up),
         "the gate is added, not multiplied": lambda f, gate, up: f(gate) + up,
         "the gate is left out": lambda f, gate, up: f(up),
@@ -200,7 +246,9 @@ def _of_one(place: str) -> str:
 def _in_two_orders(spec: Block, other: Block, late: bool, **keywords: Any) -> Any:
     """Run the block with one part, the ``late`` one or attention, as the other block has it."""
     first, second = ([*b.pipeline(keywords)] for b in ((spec, other) if late else (other, spec)))
-    until, since = (1 + [p.name for p in parts].index("attention_stream") for parts in (first, second))
+    until, since = (
+        1 + [p.name for p in parts].index("attention_stream") for parts in (first, second)
+    )
     return run_steps([*first[:until], *second[since:]], keywords)["output"]
 
 
@@ -236,7 +284,9 @@ def _normed(names: Sequence[str], how: Any, eps: Any, parts: list[Part]) -> list
 
     def changed(part: Part, name: str) -> Part:
         given = [n.removeprefix(f"{name}.") for n in part.of[1:]]
-        return replace(part, run=lambda x, *rest: how(x, eps, **dict(zip(given, rest, strict=True))))
+        return replace(
+            part, run=lambda x, *rest: how(x, eps, **dict(zip(given, rest, strict=True)))
+        )
 
     named = [(p, next((n for n in names if _is_norm(p, n)), "")) for p in parts]
     return [changed(p, name) if name else p for p, name in named]
@@ -277,7 +327,10 @@ def _residual(which: int, source: str, parts: list[Part]) -> list[Part]:
 
 #: Of which norm the parameters are taken, in place of a norm's own.
 _NORMS_TAKEN = {
-    "the parameters of the two norms are exchanged": {"attention_norm": "mlp_norm", "mlp_norm": "attention_norm"},
+    "the parameters of the two norms are exchanged": {
+        "attention_norm": "mlp_norm",
+        "mlp_norm": "attention_norm",
+    },
     "the parameters of the first norm are used for the second, too": {"mlp_norm": "attention_norm"},
     "the parameters of the second norm are used for the first, too": {"attention_norm": "mlp_norm"},
 }
@@ -285,4 +338,9 @@ _NORMS_TAKEN = {
 
 def _with_other_norms(spec: Block, taken: Mapping[str, str], **keywords: Any) -> Any:
     names = {n: n.partition(".") for n in keywords}
-    return spec(**{n: keywords[taken.get(part, part) + dot + rest] for n, (part, dot, rest) in names.items()})
+    return spec(
+        **{
+            n: keywords[taken.get(part, part) + dot + rest]
+            for n, (part, dot, rest) in names.items()
+        }
+    )

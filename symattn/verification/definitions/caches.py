@@ -23,7 +23,11 @@ from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
-from symattn.verification.definitions.inner_attention import InnerAttention, WrongAttention, with_leading_axes
+from symattn.verification.definitions.inner_attention import (
+    InnerAttention,
+    WrongAttention,
+    with_leading_axes,
+)
 from symattn.verification.rules.rotating import tables_of
 from symattn.verification.subject import Array
 
@@ -57,8 +61,12 @@ class Cached(keywords.Answering):
         if not isinstance(self.attention, Attention):
             raise refusal(self, "attention", "be an Attention(causal=True)")
         if not self.attention.causal:
-            raise errors.InputError("Cached: its attention is not causal; hint: Attention(causal=True), or --causal")
-        if self.attention.lse or not isinstance(self.attention.position, position_fields.Rotary | None):
+            raise errors.InputError(
+                "Cached: its attention is not causal; hint: Attention(causal=True), or --causal"
+            )
+        if self.attention.lse or not isinstance(
+            self.attention.position, position_fields.Rotary | None
+        ):
             raise errors.InputError("Cached: of the output alone, with positions by Rotary or none")
 
 
@@ -78,8 +86,16 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         Input("q", shape("h", "n", "d_k"), "query queries q_new xq new_q"),
         Input("k", shape("g", "n", "d_k"), "key keys k_new xk new_k"),
         Input("v", shape("g", "n", "d_v"), "value values v_new xv new_v"),
-        Input("k_cache", shape("g", "m", "d_k"), "cache_k key_cache past_k k_past past_key kcache cached_k"),
-        Input("v_cache", shape("g", "m", "d_v"), "cache_v value_cache past_v v_past past_value vcache cached_v"),
+        Input(
+            "k_cache",
+            shape("g", "m", "d_k"),
+            "cache_k key_cache past_k k_past past_key kcache cached_k",
+        ),
+        Input(
+            "v_cache",
+            shape("g", "m", "d_v"),
+            "cache_v value_cache past_v v_past past_value vcache cached_v",
+        ),
     ]
     if static:
         words = "len cache_len cache_length position start pos start_pos cur_len offset past length_before seqlen t"
@@ -94,9 +110,15 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
 
     wrong = WrongAttention(plain, frozenset(("q", "k", "v", "mask")), made)
 
-    front = {**({"b": 2} if "b" in layout else {}), **({"h": a.heads if a.heads > 1 else 2} if "h" in layout else {})}
+    front = {
+        **({"b": 2} if "b" in layout else {}),
+        **({"h": a.heads if a.heads > 1 else 2} if "h" in layout else {}),
+    }
     front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
-    sizes = tuple({**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v} for n, m, d_k, d_v in _SIZES)
+    sizes = tuple(
+        {**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v}
+        for n, m, d_k, d_v in _SIZES
+    )
     return Definition(
         title=f"Cached({codec.called(a)})",
         step="cache",
@@ -104,7 +126,8 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         outputs=("output", "k_cache", "v_cache") if returned else ("output",),
         ways=(laid(partial(_attended, spec)), laid(partial(_attended, spec, keywise=True))),
         mistakes=tuple(
-            DefinitionMistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)
+            DefinitionMistake(s, c, laid(partial(_attended, spec, **how)))
+            for s, c, how in _mistakes(spec, static)
         ),
         # The mistakes of the attention to all slots, except those of masks and positions.
         others=Later(lambda: (m for m in attending.known_mistakes(wrong) if m.step != "mask")),
@@ -131,7 +154,10 @@ def _run_of(attention: Attention, layout: Layout) -> Callable[[Inputs], Run] | N
 
     def run_of(inputs: Inputs) -> Run:
         length = int(inputs["length"]) if "length" in inputs else inputs["k_cache"].shape[-2]
-        arrays = {n: np.concatenate([inputs[f"{n}_cache"][..., :length, :], inputs[n]], axis=-2) for n in ("k", "v")}
+        arrays = {
+            n: np.concatenate([inputs[f"{n}_cache"][..., :length, :], inputs[n]], axis=-2)
+            for n in ("k", "v")
+        }
         return attending.enclosed_run(attention, {"q": inputs["q"], **arrays})
 
     return run_of
@@ -143,7 +169,9 @@ def _inner(attention: Attention, layout: Layout, static: bool) -> InnerAttention
 
     def arrange(made: Mapping[str, Array]) -> dict[str, Array] | None:
         queries, keys = (int(made[n].shape[-2]) for n in "qk")
-        new = queries if queries < keys else queries // 2  # the last queries alone, if all keys are theirs
+        new = (
+            queries if queries < keys else queries // 2
+        )  # the last queries alone, if all keys are theirs
         past = keys - new
         if not 0 < new < keys:
             return None
@@ -151,10 +179,18 @@ def _inner(attention: Attention, layout: Layout, static: bool) -> InnerAttention
         for name in ("k", "v"):
             cache = made[name][..., :past, :]
             empty = np.zeros((*cache.shape[:-2], _empty_slots(past, new) * static, cache.shape[-1]))
-            arrays |= {name: made[name][..., past:, :], f"{name}_cache": np.concatenate([cache, empty], axis=-2)}
-        return {n: attending.ordered(layout, with_leading_axes(axes, a), back=True) for n, a in arrays.items()}
+            arrays |= {
+                name: made[name][..., past:, :],
+                f"{name}_cache": np.concatenate([cache, empty], axis=-2),
+            }
+        return {
+            n: attending.ordered(layout, with_leading_axes(axes, a), back=True)
+            for n, a in arrays.items()
+        }
 
-    return InnerAttention(attention, ("q", "k", "v"), arrange, partial(_largest_score, attention, layout))
+    return InnerAttention(
+        attention, ("q", "k", "v"), arrange, partial(_largest_score, attention, layout)
+    )
 
 
 def _largest_score(attention: Attention, layout: Layout, inputs: Mapping[str, Array]) -> float:
@@ -162,7 +198,9 @@ def _largest_score(attention: Attention, layout: Layout, inputs: Mapping[str, Ar
     arrays = {n: attending.ordered(layout, inputs[n]) for n in ("q", "k", "k_cache")}
     keys = np.concatenate([arrays["k_cache"], arrays["k"]], axis=-2)
     if attention.position is None:
-        return measure_largest_score(replace(attention, causal=False), {"q": arrays["q"], "k": keys, "v": keys})
+        return measure_largest_score(
+            replace(attention, causal=False), {"q": arrays["q"], "k": keys, "v": keys}
+        )
     norms = (float(np.linalg.norm(a, axis=-1).max(initial=0.0)) for a in (arrays["q"], keys))
     scale = attention.scale if isinstance(attention.scale, Real) else keys.shape[-1] ** -0.5
     return prod(norms) * abs(float(scale))
@@ -197,15 +235,23 @@ def _emptied(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:
     return results
 
 
-def _filled_otherwise(layout: Layout, inputs: dict[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
+def _filled_otherwise(
+    layout: Layout, inputs: dict[str, Array]
+) -> Iterator[tuple[str, dict[str, Array]]]:
     """Yield the inputs with an empty cache, and with one that the new tokens just fill."""
     axis = attending.tokens_axis(layout)
     if "length" not in inputs:
-        none = {n: np.moveaxis(np.moveaxis(inputs[n], axis, 0)[:0], 0, axis) for n in ("k_cache", "v_cache")}
+        none = {
+            n: np.moveaxis(np.moveaxis(inputs[n], axis, 0)[:0], 0, axis)
+            for n in ("k_cache", "v_cache")
+        }
         yield "a cache of no tokens", {**inputs, **none}
         return
     room = inputs["k_cache"].shape[axis] - inputs["k"].shape[axis]
-    for words, length in {"an empty cache": 0, "a cache that the new tokens just fill": room}.items():
+    for words, length in {
+        "an empty cache": 0,
+        "a cache that the new tokens just fill": room,
+    }.items():
         yield words, _emptied(layout, {**inputs, "length": np.asarray(length, dtype=np.int64)})
 
 
@@ -233,8 +279,13 @@ def _attended(
     filled = int(k_cache.shape[-2]) if length is None else int(length)
     if isinstance(a.position, position_fields.Rotary):
         places = {x: start(filled) if x in of else filled for x in "qk"}
-        tables = {place: tables_of(a.position, place + np.arange(n), q) for place in {*places.values()}}
-        q, k = (rotary.rotate(x, *tables[places[name]], a.position.layout) for name, x in (("q", q), ("k", k)))
+        tables = {
+            place: tables_of(a.position, place + np.arange(n), q) for place in {*places.values()}
+        }
+        q, k = (
+            rotary.rotate(x, *tables[places[name]], a.position.layout)
+            for name, x in (("q", q), ("k", k))
+        )
 
     def written(name: str, cache: Any, new: Any, wrong: bool = True) -> Any:
         wrong = wrong and name in of
@@ -273,10 +324,16 @@ def _rotated_again(spec: Cached, k_cache: Any) -> Any:
 
 #: Which keys j a new token i of n sees, after ``length`` keys in the cache.
 _MASKS: dict[str, Mask] = {
-    "the causal mask is aligned top-left: new tokens see the first keys": lambda i, j, length, n: j <= i,
+    "the causal mask is aligned top-left: new tokens see the first keys": lambda i, j, length, n: (
+        j <= i
+    ),
     "new tokens see those after them": lambda i, j, length, n: j < length + n,
-    "the causal mask is off by one: a new token does not see itself": lambda i, j, length, n: j < length + i,
-    "the new tokens are not seen: the length is that before them": lambda i, j, length, n: j < length,
+    "the causal mask is off by one: a new token does not see itself": lambda i, j, length, n: (
+        j < length + i
+    ),
+    "the new tokens are not seen: the length is that before them": lambda i, j, length, n: (
+        j < length
+    ),
 }
 
 
@@ -316,15 +373,25 @@ def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, 
     yield "cache", "the cache is not attended to, only the new tokens", {"forget": True}
     for of, new in {"kv": "new tokens", "k": "new keys", "v": "new values"}.items():
         slots = {words: slot for words, slot in _SLOTS.items() if static or slot(1) <= 1}
-        wrong: dict[str, dict[str, Any]] = {f"{new} {words}": {"at": slot, "of": of} for words, slot in slots.items()}
+        wrong: dict[str, dict[str, Any]] = {
+            f"{new} {words}": {"at": slot, "of": of} for words, slot in slots.items()
+        }
         if not static:
             wrong[f"{new} are put before the cache, not behind it"] = {"new_first": True, "of": of}
         for words, how in wrong.items():
             yield "cache", words, how
             yield "cache", f"{words}, in what is returned alone", {**how, "unread": True}
-        yield "cache", f"the cache is returned unchanged, without the {new}", {"lost": True, "of": of}
+        yield (
+            "cache",
+            f"the cache is returned unchanged, without the {new}",
+            {"lost": True, "of": of},
+        )
     if spec.attention.position is not None:
         for cause, start in _STARTS.items():
             for of, new in {"qk": "new tokens", "q": "new queries", "k": "new keys"}.items():
                 yield "position", cause.replace("new tokens", new), {"start": start, "of": of}
-        yield "position", "the cache's keys, rotated when they were written, are rotated again", {"again": True}
+        yield (
+            "position",
+            "the cache's keys, rotated when they were written, are rotated again",
+            {"again": True},
+        )

@@ -14,7 +14,12 @@ from symattn.bounds import judge, reference
 from symattn.bounds.case_result import Case, CaseResult, Part, largest
 from symattn.bounds.mistake import Mistake
 from symattn.verification.definitions import definition_mistakes
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered, explains
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionMistake,
+    Numbered,
+    explains,
+)
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.diagnosis import outofrange, parts, screening
@@ -78,8 +83,20 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
 
     def ways(self) -> Sequence[Way[DefinitionMistake]]:
         """See ``Search``: further mistakes come after the definition's own."""
-        first = (self.known, self._skipped_keys, self._finite_infinities, self._counted_keys, self._by_weights)
-        by_rule = (self._further_known, self._entries, self._stored, self.with_numbers, self._of_arrays)
+        first = (
+            self.known,
+            self._skipped_keys,
+            self._finite_infinities,
+            self._counted_keys,
+            self._by_weights,
+        )
+        by_rule = (
+            self._further_known,
+            self._entries,
+            self._stored,
+            self.with_numbers,
+            self._of_arrays,
+        )
         sometimes = (self._of_operations, self.sometimes, self._by_weights_of_lengths)
         return *first, self.less_clear, *by_rule, *sometimes, self._tiles, self.in_parts, self.pairs
 
@@ -87,7 +104,14 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
     def decided(self) -> Sequence[Way[DefinitionMistake]]:
         """See ``Search``: besides mistakes with the same residues, those of the attention that only floats show."""
         by_weights = (self._by_weights, self._by_weights_of_lengths)
-        return self.exactly, self._skipped_keys, self._finite_infinities, *by_weights, self._entries, self._stored
+        return (
+            self.exactly,
+            self._skipped_keys,
+            self._finite_infinities,
+            *by_weights,
+            self._entries,
+            self._stored,
+        )
 
     def _further_known(self) -> list[DefinitionMistake]:
         """Return likely ones among the further mistakes of the definition."""
@@ -121,7 +145,9 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             wrong, right = (subject.run(way, keywords) for way in (mistake.run, subject.ways[0]))
             return tuple(part.joined(x, y) for x, y in zip(wrong, right, strict=True))
 
-        return replace(mistake, cause=f"{mistake.cause}, for {part.words}", run=run, change=None, spec=None)
+        return replace(
+            mistake, cause=f"{mistake.cause}, for {part.words}", run=run, change=None, spec=None
+        )
 
     def further(self) -> list[DefinitionMistake]:
         """The operators on inputs, and the further mistakes of the definition."""
@@ -137,7 +163,9 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         for way in subject.recorded or subject.ways:
             result = self._likely(
                 DefinitionMistake(
-                    operations.step_to_blame(new.step, step), words, partial(recording.run_replaced, way, new)
+                    operations.step_to_blame(new.step, step),
+                    words,
+                    partial(recording.run_replaced, way, new),
                 )
                 for words, new in operations.replacements(way, inputs, accepted)
             )
@@ -149,7 +177,9 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         """Yield the mistake of wrongly counted keys, as the function's own weights show it."""
         way = self.subject.counted
         if way is not None:
-            sizes = [(s["n_q"], s.get("n_k", s["n_q"])) for s in map(self.subject.sizes, self.wrong)]
+            sizes = [
+                (s["n_q"], s.get("n_k", s["n_q"])) for s in map(self.subject.sizes, self.wrong)
+            ]
             square = not any(i.shape.split()[way.axis] == "m" for i in self.subject.inputs)
             keys = other_keys(partial(self._counted, way), sizes, square)
             if keys is not None:
@@ -159,7 +189,9 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
     def _counted(self, way: CountedKeys, size: tuple[int, int]) -> Counted | None:
         """Read from one call how often keys are counted; None if it cannot be read."""
         rng, (n, m) = np.random.default_rng((self.session.seed, 21, *size)), size
-        inputs = next(self.subject.sized(self.session, {"n_q": n, "n_k": m, "d_k": 3, "d_v": m}, rng))
+        inputs = next(
+            self.subject.sized(self.session, {"n_q": n, "n_k": m, "d_k": 3, "d_v": m}, rng)
+        )
         if inputs is None or inputs["v"].shape[-1] != inputs["v"].shape[way.axis]:
             return None
         rounded = self.session.precision.input.rounded
@@ -172,19 +204,30 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             return None
         parts = reference.float64_outputs(partial(self.subject.run, way.parts), inputs)[0]
         output, parts = (np.moveaxis(a, way.axis, -2) for a in (output, parts))
-        return counted(Pairs(output.shape[-2], m, 0), output, parts, way.open(output.shape[-2], m), way.normalised)
+        return counted(
+            Pairs(output.shape[-2], m, 0),
+            output,
+            parts,
+            way.open(output.shape[-2], m),
+            way.normalised,
+        )
 
     def _likely(self, mistakes: Iterable[DefinitionMistake]) -> list[DefinitionMistake]:
         """Return the mistakes that fit clearly in float64; if none does, those that leave little of the error."""
         self.begin()
         survivors = self.survivors([*mistakes])
-        likely = [m for m in survivors if self.tells(m)] or screening.best(self, self.wrong, survivors)
+        likely = [m for m in survivors if self.tells(m)] or screening.best(
+            self, self.wrong, survivors
+        )
         self.begin()  # the effort spent on the many is not charged to the few that are left
         return likely
 
     def rules_out(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
         """Rule out a mistake only if it leaves much of the error: it may lose more digits than the definition does."""
-        return super().rules_out(judged, mistake) and screening.left(self, [judged], mistake) > screening.LITTLE
+        return (
+            super().rules_out(judged, mistake)
+            and screening.left(self, [judged], mistake) > screening.LITTLE
+        )
 
     def explains(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         """Decide by exact outputs whether a mistake explains a case; in floats as in ``InAttention``."""
@@ -205,17 +248,27 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         if self.among is not None or len(outputs) < 2:
             return True
         ask = partial(explains, self.subject, self.session.precision)
-        return all(any(ask(r, mistake, frozenset([k])) for r in cases if k in r.wrong) for k in outputs)
+        return all(
+            any(ask(r, mistake, frozenset([k])) for r in cases if k in r.wrong) for k in outputs
+        )
 
-    def combined(self, first: DefinitionMistake, second: DefinitionMistake) -> Sequence[DefinitionMistake]:
+    def combined(
+        self, first: DefinitionMistake, second: DefinitionMistake
+    ) -> Sequence[DefinitionMistake]:
         """See ``both``: if both change one input, either may come first."""
         same = first.reads and first.reads == second.reads
         orders = ((first, second), (second, first)) if same else ((first, second),)
-        return [m for order in orders if (m := definition_mistakes.both(*order, self._mistakes_of)) is not None]
+        return [
+            m
+            for order in orders
+            if (m := definition_mistakes.both(*order, self._mistakes_of)) is not None
+        ]
 
     def _mistakes_of(self, spec: Any) -> Sequence[DefinitionMistake]:
         if spec not in self._known_of:
-            self._known_of[spec] = self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
+            self._known_of[spec] = (
+                self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
+            )
         return self._known_of[spec]
 
     def found(self) -> tuple[tuple[DefinitionMistake, ...], bool]:
@@ -235,7 +288,9 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         for k in outputs:
             wrong = [r for r in self.wrong if k in r.wrong]
             right = [r for r in self.session.records if r.ratios is not None and k not in r.wrong]
-            cause = InDefinition(self.session, wrong, by_size(right), frozenset([k]), computed=self.computed).sure()
+            cause = InDefinition(
+                self.session, wrong, by_size(right), frozenset([k]), computed=self.computed
+            ).sure()
             if cause is None:
                 return ()
             causes.append(cause)
@@ -260,27 +315,40 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             if case is None:
                 return None
             session, legal = self.session, self.session.legal(case.inputs)
-            by_first_way = legal._replace(ways=legal.ways[:1])  # the others differ in how much they round
-            return as_attention(judge.judge(by_first_way, session.precision, case, session.call(case)))
+            by_first_way = legal._replace(
+                ways=legal.ways[:1]
+            )  # the others differ in how much they round
+            return as_attention(
+                judge.judge(by_first_way, session.precision, case, session.call(case))
+            )
 
         lost = [
-            as_attention(r) for r in self.wrong if r.parts[0].got is not None and not np.isfinite(r.parts[0].got).all()
+            as_attention(r)
+            for r in self.wrong
+            if r.parts[0].got is not None and not np.isfinite(r.parts[0].got).all()
         ]
         seen = [as_attention(r) for r in self.session.records if r.ratios is not None]
         return outofrange.out_of_range(self.session, lost, seen, judge=called)[:1] if lost else ()
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
-    def slack(self, judged: CaseResult, mistake: DefinitionMistake, part: Part, wrong: np.ndarray) -> np.ndarray:
+    def slack(
+        self, judged: CaseResult, mistake: DefinitionMistake, part: Part, wrong: np.ndarray
+    ) -> np.ndarray:
         """Return several times the definition's bound, scaled up for larger numbers, plus rounding of the result."""
         allowed = part.expected.allowed
         if mistake.around:
             place = next(k for k, p in enumerate(judged.parts) if p is part)
             runs = ([*self.subject_outputs(judged, way)] for way in mistake.around)
             moved = (np.abs(outputs[place] - wrong) for outputs in runs)
-            return np.asarray(_BESIDE * (allowed if allowed.shape == wrong.shape else 0) + sum(moved))
+            return np.asarray(
+                _BESIDE * (allowed if allowed.shape == wrong.shape else 0) + sum(moved)
+            )
         most = np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0)
         legal = allowed if allowed.shape == wrong.shape else most
-        relative = max(most / max(largest(part.expected.near), 1e-300), float(self.session.precision.returned.u))
+        relative = max(
+            most / max(largest(part.expected.near), 1e-300),
+            float(self.session.precision.returned.u),
+        )
         return np.asarray(_LEGAL * (legal + relative * np.abs(wrong)))
 
     def on_residues(self, inputs: dict[str, Any], mistake: DefinitionMistake) -> Sequence[Any]:

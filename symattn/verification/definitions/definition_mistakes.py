@@ -23,7 +23,14 @@ from symattn.arrays.special import Undefined
 from symattn.attention.constants import number
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.case_result import CaseResult, EnclosedInFloats, ExactOutput, Expected, Part, matches
+from symattn.bounds.case_result import (
+    CaseResult,
+    EnclosedInFloats,
+    ExactOutput,
+    Expected,
+    Part,
+    matches,
+)
 from symattn.bounds.judge import Legal, explained, union
 from symattn.bounds.mistake import Where
 from symattn.bounds.reference import float64_outputs, lifted
@@ -92,7 +99,9 @@ class Numbered:
 
     def mistake(self, x: float, written: str) -> DefinitionMistake:
         """Return the mistake with the number x, which is ``written`` in words."""
-        return DefinitionMistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
+        return DefinitionMistake(
+            self.step, self.words.format(written), self.run(x), spec=self.spec(x)
+        )
 
 
 class Later(UserList[DefinitionMistake]):
@@ -129,7 +138,13 @@ def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
         except InputError:  # the specification accepts no such numbers
             continue
         grid = tuple(float(x) for x in np.geomspace(low, high, _POINTS))
-        yield Numbered(step, words, lambda x, change=change: remade(change(x)).ways[0], grid, change)  # type: ignore[misc]
+        yield Numbered(
+            step,
+            words,
+            lambda x, change=change: remade(change(x)).ways[0],  # type: ignore[misc]
+            grid,
+            change,
+        )
 
 
 def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
@@ -154,7 +169,9 @@ def _has_number(spec: Any, name: str) -> bool:
 
 def reading(run: Compute, /, **changes: Callable[[Any], Any]) -> Compute:
     """Return a way that changes some inputs first. It raises ``KeyError`` if one of them is missing."""
-    return lambda **given: run(**{**given, **{name: change(given[name]) for name, change in changes.items()}})
+    return lambda **given: run(
+        **{**given, **{name: change(given[name]) for name, change in changes.items()}}
+    )
 
 
 def of_outputs(subject: Definition) -> Iterator[Numbered]:
@@ -192,11 +209,16 @@ def changes(subject: Definition) -> Iterator[DefinitionMistake]:
     """Yield mistakes outside of the definition: an output with the other sign, outputs or inputs exchanged."""
     way = subject.ways[0]
 
-    def mistake(cause: str, change: Callable[[Compute], Compute], step: str = "") -> DefinitionMistake:
+    def mistake(
+        cause: str, change: Callable[[Compute], Compute], step: str = ""
+    ) -> DefinitionMistake:
         return DefinitionMistake(step or subject.step, cause, change(way), change=change)
 
     for k, name in enumerate(subject.outputs):
-        yield mistake(f"{_the(subject, name)} has the other sign", lambda run, k=k: partial(_changed, run, k, neg))  # type: ignore[misc]
+        yield mistake(
+            f"{_the(subject, name)} has the other sign",
+            lambda run, k=k: partial(_changed, run, k, neg),  # type: ignore[misc]
+        )
     for i, j in combinations(range(len(subject.outputs)), 2):
         words = f"{subject.outputs[i]} and {subject.outputs[j]} are exchanged"
         yield mistake(words, lambda run, i=i, j=j: partial(_exchanged, run, i, j))  # type: ignore[misc]
@@ -215,18 +237,26 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
     drawn = [i for i in subject.inputs if i.made is None and i.shape]
     for one, other in permutations(drawn, 2):
         if len(one.shape.split()) == len(other.shape.split()):
-            read: Callable[[Compute], Compute] = lambda run, of={one.name: other.name}: partial(_given, run, of)  # type: ignore[misc] # noqa: E731
+            read: Callable[[Compute], Compute] = lambda run, of={one.name: other.name}: partial(  # type: ignore[misc] # noqa: E731
+                _given, run, of
+            )
             where = ", where they have the same shape" * (one.shape != other.shape)
             words = f"the input {other.name} is read in place of {one.name}, too{where}"
-            yield DefinitionMistake(one.step or subject.step, words, read(way), change=read, reads=one.name)
+            yield DefinitionMistake(
+                one.step or subject.step, words, read(way), change=read, reads=one.name
+            )
     tokens = tuple(_AXES.get(axis, "column") for axis in reversed(subject.inputs[0].shape.split()))
     for k, name in enumerate(subject.outputs):
         for operator in operators(tokens):
             run = partial(_changed, way, k, operator.run)
-            yield DefinitionMistake(subject.step, operator.words.format(f"entries of {_the(subject, name)}"), run)
+            yield DefinitionMistake(
+                subject.step, operator.words.format(f"entries of {_the(subject, name)}"), run
+            )
     for i in subject.inputs:
         axes = tuple(_AXES.get(axis, "column") for axis in reversed(i.shape.split()))
-        for operator in operators(axes) if i.made is None and i.name not in ("mask", "keep", "drop") else ():
+        for operator in (
+            operators(axes) if i.made is None and i.name not in ("mask", "keep", "drop") else ()
+        ):
             change = partial(reading, **{i.name: operator.run})
             words = operator.words.format(f"entries of {i.name}")
             step = operator.blamed(i.step or subject.step)
@@ -234,7 +264,15 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
 
 
 #: The meaning of axes by letter; all others are columns.
-_AXES = {"b": "item", "h": "head", "g": "head", "n": "token", "m": "token", "n_q": "query", "n_k": "key"}
+_AXES = {
+    "b": "item",
+    "h": "head",
+    "g": "head",
+    "n": "token",
+    "m": "token",
+    "n_q": "query",
+    "n_k": "key",
+}
 
 
 def _the(subject: Definition, name: str) -> str:
@@ -246,7 +284,9 @@ def _outputs(run: Compute, inputs: dict[str, Any]) -> list[Any]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-def _changed(run: Compute, k: int, change: Callable[[Any], Any], /, **keywords: Any) -> tuple[Any, ...]:
+def _changed(
+    run: Compute, k: int, change: Callable[[Any], Any], /, **keywords: Any
+) -> tuple[Any, ...]:
     result = _outputs(run, keywords)
     result[k] = change(result[k])
     return tuple(result)
@@ -261,11 +301,18 @@ def _exchanged(run: Compute, i: int, j: int, /, **keywords: Any) -> tuple[Any, .
 def _given(run: Compute, of: dict[str, str], /, **keywords: Any) -> Any:
     """Read inputs in place of others of the same shape. Raises ``KeyError`` if one of them is missing."""
     pairs = {name: (keywords[name], keywords[other]) for name, other in of.items()}
-    return run(**{**keywords, **{n: y if tuple(x.shape) == tuple(y.shape) else x for n, (x, y) in pairs.items()}})
+    return run(
+        **{
+            **keywords,
+            **{n: y if tuple(x.shape) == tuple(y.shape) else x for n, (x, y) in pairs.items()},
+        }
+    )
 
 
 def both(
-    first: DefinitionMistake, second: DefinitionMistake, mistakes_of: Callable[[Any], Sequence[DefinitionMistake]]
+    first: DefinitionMistake,
+    second: DefinitionMistake,
+    mistakes_of: Callable[[Any], Sequence[DefinitionMistake]],
 ) -> DefinitionMistake | None:
     """Return two mistakes at once: one changes any way of computing, or is another specification with the other in it.
 
@@ -278,7 +325,9 @@ def both(
             of = mistakes_of(one.spec) if one.spec is not None else ()
             run = next((m.run for m in of if m.cause == other.cause), None)
         if run is not None:
-            return DefinitionMistake(first.step, f"{first.cause}; and {second.cause}", run, first.exact or second.exact)
+            return DefinitionMistake(
+                first.step, f"{first.cause}; and {second.cause}", run, first.exact or second.exact
+            )
     return None
 
 
@@ -288,14 +337,20 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
     def any_numbers() -> list[ExactOutput]:
         """Return what is legal if a comparison depends on rounding, in the shapes of float64."""
         result = float64_outputs(subject.right, inputs)
-        ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
-        return [ExactOutput(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result]
+        ball = np.frompyfunc(
+            lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1
+        )
+        return [
+            ExactOutput(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result
+        ]
 
     def in_other_forms() -> list[Expected]:
         """Return the first way's outputs, with the bound on forms that are not among the ways."""
         right = expected(subject, inputs, precision, subject.ways[:1])
         bounds = subject.other_forms.bound(inputs, precision) if subject.other_forms else None
-        return right if bounds is None else [e.widened(b) for e, b in zip(right, bounds, strict=True)]
+        return (
+            right if bounds is None else [e.widened(b) for e, b in zip(right, bounds, strict=True)]
+        )
 
     ways = [partial(expected, subject, inputs, precision, [way]) for way in subject.ways]
     return Legal(
@@ -306,12 +361,16 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
     )
 
 
-def expected(subject: Definition, inputs: Inputs, precision: Precision, ways: Sequence[Compute]) -> list[Expected]:
+def expected(
+    subject: Definition, inputs: Inputs, precision: Precision, ways: Sequence[Compute]
+) -> list[Expected]:
     """Return the outputs by these ways, and the largest of their bounds."""
     return union([_outputs_of_way(subject, inputs, precision, way) for way in ways])
 
 
-def _outputs_of_way(subject: Definition, inputs: Inputs, precision: Precision, way: Compute) -> list[Expected]:
+def _outputs_of_way(
+    subject: Definition, inputs: Inputs, precision: Precision, way: Compute
+) -> list[Expected]:
     """Return the outputs by one way with its bound: in enclosures, or in balls where these do not suffice.
 
     The radius of enclosures is near the roundoff of float64, so that this precision needs balls.
@@ -351,9 +410,13 @@ def explains(
     def reproduces(part: Part, wrong: Expected) -> bool | None:
         allowed = wrong.allowed
         if part.expected.allowed.shape == allowed.shape:
-            allowed = np.maximum(allowed, np.where(np.isfinite(part.expected.allowed), part.expected.allowed, 0))
+            allowed = np.maximum(
+                allowed, np.where(np.isfinite(part.expected.allowed), part.expected.allowed, 0)
+            )
         result = np.isfinite(allowed)
-        if part.got is not None and part.got.shape == allowed.shape:  # where it is undefined, code may give numbers
+        if (
+            part.got is not None and part.got.shape == allowed.shape
+        ):  # where it is undefined, code may give numbers
             result &= ~(~np.isnan(part.got) & np.isnan(wrong.near))
         return matches(part, wrong.widened(allowed), result, mistake.exact)
 

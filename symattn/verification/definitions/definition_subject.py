@@ -31,7 +31,12 @@ from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
 from symattn.verification.attention import LAST, LATER
 from symattn.verification.definitions import definition_mistakes
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Numbered
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionForm,
+    DefinitionMistake,
+    Numbered,
+)
 from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing import behaviour, hints, probes
@@ -63,7 +68,9 @@ _TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
 Numbers = Callable[[str, tuple[int, ...]], Array]  # from an input's name and shape
 Family = Callable[[Random], Numbers]  # a way of drawing the numbers of one case
-FAMILIES: dict[str, Family] = {name: probes.FAMILIES[name] for name in ("integer", "normal", "sparse", "large")}
+FAMILIES: dict[str, Family] = {
+    name: probes.FAMILIES[name] for name in ("integer", "normal", "sparse", "large")
+}
 
 
 #: Groups of probes of an attention, besides the definition's own sizes and numbers.
@@ -210,15 +217,22 @@ class Definition(Subject):
         """Return the sizes by letter, from the arrays; leading axes that an array lacks are left out."""
         # letters that are the same in every case, such as the number of heads in h*d_k
         fixed = {x: {sizes.get(x) for sizes in self.shapes} for x in sorted(self.kept)}
-        result = {x: n for x, of in fixed.items() if len(of) == 1 and (n := next(iter(of))) is not None}
+        result = {
+            x: n for x, of in fixed.items() if len(of) == 1 and (n := next(iter(of))) is not None
+        }
         axes: list[tuple[list[str], int]] = []
         for name, a in inputs.items():
             letters = next(i.shape for i in self.inputs if i.name == name).split()
-            axes += [(x.split("*"), n) for x, n in zip(reversed(letters), reversed(np.shape(a)), strict=False)]
+            axes += [
+                (x.split("*"), n)
+                for x, n in zip(reversed(letters), reversed(np.shape(a)), strict=False)
+            ]
         for factors, length in sorted(axes, key=lambda pair: len(pair[0])):
             unknown = [f for f in factors if not f.isdecimal() and f not in result]
             if len(unknown) == 1:
-                result[unknown[0]] = length // max(prod(known(f, result) for f in factors if f != unknown[0]), 1)
+                result[unknown[0]] = length // max(
+                    prod(known(f, result) for f in factors if f != unknown[0]), 1
+                )
         return result
 
     def meaning(self, letter: str) -> tuple[str, int]:
@@ -245,7 +259,9 @@ class Definition(Subject):
         outcome = {i.name: i.made for i in self.inputs if i.made is not None and i.name in inputs}
         arrays = {n: a for n, a in inputs.items() if n not in outcome}
         result = {n: np.asarray(make(arrays)) for n, make in outcome.items()}
-        rounded = {n: a if a.dtype.kind in "biu" else precision.input.rounded(a) for n, a in result.items()}
+        rounded = {
+            n: a if a.dtype.kind in "biu" else precision.input.rounded(a) for n, a in result.items()
+        }
         return self.finish({**arrays, **rounded})
 
     def within(self, sizes: Mapping[str, int], domain: Domain) -> dict[str, int]:
@@ -259,8 +275,15 @@ class Definition(Subject):
             for x, length in zip(pair, near, strict=True):
                 factor = self.meaning(x)[1]
                 legal = self.width if self.meaning(x)[0] == "d_k" else int
-                larger, smaller = range(length, lengths.most + 1), range(min(length, lengths.most), 0, -1)
-                fitting = (n for n in (*larger, *smaller) if n in lengths and n % factor == 0 and legal(n) == n)
+                larger, smaller = (
+                    range(length, lengths.most + 1),
+                    range(min(length, lengths.most), 0, -1),
+                )
+                fitting = (
+                    n
+                    for n in (*larger, *smaller)
+                    if n in lengths and n % factor == 0 and legal(n) == n
+                )
                 length = next(fitting, length)
                 result[x] = length // factor
         if domain.square and {"n_q", "n_k"} <= letters.keys():
@@ -274,15 +297,27 @@ class Definition(Subject):
         return result
 
     def draw(
-        self, names: Sequence[str], sizes: Mapping[str, int], numbers: Numbers, precision: Precision, rng: Random
+        self,
+        names: Sequence[str],
+        sizes: Mapping[str, int],
+        numbers: Numbers,
+        precision: Precision,
+        rng: Random,
     ) -> dict[str, Array]:
         """Draw inputs of these sizes, rounded to the format, except whole numbers and booleans."""
         result = self._entries(names, sizes, numbers, precision, rng)
-        result |= {i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None}
+        result |= {
+            i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None
+        }
         return self.filled(result, precision)
 
     def _entries(
-        self, names: Sequence[str], sizes: Mapping[str, int], numbers: Numbers, precision: Precision, rng: Random
+        self,
+        names: Sequence[str],
+        sizes: Mapping[str, int],
+        numbers: Numbers,
+        precision: Precision,
+        rng: Random,
     ) -> dict[str, Array]:
         """Draw those of the inputs that are not made of others."""
         result: dict[str, Array] = {}
@@ -290,7 +325,9 @@ class Definition(Subject):
             if i.name in names and i.made is None:
                 shape = self.shape(i.name, sizes)
                 a = np.asarray(i.entries(shape, rng) if i.entries else numbers(i.name, shape))
-                result[i.name] = a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
+                result[i.name] = (
+                    a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
+                )
         return result
 
     @property
@@ -315,7 +352,11 @@ class Definition(Subject):
 
         def call(inputs: Mapping[str, Array]) -> Sequence[Array] | None:
             given = self.with_drawn(session, inputs, rng)
-            outcome = session.call(Case("structure", "weights", given)) if self.fits(session, given) else None
+            outcome = (
+                session.call(Case("structure", "weights", given))
+                if self.fits(session, given)
+                else None
+            )
             outputs = [] if outcome is None else [outcome.output, *outcome.others]
             known = [a for a in outputs if a is not None]
             return known if known and len(known) == len(outputs) else None
@@ -332,7 +373,10 @@ class Definition(Subject):
         if self.inner is None or arrays is None:
             return None
         spec = canonical(self.inner.spec)
-        values = trace(spec, {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in arrays.items()})
+        values = trace(
+            spec,
+            {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in arrays.items()},
+        )
         return np.asarray(At(spec, values, "weights").first)
 
     def maker(self, session: Session) -> Maker:
@@ -350,7 +394,9 @@ class Definition(Subject):
             return None
         return Case(group, title, self.with_drawn(session, arranged, rng))
 
-    def with_drawn(self, session: Session, inputs: Mapping[str, Array], rng: Random) -> dict[str, Array]:
+    def with_drawn(
+        self, session: Session, inputs: Mapping[str, Array], rng: Random
+    ) -> dict[str, Array]:
         """Return the inputs, rounded to the format, with whole numbers for all others that the function takes."""
         precision, taken = session.precision, session.runner.convention.inputs
         held = precision.input.rounded
@@ -377,7 +423,9 @@ class Definition(Subject):
     def later(self) -> Mapping[str, Cases]:
         """See ``Subject``: more tokens than common tiles have, and wider rows."""
         names = {"more tokens": _TOKENS, "wider rows": _WIDTHS}
-        beyond: dict[str, Cases] = {group: partial(self._beyond_tiles, group, of) for group, of in names.items()}
+        beyond: dict[str, Cases] = {
+            group: partial(self._beyond_tiles, group, of) for group, of in names.items()
+        }
         beyond["multiples"] = self._multiples
         if self.distant is not None:
             beyond["distant keys"] = self._of_distant
@@ -395,21 +443,27 @@ class Definition(Subject):
             names = tuple(i.name for i in self.inputs if i.name in session.runner.convention.inputs)
             numbers = self.distant(distance)(rng)
             inputs = self.draw(names, sizes, numbers, session.precision, rng)
-            yield Case("distant keys", f"{distance:g} below the largest, {equal_sizes(sizes)}", inputs)
+            yield Case(
+                "distant keys", f"{distance:g} below the largest, {equal_sizes(sizes)}", inputs
+            )
 
     def _together(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield several blocks of 128 queries and of 128 keys in wide rows, at once."""
         for wanted in _AT_ONCE[: 1 if session.precision.input.name in HALF else None]:
             wanted = self._in_memory(wanted)
             sizes = self._small_but({"b": 1, "h": 1, "f": wanted.d_model, **self._by_name(wanted)})
-            case = self._case(session, "together", self._ordinary, self.within(sizes, session.domain), rng)
+            case = self._case(
+                session, "together", self._ordinary, self.within(sizes, session.domain), rng
+            )
             lighter = self.in_wide_rows(self._lighter(case.inputs))
             # numbers that became smaller may be below the normal ones of half precision
             held = session.precision.input.rounded
             lighter = {name: held(a) if a.dtype.kind == "f" else a for name, a in lighter.items()}
             yield replace(case, inputs=self.filled(lighter, session.precision))
         if self.inner is not None and session.precision.input.name in HALF:
-            yield from self.inner.groups(self, {"together": few_keys_together})["together"](session, rng)
+            yield from self.inner.groups(self, {"together": few_keys_together})["together"](
+                session, rng
+            )
 
     def _in_memory(self, wanted: Sizes) -> Sizes:
         """Return sizes of fewer tokens if an array of n_q × n_k × d_k would be too large."""
@@ -422,7 +476,11 @@ class Definition(Subject):
     def _lighter(self, inputs: Inputs) -> dict[str, Array]:
         """Return the inputs with smaller weights that have entries of their own, so that scores are of ordinary size
         in wide rows."""
-        drawn = {i.name for i in self.inputs if i.entries is not None and i.name.rpartition(".")[2].startswith("w_")}
+        drawn = {
+            i.name
+            for i in self.inputs
+            if i.entries is not None and i.name.rpartition(".")[2].startswith("w_")
+        }
         matrices = {n: a for n, a in inputs.items() if n in drawn and a.ndim > 1}
         factors = {n: 2.0 ** -round(log2(a.shape[-2]) / 2) for n, a in matrices.items()}
         return {**inputs, **{n: a * factors[n] for n, a in matrices.items()}}
@@ -431,7 +489,9 @@ class Definition(Subject):
         """Yield several times the shortest length as numbers of queries and keys, if short ones do not occur."""
         for n_q, n_k in lengths_of_several(session.domain):
             sizes = self._small_but({"b": 1, "h": 1, "n_q": n_q, "n_k": n_k})
-            yield self._case(session, "multiples", self._ordinary, self.within(sizes, session.domain), rng)
+            yield self._case(
+                session, "multiples", self._ordinary, self.within(sizes, session.domain), rng
+            )
 
     def _by_name(self, sizes: Sizes) -> dict[str, int]:
         """Return the sizes by the names of a domain."""
@@ -448,7 +508,9 @@ class Definition(Subject):
         others = (x for x in self.shapes[1] if self.meaning(x)[0] not in (*_TOKENS, *_WIDTHS))
         return prod(self.shapes[1][x] for x in others)
 
-    def _beyond_tiles(self, group: str, names: Sequence[str], session: Session, rng: Random) -> Iterator[Case]:
+    def _beyond_tiles(
+        self, group: str, names: Sequence[str], session: Session, rng: Random
+    ) -> Iterator[Case]:
         """Yield sizes beyond those of tiles under these names, of tokens also under one alone; all others are small."""
         present = {self.meaning(x)[0] for x in self.shapes[0].keys() - self.kept} & {*names}
         alone = [(_BEYOND[-1], (name,)) for name in names if present == {*_TOKENS}]
@@ -497,9 +559,13 @@ class Definition(Subject):
         """Yield the same inputs twice, with others of the same shape in between, and views."""
         families = list(self.families)
         for s in self._sizes(session)[1:3]:
-            one, other = (self._case(session, "again", f, s, rng).inputs for f in (families * 2)[:2])
+            one, other = (
+                self._case(session, "again", f, s, rng).inputs for f in (families * 2)[:2]
+            )
             yield Case("again", "a first call", one)
-            yield Case("again", "a second call, other numbers in the same shapes", other, alone=False)
+            yield Case(
+                "again", "a second call, other numbers in the same shapes", other, alone=False
+            )
             yield Case("again", "the first call again", one, alone=False)
             yield Case("again", "arrays with gaps in memory", one, "strided")
             yield Case("again", "arrays that are transposed views", one, "transposed")
@@ -521,7 +587,8 @@ class Definition(Subject):
         """Scale one array whose numbers are drawn by family, or change one row of it."""
         changed = probes.perturbed(inputs, self.free(inputs), rng)
         return self.completed(
-            session, {**inputs, **{n: session.precision.input.rounded(a) for n, a in changed.items()}}
+            session,
+            {**inputs, **{n: session.precision.input.rounded(a) for n, a in changed.items()}},
         )
 
     def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
@@ -545,10 +612,14 @@ class Definition(Subject):
             if self.fits(session, case.inputs):
                 yield case
 
-    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
+    def sized(
+        self, session: Session, sizes: Mapping[str, int], rng: Random
+    ) -> Iterator[dict[str, Array] | None]:
         """Yield normal inputs of the given sizes; other sizes are those of a small case."""
         result = self._small_but(sizes)
-        case = self._case(session, "sizes", self._ordinary, self.within(result, session.domain), rng)
+        case = self._case(
+            session, "sizes", self._ordinary, self.within(result, session.domain), rng
+        )
         yield dict(case.inputs) if self.fits(session, case.inputs) else None
 
     def _small_but(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -564,7 +635,9 @@ class Definition(Subject):
         fitted = [self.within(s, session.domain) for s in self.shapes]
         return [s for s in fitted if session.domain.admits(self.named(s))]
 
-    def _case(self, session: Session, group: str, family: str, sizes: Mapping[str, int], rng: Random) -> Case:
+    def _case(
+        self, session: Session, group: str, family: str, sizes: Mapping[str, int], rng: Random
+    ) -> Case:
         names = tuple(i.name for i in self.inputs if i.name in session.runner.convention.inputs)
         inputs = self.draw(names, sizes, self.families[family](rng), session.precision, rng)
         return Case(group, f"{family}, {equal_sizes(sizes)}", self._as_promised(session, inputs))
@@ -575,7 +648,10 @@ class Definition(Subject):
             return inputs
         held = session.precision.input.rounded
         tamed = self.inner.tamed(inputs, session.domain)
-        return self.completed(session, {n: np.asarray(held(a)) if a.dtype.kind == "f" else a for n, a in tamed.items()})
+        return self.completed(
+            session,
+            {n: np.asarray(held(a)) if a.dtype.kind == "f" else a for n, a in tamed.items()},
+        )
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Return whether the definition has a result for the inputs, and the domain includes them."""
@@ -583,7 +659,9 @@ class Definition(Subject):
 
     def free(self, inputs: Inputs) -> tuple[str, ...]:
         """Return the inputs whose numbers are drawn by family."""
-        return tuple(i.name for i in self.inputs if i.name in inputs and i.entries is None and i.made is None)
+        return tuple(
+            i.name for i in self.inputs if i.name in inputs and i.entries is None and i.made is None
+        )
 
     def completed(self, session: Session, inputs: Inputs) -> dict[str, Array]:
         """Compute the inputs that are made of others."""
@@ -596,7 +674,11 @@ class Definition(Subject):
     def measured(self, judged: CaseResult) -> dict[str, int]:
         """Return the sizes, and the number of items of a batch; 1 for axes that a case lacks."""
         every = self.named({x: 1 for sizes in self.shapes for x in sizes})
-        return {"batch": self.own_sizes(judged).get("b", 1), **dict.fromkeys(every, 1), **self.sizes(judged)}
+        return {
+            "batch": self.own_sizes(judged).get("b", 1),
+            **dict.fromkeys(every, 1),
+            **self.sizes(judged),
+        }
 
     def own_sizes(self, judged: CaseResult) -> dict[str, int]:
         """Return the sizes by the definition's own letters."""
@@ -606,14 +688,19 @@ class Definition(Subject):
         """See ``Subject``; inputs made of others are not reduced, but made again."""
         sizes = self.sizes_of(inputs)
         drawn = [i.name for i in self.inputs if i.name in inputs and i.made is None]
-        letters = {n: self.axes_of(n, sizes)[-np.ndim(inputs[n]) :] if np.ndim(inputs[n]) else () for n in drawn}
+        letters = {
+            n: self.axes_of(n, sizes)[-np.ndim(inputs[n]) :] if np.ndim(inputs[n]) else ()
+            for n in drawn
+        }
         return reduce.Axes(letters, {x: n for x, n in sizes.items() if x in self.kept}, self.kept, means={
             x: self.meaning(x) for x in sizes})  # fmt: skip
 
     # -- outputs -------------------------------------------------------------------------------------------------------
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
         """Return the legal outputs; with −∞ in a log-sum-exp each way counts where it has a value."""
-        empty = self.empties is not None and any(np.isneginf(a).any() for a in inputs.values() if a.dtype.kind == "f")
+        empty = self.empties is not None and any(
+            np.isneginf(a).any() for a in inputs.values() if a.dtype.kind == "f"
+        )
         return (
             self._legal_beside_infinities(precision, inputs)
             if empty
@@ -627,13 +714,18 @@ class Definition(Subject):
             return float64_outputs(partial(self.run, way), given)
 
         first, *others = self.ways
-        finite = {n: np.where(np.isneginf(a), 0.0, a) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+        finite = {
+            n: np.where(np.isneginf(a), 0.0, a) if a.dtype.kind == "f" else a
+            for n, a in inputs.items()
+        }
         right = in_floats(first, inputs)
         numbers = [~np.isnan(a) for a in right]
         apart = [a == b for a, b in zip(right, in_floats(first, finite), strict=True)]
         whole, lacking = [first], list[Compute]()
         for way in others:
-            has_values = all(map(np.array_equal, numbers, (~np.isnan(a) for a in in_floats(way, inputs))))
+            has_values = all(
+                map(np.array_equal, numbers, (~np.isnan(a) for a in in_floats(way, inputs)))
+            )
             (whole if has_values else lacking).append(way)
         legal = definition_mistakes.legal(replace(self, ways=tuple(whole)), precision, inputs)
         of_finite = definition_mistakes.legal(replace(self, ways=tuple(lacking)), precision, finite)
@@ -645,7 +737,9 @@ class Definition(Subject):
         return self.run(self.ways[0], arrays)
 
     # -- causes --------------------------------------------------------------------------------------------------------
-    def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
+    def search(
+        self, session: Session, wrong: list[CaseResult], right: list[CaseResult]
+    ) -> Search[Any]:
         """Return the search among the definition's mistakes."""
         from symattn.verification.definitions.definition_causes import InDefinition
 
@@ -657,7 +751,9 @@ class Definition(Subject):
 
         return earlier_used(session)
 
-    def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
+    def blamed(
+        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
+    ) -> tuple[str, str]:
         """Return the idle step of the attention without which all is right, or that its values are in other places;
         else the definition's step, and the narrower format whose arithmetic could make such errors."""
         from symattn.verification.diagnosis.blaming import idle_step, other_values
@@ -687,8 +783,12 @@ class Definition(Subject):
         mutations: dict[str, list[Mutation]] = {}
         for m in self.mistakes:
             if m.exact:
-                mutations.setdefault(m.step, []).append(Mutation(m.step, m.cause, partial(self.run, m.run)))
-        return powers(self.right, {step: [alike] for step, alike in mutations.items()}, drawn, session.tried)
+                mutations.setdefault(m.step, []).append(
+                    Mutation(m.step, m.cause, partial(self.run, m.run))
+                )
+        return powers(
+            self.right, {step: [alike] for step, alike in mutations.items()}, drawn, session.tried
+        )
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield notes; if the ways have words, one on which implementations the verdict covers."""
@@ -719,7 +819,9 @@ def _take_empty(session: Session, case: Case) -> None:
     if session.over:
         return
     judged = session.run_case(case)
-    without = judged.finding == "raises" or (judged.finding == "not finite" and _lacks_values(judged))
+    without = judged.finding == "raises" or (
+        judged.finding == "not finite" and _lacks_values(judged)
+    )
     if judged.finding is not None and without and not session.domain.fully_masked_rows:
         session.on_empty.append(judged)
     else:

@@ -75,7 +75,10 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     attending.check(attention, "Gradient", layout)
     do = Input("do", attending.axes(attention, layout, "h", "n_q", "d_v"), keywords.UPSTREAM)
     rows = attending.axes(attention, "nd" if layout == "nd" else "bhnd", "h", "n_q")
-    kept = {"o": (do.shape, "out output attn_out fwd_out"), "lse": (rows, "softmax_lse logsumexp l")}
+    kept = {
+        "o": (do.shape, "out output attn_out fwd_out"),
+        "lse": (rows, "softmax_lse logsumexp l"),
+    }
     remaining = (
         Input(n, shape, words, needed=False, made=partial(_saved, attention, layout, which))
         for which, (n, (shape, words)) in enumerate(kept.items())
@@ -114,14 +117,20 @@ def _ways(spec: Gradient) -> tuple[Compute, ...]:
     result: tuple[Compute, ...] = (partial(_by_hand, spec.attention), spec)
     if not spec.attention.is_softmax or spec.attention.base is not None or spec.attention.dropout:
         return result
-    return *result, partial(_by_tiles, spec.attention, False), partial(_by_tiles, spec.attention, True)
+    return (
+        *result,
+        partial(_by_tiles, spec.attention, False),
+        partial(_by_tiles, spec.attention, True),
+    )
 
 
 def _recorded(attention: Attention) -> Iterator[Compute]:
     """Yield the backward pass by its formulas, if attention is plain up to a cap, a bias and a sink; and by hand."""
     if usual(replace(attention, softcap=None, bias=False, sink=None)):
         for saved in (False, True):
-            scaled = Formulas(saved=saved, dq=lambda ds, q, k, c: c(ds) @ k, dk=lambda ds, q, k, c: c(ds).mT @ q)
+            scaled = Formulas(
+                saved=saved, dq=lambda ds, q, k, c: c(ds) @ k, dk=lambda ds, q, k, c: c(ds).mT @ q
+            )
             yield partial(scaled, attention)
     yield partial(_by_hand, attention)
 
@@ -171,7 +180,9 @@ class Formulas:
         p = self.weights(spec, values)
         dp = do @ v.mT
         ds = p * (dp - _rows(do * values["output"])) if self.saved else self.scores(p, dp)
-        ds = softcap_gradient(values["capped"], spec.softcap, ds) if spec.softcap is not None else ds
+        ds = (
+            softcap_gradient(values["capped"], spec.softcap, ds) if spec.softcap is not None else ds
+        )
 
         def c(x: Any) -> Any:
             if spec.scale is None:
@@ -180,7 +191,11 @@ class Formulas:
 
         of_values = p if self.for_values is None else self.for_values(spec, values)
         dq, dk, dv = self.dq(ds, q, k, c), self.dk(ds, q, k, c), self.dv(of_values, do, v)
-        return (dq, self.shared(dk, times), self.shared_values(dv, times)) if times > 1 else (dq, dk, dv)
+        return (
+            (dq, self.shared(dk, times), self.shared_values(dv, times))
+            if times > 1
+            else (dq, dk, dv)
+        )
 
 
 def _rows(x: Array, axis: int = -1) -> Array:
@@ -201,9 +216,16 @@ def _grouped(how: str, g: Array, times: int) -> Array:
 
 def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
     """Yield mistakes: in the formulas, if attention is plain up to a cap, a bias and a sink; and in single steps."""
-    if usual(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in ("given", "1/d_k"):
+    if usual(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in (
+        "given",
+        "1/d_k",
+    ):
         for cause, formulas in (*_formulas(spec), *(_OF_SINKS.items() if spec.sink else ())):
-            if usual(spec) or {formulas.weights, formulas.for_values} <= {Formulas.weights, _without_sink, None}:
+            if usual(spec) or {formulas.weights, formulas.for_values} <= {
+                Formulas.weights,
+                _without_sink,
+                None,
+            }:
                 yield DefinitionMistake("backward", cause, partial(formulas, spec))
     without_dropout = replace(spec, dropout=0)
     if spec.dropout and usual(without_dropout) and spec.scale not in ("given", "1/d_k"):
@@ -221,10 +243,16 @@ def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
 #: Steps that a backward pass may treat as if they changed nothing.
 _PASSED = {
     "the derivative of the cap is left out: dS is not multiplied by 1 − tanh²(s/c)": ("capped",),
-    "dQ and dK are not rotated back: they are those of rotated queries and keys": ("q_rotated", "k_rotated"),
+    "dQ and dK are not rotated back: they are those of rotated queries and keys": (
+        "q_rotated",
+        "k_rotated",
+    ),
     "dQ is not rotated back: it is that of rotated queries": ("q_rotated",),
     "dK is not rotated back: it is that of rotated keys": ("k_rotated",),
-    "dQ and dK are those of normalised queries and keys: the norm is not differentiated": ("q_normed", "k_normed"),
+    "dQ and dK are those of normalised queries and keys: the norm is not differentiated": (
+        "q_normed",
+        "k_normed",
+    ),
     "dQ is that of normalised queries: the norm is not differentiated": ("q_normed",),
     "dK is that of normalised keys: the norm is not differentiated": ("k_normed",),
 }
@@ -276,7 +304,9 @@ def wrong_attention(spec: Attention, laid: Callable[[Compute], Compute]) -> Wron
     )
 
 
-def _attended(spec: Attention, layout: Layout, call: Call, made: Mapping[str, np.ndarray]) -> np.ndarray | None:
+def _attended(
+    spec: Attention, layout: Layout, call: Call, made: Mapping[str, np.ndarray]
+) -> np.ndarray | None:
     """Return P V with the weights P of the backward pass: dV = Pᵀ dO, so that they are dVᵀ if dO is the identity."""
     if spec.group > 1:
         return None  # dV is a sum over heads
@@ -306,10 +336,18 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
     right = _dropped(factors)
     kept = _dropped(factors != 0)
     saved: Any = lambda p, dp: p * (dp - _rows(p * factors * dp))  # noqa: E731
-    named = {"dropout is left out of the backward pass, except in rowsum(dO ⊙ O)": Formulas(scores=saved)}
-    for words, wrong in {"dropout is left out of": Formulas(), "the factor 1/(1 − r) is left out of": kept}.items():
+    named = {
+        "dropout is left out of the backward pass, except in rowsum(dO ⊙ O)": Formulas(scores=saved)
+    }
+    for words, wrong in {
+        "dropout is left out of": Formulas(),
+        "the factor 1/(1 − r) is left out of": kept,
+    }.items():
         named[f"{words} the backward pass"] = wrong
-        named |= {f"{words} dV": replace(right, dv=wrong.dv), f"{words} dP": replace(right, scores=wrong.scores)}
+        named |= {
+            f"{words} dV": replace(right, dv=wrong.dv),
+            f"{words} dP": replace(right, scores=wrong.scores),
+        }
     for cause, formulas in _formulas(spec):
         if formulas.scores is Formulas.scores and formulas.dv is Formulas.dv:
             named[cause] = replace(formulas, scores=right.scores, dv=right.dv)
@@ -323,7 +361,9 @@ def _dropping_given(spec: Attention, rate: Fraction) -> Iterator[DefinitionMista
         yield replace(mistake, run=partial(_with_dropped, spec, rate, number))
 
 
-def _with_dropped(spec: Attention, rate: Fraction, number: int, do: Any, drop: Any, **given: Any) -> Any:
+def _with_dropped(
+    spec: Attention, rate: Fraction, number: int, do: Any, drop: Any, **given: Any
+) -> Any:
     """Return the gradients of this mistake of ``dropping``, by its place."""
     xp = namespace_of(do)
     one = xp.asarray(1, dtype=do.dtype)
@@ -347,18 +387,26 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
         yield from _twofold("not scaled", lambda x, c: x)
         yield from _twofold("scaled twice", lambda x, c: c(c(x)))
         unscaled: Weights = lambda spec, values: softmax(_unscaled_scores(spec, values))  # noqa: E731
-        yield from _recomputed("weights are computed again from scores that are not scaled", unscaled)
-        yield from _recomputed("weights are computed again from the sums by scores that are not scaled", _by_sums)
+        yield from _recomputed(
+            "weights are computed again from scores that are not scaled", unscaled
+        )
+        yield from _recomputed(
+            "weights are computed again from the sums by scores that are not scaled", _by_sums
+        )
     yield from ((words, Formulas(scores=wrong)) for words, wrong in _SCORES.items())
     yield from _PRODUCTS.items()
     yield from _recomputed("the exponentials in P are not divided by their sum", _not_normalised)
     for words, bases in _BASES.items():
-        yield from _recomputed(f"weights are computed again from the sums {words}", partial(_in_bases, *bases))
+        yield from _recomputed(
+            f"weights are computed again from the sums {words}", partial(_in_bases, *bases)
+        )
     if spec.masks_anything:
         unmasked: Any = lambda spec, values: softmax(before(spec, values, "masked"))  # noqa: E731
         yield from _recomputed("the mask is left out of the backward pass", unmasked)
         words = "the mask is left out of the weights that are computed again from the sums"
-        by_sums: Weights = lambda spec, values: _by_sums(spec, values, lambda s, of: before(s, of, "masked"))  # noqa: E731
+        by_sums: Weights = lambda spec, values: _by_sums(  # noqa: E731
+            spec, values, lambda s, of: before(s, of, "masked")
+        )
         yield from _recomputed(words, by_sums)
 
 
@@ -377,7 +425,10 @@ def _recomputed(words: str, wrong: Weights) -> Iterator[tuple[str, Formulas]]:
     yield f"{words}, in dQ and dK alone", Formulas(weights=wrong, for_values=Formulas.weights)
     saved = Formulas(weights=wrong, saved=True)
     yield f"{words}, beside the saved output", saved
-    yield f"{words}, beside the saved output, in dQ and dK alone", replace(saved, for_values=Formulas.weights)
+    yield (
+        f"{words}, beside the saved output, in dQ and dK alone",
+        replace(saved, for_values=Formulas.weights),
+    )
 
 
 _PRODUCTS = {
@@ -421,7 +472,9 @@ _OF_SINKS = {
 
 def _twofold(words: str, function: Callable[[Any, Any], Array]) -> Iterator[tuple[str, Formulas]]:
     """Yield a mistake in dQ, in dK and in both: ``function`` gets the product, and the scale as a function."""
-    both = Formulas(dq=lambda ds, q, k, c: function(ds @ k, c), dk=lambda ds, q, k, c: function(ds.mT @ q, c))
+    both = Formulas(
+        dq=lambda ds, q, k, c: function(ds @ k, c), dk=lambda ds, q, k, c: function(ds.mT @ q, c)
+    )
     yield f"dQ is {words}", Formulas(dq=both.dq)
     yield f"dK is {words}", Formulas(dk=both.dk)
     yield f"dQ and dK are {words}", both

@@ -116,11 +116,19 @@ class InnerAttention:
 
     def groups(self, definition: Definition, groups: Mapping[str, Group]) -> dict[str, Cases]:
         """Return groups of probes as groups of cases of the definition."""
-        return {name: partial(self._cases, definition, name, group) for name, group in groups.items()}
+        return {
+            name: partial(self._cases, definition, name, group) for name, group in groups.items()
+        }
 
-    def _cases(self, definition: Definition, name: str, group: Group, session: Session, rng: Random) -> Iterator[Case]:
+    def _cases(
+        self, definition: Definition, name: str, group: Group, session: Session, rng: Random
+    ) -> Iterator[Case]:
         for title, made in group(self.maker(session), rng):
-            case = None if made is None else definition.case_of_attention(session, name, title, made, rng)
+            case = (
+                None
+                if made is None
+                else definition.case_of_attention(session, name, title, made, rng)
+            )
             if case is not None:
                 yield case
 

@@ -25,9 +25,27 @@ from symattn.bounds.reference import float64_inputs
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
-from symattn.verification.definitions.attending import check_layout, in_front, in_order, ordered, placed, tokens_axis
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered, reading
-from symattn.verification.definitions.definition_subject import FAMILIES, CountedKeys, Definition, Input, OtherForms
+from symattn.verification.definitions.attending import (
+    check_layout,
+    in_front,
+    in_order,
+    ordered,
+    placed,
+    tokens_axis,
+)
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionMistake,
+    Numbered,
+    reading,
+)
+from symattn.verification.definitions.definition_subject import (
+    FAMILIES,
+    CountedKeys,
+    Definition,
+    Input,
+    OtherForms,
+)
 from symattn.verification.rules.tiling import WIDTHS
 
 FEATURES: dict[str, Callable[[Array], Array]] = {
@@ -72,11 +90,17 @@ class LinearAttention(Answering):
     def __post_init__(self) -> None:
         check(self)
         if (self.gate or self.delta) and not self.causal:
-            raise InputError("LinearAttention: gates and the delta rule need an order of tokens; hint: causal=True")
+            raise InputError(
+                "LinearAttention: gates and the delta rule need an order of tokens; hint: causal=True"
+            )
         if self.delta and self.normalised:
-            raise InputError("LinearAttention: the delta rule has no normaliser; hint: normalised=False")
+            raise InputError(
+                "LinearAttention: the delta rule has no normaliser; hint: normalised=False"
+            )
 
-    def __call__(self, q: Array, k: Array, v: Array, g: Array | None = None, beta: Array | None = None) -> Array:
+    def __call__(
+        self, q: Array, k: Array, v: Array, g: Array | None = None, beta: Array | None = None
+    ) -> Array:
         """Return the output, from all pairs of tokens; with the delta rule, token by token.
 
         >>> import numpy as np
@@ -111,7 +135,13 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         )
     if spec.delta:
         arrays.append(
-            Input("beta", shape("n"), "b betas", lambda shape, rng: rng.integers(0, 9, shape) / 8.0, step="values")
+            Input(
+                "beta",
+                shape("n"),
+                "b betas",
+                lambda shape, rng: rng.integers(0, 9, shape) / 8.0,
+                step="values",
+            )
         )
 
     def laid(run: Compute) -> Compute:
@@ -166,13 +196,21 @@ _CANCELLING = {"elu": 2.0}
 
 
 def _bound_of_forms(
-    spec: LinearAttention, precision: Precision, q: Any, k: Any, v: Any, g: Any = None, beta: Any = None
+    spec: LinearAttention,
+    precision: Precision,
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any = None,
+    beta: Any = None,
 ) -> Any:
     """Return how far any usual form may be off, (…, n, d_v); None if there is no bound."""
     phi: Callable[[Any], Any] = FEATURES[spec.feature]
     scale = float(q.shape[-1]) ** -0.5 if spec.scale else 1.0
     sums: Any = linear.gate_sums(g)
-    terms = linear_forms.LinearTerms(scale * phi(q), phi(k), v, beta, sums, _CANCELLING.get(spec.feature, 0.0))
+    terms = linear_forms.LinearTerms(
+        scale * phi(q), phi(k), v, beta, sums, _CANCELLING.get(spec.feature, 0.0)
+    )
     result = linear_forms.allowed(terms, precision)
     if result is None or not spec.normalised:
         return result
@@ -203,11 +241,15 @@ def _numbered(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> Iter
         yield Numbered("normalize", "{} is added to the sum that it is divided by", added, grid)
 
 
-def _counted(spec: LinearAttention, layout: Layout, laid: Callable[[Compute], Compute]) -> CountedKeys:
+def _counted(
+    spec: LinearAttention, layout: Layout, laid: Callable[[Compute], Compute]
+) -> CountedKeys:
     """Return how keys are counted: each adds φ(q)·φ(k) times its value."""
 
     def run(table: Callable[[int, int], np.ndarray]) -> Compute:
-        def form(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
+        def form(
+            spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
+        ) -> Array:
             counts = table(int(q.shape[-2]), int(k.shape[-2])).astype(float)
             return (q @ k.mT * namespace_of(q).asarray(counts, dtype=q.dtype)) @ v
 
@@ -215,12 +257,16 @@ def _counted(spec: LinearAttention, layout: Layout, laid: Callable[[Compute], Co
 
     bare = replace(spec, normalised=False, causal=False)
     right = lambda n, m: np.tri(n, m, dtype=int) if spec.causal else np.ones((n, m), dtype=int)  # noqa: E731
-    return CountedKeys(laid(partial(_outputs, bare, _by_pairs)), right, spec.normalised, tokens_axis(layout), run)
+    return CountedKeys(
+        laid(partial(_outputs, bare, _by_pairs)), right, spec.normalised, tokens_axis(layout), run
+    )
 
 
 def _spread(spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any) -> Any:
     """Run with one gate and one β per token as columns, heads before tokens."""
-    columns = [n for n in ("g", "beta") if n in keywords and not (n == "g" and spec.gate == "feature")]
+    columns = [
+        n for n in ("g", "beta") if n in keywords and not (n == "g" and spec.gate == "feature")
+    ]
     for name in columns:
         keywords[name] = ordered(layout, keywords[name][..., None])
     return run(**keywords)
@@ -252,14 +298,18 @@ def _ones(v: Array) -> Array:
     return namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
 
 
-def _by_pairs(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
+def _by_pairs(
+    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
+) -> Array:
     """Return (φ(Q) φ(K)ᵀ ⊙ D) V."""
     if not spec.causal:
         return q @ k.mT @ v
     return linear.decayed_scores(q, k, linear.gate_sums(g)) @ v
 
 
-def _by_tokens(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
+def _by_tokens(
+    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
+) -> Array:
     """Compute the output from the state, token by token."""
     if not spec.causal:
         return q @ (k.mT @ v)
@@ -268,10 +318,14 @@ def _by_tokens(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | N
 
 def _scanned(step: Compute, q: Array, k: Array, v: Array, *more: Array | None) -> Array:
     given = [x for x in more if x is not None]
-    return linear.scan(step, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *given).output
+    return linear.scan(
+        step, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *given
+    ).output
 
 
-def _by_chunks(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
+def _by_chunks(
+    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
+) -> Array:
     """Compute the output from the state, two tokens at a time."""
     n, given = int(k.shape[-2]), [x for x in (g,) if x is not None]
     bounds = [*range(0, n, 2), n]
@@ -320,7 +374,9 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
 
     def of(step: str, cause: str, **fields: Any) -> DefinitionMistake:
         other = replace(spec, **fields)
-        return DefinitionMistake(step, cause, partial(_outputs, other, _forms(other)[0]), spec=other)
+        return DefinitionMistake(
+            step, cause, partial(_outputs, other, _forms(other)[0]), spec=other
+        )
 
     for name in FEATURES:
         if name != spec.feature:
@@ -329,13 +385,19 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
     for words, feature in _OTHERS.items():
         cause = f"the feature map is {words}, not {spec.feature}"
         yield DefinitionMistake("score", cause, reading(plain, q=feature, k=feature))
-    yield DefinitionMistake("score", "the feature map is applied to queries alone", reading(plain, q=phi))
-    yield DefinitionMistake("score", "the feature map is applied to keys alone", reading(plain, k=phi))
+    yield DefinitionMistake(
+        "score", "the feature map is applied to queries alone", reading(plain, q=phi)
+    )
+    yield DefinitionMistake(
+        "score", "the feature map is applied to keys alone", reading(plain, k=phi)
+    )
     if spec.causal and not spec.gate and not spec.delta:
         yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
     for (step, cause), wrong in _wrong_forms(spec).items():
         yield DefinitionMistake(step, cause, partial(_outputs, spec, wrong))
-        for noun, above, below in (("values", wrong, form), ("weights", form, wrong)) if spec.normalised else ():
+        for noun, above, below in (
+            (("values", wrong, form), ("weights", form, wrong)) if spec.normalised else ()
+        ):
             yield DefinitionMistake(step, f"{cause}, in the sum of the {noun} alone",
                           partial(_outputs, spec, above, below=below))  # fmt: skip
     if spec.normalised:
@@ -346,14 +408,18 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
         words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
         yield of("scale", words, scale=not spec.scale)
         plain = partial(_outputs, replace(spec, scale=False), form)
-        for (written, power), (symbol, axis) in product(_POWERS.items(), {"d_k": -1, "n": -2}.items()):
+        for (written, power), (symbol, axis) in product(
+            _POWERS.items(), {"d_k": -1, "n": -2}.items()
+        ):
             words = f"queries are scaled by {written.format(symbol)}"
             if (symbol, power) != ("d_k", -1):
                 yield DefinitionMistake("scale", words, partial(_times, plain, power, axis))
     for words, change in _GATES.items() if spec.gate else ():
         yield DefinitionMistake("values", words, reading(spec, g=change))
     for words, correction in _CORRECTIONS.items() if spec.delta else ():
-        yield DefinitionMistake("values", words, partial(_outputs, spec, partial(_by_corrections, correction)))
+        yield DefinitionMistake(
+            "values", words, partial(_outputs, spec, partial(_by_corrections, correction))
+        )
 
 
 #: Powers of a size, in halves.
@@ -382,9 +448,17 @@ _CORRECTIONS: dict[str, Correction] = {
 
 
 def _by_corrections(
-    correction: Correction, spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
+    correction: Correction,
+    spec: LinearAttention,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None,
+    beta: Array | None,
 ) -> Array:
-    def token(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None) -> tuple[Array, Array]:
+    def token(
+        state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None
+    ) -> tuple[Array, Array]:
         state = linear.decayed(state, g)
         state = state + k.mT @ correction(v, k @ state, beta)
         return state, q @ state
@@ -412,7 +486,9 @@ def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMis
     right = partial(_outputs, bare, form)
 
     def over(cause: str, divisor: Compute) -> DefinitionMistake:
-        return DefinitionMistake("normalize", cause, lambda **given: right(**given) / divisor(**given))
+        return DefinitionMistake(
+            "normalize", cause, lambda **given: right(**given) / divisor(**given)
+        )
 
     yield DefinitionMistake("normalize", "it is not divided by the sum of the weights", right)
     for words, divisor in _DIVISORS.items():
@@ -455,7 +531,9 @@ _GATES: dict[str, Callable[[Array], Array]] = {
 
 
 # -- chunks ------------------------------------------------------------------------------------------------------------
-Exponents = Callable[[Array, Array], Any]  # from the gates of a chunk, and their sums up to each token
+Exponents = Callable[
+    [Array, Array], Any
+]  # from the gates of a chunk, and their sums up to each token
 
 
 @dataclass(frozen=True)
@@ -477,18 +555,33 @@ class Chunks:
         xp, sums = namespace_of(q), namespace_of(g).cumulative_sum(g, axis=-2)
         place = xp.arange(q.shape[-2])
         seen = self.seen(place[:, None], place[None, :])[:, :, None]
-        inner = q[..., :, None, :] * k[..., None, :, :] * xp.where(seen, xp.exp(self.between(g, sums)), 0)
-        new = self.carried(linear.decayed(state, self.state(g, sums)), (k * xp.exp(self.keys(g, sums))).mT @ v)
+        inner = (
+            q[..., :, None, :]
+            * k[..., None, :, :]
+            * xp.where(seen, xp.exp(self.between(g, sums)), 0)
+        )
+        new = self.carried(
+            linear.decayed(state, self.state(g, sums)), (k * xp.exp(self.keys(g, sums))).mT @ v
+        )
         read = (q * xp.exp(self.queries(g, sums))) @ (new if self.late else state)
         return new, read + xp.sum(inner, axis=-1) @ v
 
 
 def _by_wrong_chunks(
-    how: Chunks, size: int, spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
+    how: Chunks,
+    size: int,
+    spec: LinearAttention,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None,
+    beta: Array | None,
 ) -> Array:
     n = int(k.shape[-2])
     gates: Any = 0 * k[..., :1] if g is None else g
-    return linear.scan(how.token, linear.empty_state(k, v), [*range(0, n, size), n], q, k, v, gates).output
+    return linear.scan(
+        how.token, linear.empty_state(k, v), [*range(0, n, size), n], q, k, v, gates
+    ).output
 
 
 #: Wrong chunks, by step and cause; {} is the number of tokens.

@@ -15,7 +15,11 @@ from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.bounds import called_target, mistake, reference
 from symattn.document.codec import called
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionMistake,
+    Numbered,
+)
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 
@@ -30,7 +34,9 @@ def subjects(spec: Attention, layout: called_target.Layout = "nd") -> Iterator[D
         yield subject(spec, layout, tokens_first=True)
 
 
-def subject(spec: Attention, layout: called_target.Layout = "nd", tokens_first: bool = False) -> Definition:
+def subject(
+    spec: Attention, layout: called_target.Layout = "nd", tokens_first: bool = False
+) -> Definition:
     """Return the definition of the output and L. L has the axes (…, h, n_q); with ``tokens_first`` (…, n_q, h)."""
     attending.check(spec, "lse", layout)
 
@@ -50,7 +56,8 @@ def subject(spec: Attention, layout: called_target.Layout = "nd", tokens_first: 
         outputs=("output", "lse"),
         ways=tuple(map(laid, ways(spec))),
         mistakes=tuple(
-            DefinitionMistake("lse", cause, laid(partial(_wrong, spec, wrong))) for cause, wrong in _causes(spec)
+            DefinitionMistake("lse", cause, laid(partial(_wrong, spec, wrong)))
+            for cause, wrong in _causes(spec)
         ),
         numbered=(
             *attending.by_number(spec, made, {*reference.SCORES, "weights"}),
@@ -105,19 +112,28 @@ def _merged(spec: Attention, **keywords: Any) -> Any:
     half = int(s.shape[-1]) // 2
     if not half:
         return values["output"], values["lse"]
-    first, second = (partial_output(s[..., part], v[..., part, :]) for part in (slice(0, half), slice(half, None)))
+    first, second = (
+        partial_output(s[..., part], v[..., part, :])
+        for part in (slice(0, half), slice(half, None))
+    )
     result = merge_partial(first, second)
     return result.output, result.lse[..., 0]
 
 
 def _scores_and_values(spec: Attention, values: dict[str, Any]) -> tuple[Any, Any]:
     """Return the scores that the weights are computed from, and the values that they are multiplied by."""
-    steps = spec.pipeline([n for n in ("q", "k", "v", "mask", "keep", "bias", "sink", "drop") if n in values])
-    return values[next(s for s in steps if s.name == "weights").of[0]], values[reference.values_name(steps)]
+    steps = spec.pipeline(
+        [n for n in ("q", "k", "v", "mask", "keep", "bias", "sink", "drop") if n in values]
+    )
+    return values[next(s for s in steps if s.name == "weights").of[0]], values[
+        reference.values_name(steps)
+    ]
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-Wrong = Callable[[Attention, dict[str, Any], Any], Any]  # from the computed values, and from the scores
+Wrong = Callable[
+    [Attention, dict[str, Any], Any], Any
+]  # from the computed values, and from the scores
 
 
 def _of_variant(spec: Attention, variant: reference.Variant, **keywords: Any) -> Any:
@@ -130,7 +146,10 @@ def _causes(spec: Attention) -> Iterator[tuple[str, Wrong]]:
     if spec.base is None:
         yield from _NATURAL.items()
     else:
-        yield "the logarithm is natural, not of the base 2", lambda spec, values, s: values["lse"] * _two(s)
+        yield (
+            "the logarithm is natural, not of the base 2",
+            lambda spec, values, s: values["lse"] * _two(s),
+        )
     if spec.masks_anything:
         words = "keys that are forbidden are counted"
         yield words, lambda spec, values, s: _lse(spec, mistake.before(spec, values, "masked"))
@@ -150,11 +169,15 @@ def _of_other_maxima(spec: Attention) -> Iterator[tuple[str, Wrong]]:
     for words, maximum in _maxima(spec):
         yield (
             f"the maximum that is added to the logarithm of the sum is {words}",
-            lambda spec, values, s, maximum=maximum: values["lse"] - _top(s) + maximum(spec, values, s),  # type: ignore[misc]
+            lambda spec, values, s, maximum=maximum: (
+                values["lse"] - _top(s) + maximum(spec, values, s)
+            ),  # type: ignore[misc]
         )
         yield (
             f"the maximum that is subtracted from the scores is {words}, the one that is added to the logarithm is not",
-            lambda spec, values, s, maximum=maximum: values["lse"] + _top(s) - maximum(spec, values, s),  # type: ignore[misc]
+            lambda spec, values, s, maximum=maximum: (
+                values["lse"] + _top(s) - maximum(spec, values, s)
+            ),  # type: ignore[misc]
         )
 
 
@@ -170,7 +193,10 @@ def _maxima(spec: Attention) -> Iterator[tuple[str, Maximum]]:
         yield "scaled twice", lambda spec, values, s: _scaled_again(spec, values, _top(s))
     for n in _TILES:
         yield f"that of the last tile of keys alone (tiles of {n})", partial(_of_tile, n, last=True)
-        yield f"that of the first tile of keys alone (tiles of {n})", partial(_of_tile, n, last=False)
+        yield (
+            f"that of the first tile of keys alone (tiles of {n})",
+            partial(_of_tile, n, last=False),
+        )
 
 
 _TILES = (16, 32, 64, 128)
@@ -239,12 +265,17 @@ _FACTORS = (
 
 def _numbered_maxima(spec: Attention, laid: Callable[[Compute], Compute]) -> Iterator[Numbered]:
     """Yield families in which one of the two maxima has a factor x: L + (x − 1) m if it is the one that is added."""
-    for sign, which in ((1, "is added to the logarithm of the sum"), (-1, "is subtracted from the scores")):
+    for sign, which in (
+        (1, "is added to the logarithm of the sum"),
+        (-1, "is subtracted from the scores"),
+    ):
 
         def wrong(x: float, sign: int = sign) -> Compute:
             return laid(partial(_wrong, spec, partial(_with_factor, sign * (x - 1))))
 
-        yield Numbered("lse", f"the maximum that {which} is {{}} times what it should be", wrong, _FACTORS)
+        yield Numbered(
+            "lse", f"the maximum that {which} is {{}} times what it should be", wrong, _FACTORS
+        )
 
 
 def _with_factor(factor: float, spec: Attention, values: dict[str, Any], s: Any) -> Any:

@@ -16,8 +16,19 @@ from symattn.attention.streaming.states import PartialOutput, merge_partial
 from symattn.bounds.called_target import Layout
 from symattn.document import codec, keywords
 from symattn.verification.definitions.attending import check_layout, in_front, placed
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Numbered
-from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Family, Input, Numbers
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionForm,
+    DefinitionMistake,
+    Numbered,
+)
+from symattn.verification.definitions.definition_subject import (
+    FAMILIES,
+    Definition,
+    Family,
+    Input,
+    Numbers,
+)
 from symattn.verification.subject import Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
@@ -64,7 +75,9 @@ def subjects(spec: Merge, layout: Layout) -> Iterator[Definition]:
     yield _subject(spec, layout, f"{rows} 1", lambda lse: lse, lambda lse: lse)
     if "h" in rows:
         swapped = " ".join([*rows.split()[:-2], *reversed(rows.split()[-2:])])
-        yield _subject(spec, layout, swapped, lambda lse: _column(lse.mT), lambda lse: lse[..., 0].mT)
+        yield _subject(
+            spec, layout, swapped, lambda lse: _column(lse.mT), lambda lse: lse[..., 0].mT
+        )
 
 
 def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) -> Definition:
@@ -82,11 +95,18 @@ def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) ->
     return Definition(
         title=codec.called(spec),
         step="merge",
-        inputs=tuple(Input(x, rows if x[0] == "l" else placed(layout, "n", "d"), also) for x, also in words.items()),
+        inputs=tuple(
+            Input(x, rows if x[0] == "l" else placed(layout, "n", "d"), also)
+            for x, also in words.items()
+        ),
         outputs=("output", "lse"),
-        ways=tuple(DefinitionForm(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()),
+        ways=tuple(
+            DefinitionForm(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()
+        ),
         mistakes=tuple(replace(m, run=laid(m.run)) for m in _mistakes(spec.base)),
-        numbered=(Numbered("merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES),),
+        numbered=(
+            Numbered("merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES),
+        ),
         shapes=tuple(shapes),
         families={**FAMILIES, "offset": _offset},
         distant=_distant,
@@ -175,7 +195,9 @@ def _by_share(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> M
 def _by_tanh(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     difference, two = l2 - l1, logarithms(namespace_of(o1).asarray(2, dtype=o1.dtype))
     half = (difference if base is None else difference * two) / 2
-    return o1 + (1 + namespace_of(o1).tanh(half)) / 2 * (o2 - o1), _by_sigmoid(base, o1, l1, o2, l2)[1]
+    return o1 + (1 + namespace_of(o1).tanh(half)) / 2 * (o2 - o1), _by_sigmoid(
+        base, o1, l1, o2, l2
+    )[1]
 
 
 def _in_other_base(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
@@ -206,14 +228,21 @@ def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
     def mistake(step: str, cause: str, wrong: Callable[..., Merged]) -> DefinitionMistake:
         return DefinitionMistake(step, cause, partial(wrong, base))
 
-    meant, taken = ("log-sums of base 2", "natural") if base else ("natural log-sums", "logarithms of base 2")
+    meant, taken = (
+        ("log-sums of base 2", "natural") if base else ("natural log-sums", "logarithms of base 2")
+    )
     for words, which in _MISREAD.items():
         yield mistake("merge", words.format(meant=meant, taken=taken), partial(_misread, which))
-    alone: Compute = lambda base, *given: (_merged(None if base else 2, *given)[0], _merged(base, *given)[1])  # noqa: E731
+    alone: Compute = lambda base, *given: (  # noqa: E731
+        _merged(None if base else 2, *given)[0],
+        _merged(base, *given)[1],
+    )
     yield mistake("merge", f"the weights are computed from {meant} as if they were {taken}", alone)
     other = "natural, not of base 2" if base else "of base 2, not natural"
     yield mistake("lse", f"the log-sum that is returned is {other}", partial(_misread, _RETURNED))
-    yield mistake("lse", f"the logarithm that is added to the larger log-sum is {other}", _of_other_logarithm)
+    yield mistake(
+        "lse", f"the logarithm that is added to the larger log-sum is {other}", _of_other_logarithm
+    )
     for k, stays in {1: "first", 3: "second"}.items():
         stale: Compute = lambda base, *given, k=k: (_merged(base, *given)[0], given[k])  # noqa: E731
         yield mistake("lse", f"the log-sum is not updated: it is the {stays} one", stale)
@@ -223,7 +252,11 @@ def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
         (o1 * l1 + o2 * l2) / (l1 + l2),
         _merged(base, o1, l1, o2, l2)[1],
     )
-    yield mistake("merge", "the outputs are weighted by their log-sums, not by the powers of these", by_logarithms)
+    yield mistake(
+        "merge",
+        "the outputs are weighted by their log-sums, not by the powers of these",
+        by_logarithms,
+    )
 
 
 #: Which log-sum-exps are taken for those of the other base: the first, the second, the returned one.
@@ -248,7 +281,9 @@ def _in_base(x: float, base: int | None, o1: Array, l1: Array, o2: Array, l2: Ar
     return o, lse / factor
 
 
-def _misread(which: tuple[bool, bool, bool], base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
+def _misread(
+    which: tuple[bool, bool, bool], base: int | None, o1: Array, l1: Array, o2: Array, l2: Array
+) -> Merged:
     times, back = _factors(base, o1)
     l1, l2 = (back(lse) if wrong else lse for lse, wrong in zip((l1, l2), which[:2], strict=True))
     o, lse = _merged(base, o1, l1, o2, l2)

@@ -27,7 +27,11 @@ from symattn.attention.layers.block import EPS
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.bounds.extras import ENTRIES
 from symattn.document.keywords import Answering
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionForm,
+    DefinitionMistake,
+)
 from symattn.verification.definitions.definition_subject import Definition, Family, Input
 from symattn.verification.probing.probes import integers, normal
 from symattn.verification.rules import norms
@@ -98,7 +102,11 @@ def subject(spec: Norm) -> Definition:
     layer = isinstance(spec, LayerNorm)
     widths = (2, 4, 3, 5, 1, 8, 16, 17, 33, 64, 65, 129)
     rows = (1, 3, 2, 4, 3, 1, 2, 3, 2, 1, 2, 1)
-    sizes = [{"n": n, "d": d} for n, d in zip(rows, widths, strict=True) if d > 1 or not layer or spec.eps]
+    sizes = [
+        {"n": n, "d": d}
+        for n, d in zip(rows, widths, strict=True)
+        if d > 1 or not layer or spec.eps
+    ]
     return Definition(
         title=f"{type(spec).__name__}(eps={float(spec.eps):g}{', one_plus=True' * spec.one_plus})",
         step="norm",
@@ -111,14 +119,21 @@ def subject(spec: Norm) -> Definition:
                 lambda shape, rng: rng.integers(-3 if spec.one_plus else 1, 7, shape) / 4.0,
                 needed=False,
             ),
-            Input("bias", "d", "beta b shift offset norm_bias ln_bias", ENTRIES["bias"], needed=False),
+            Input(
+                "bias", "d", "beta b shift offset norm_bias ln_bias", ENTRIES["bias"], needed=False
+            ),
         ),
         outputs=("y",),
         ways=_ways(spec),
         mistakes=tuple(_mistakes(spec, layer)),
         shapes=(*sizes[:2], {"d": 4}, {"b": 2, "n": 3, "d": 4}, *sizes[2:]),
-        families=_FAMILIES if spec.eps else {n: f for n, f in _FAMILIES.items() if n not in ("equal", "rows")},
-        settings={"eps": float(spec.eps), "normalized_shape": lambda arrays: (arrays["x"].shape[-1],)},
+        families=_FAMILIES
+        if spec.eps
+        else {n: f for n, f in _FAMILIES.items() if n not in ("equal", "rows")},
+        settings={
+            "eps": float(spec.eps),
+            "normalized_shape": lambda arrays: (arrays["x"].shape[-1],),
+        },
     )
 
 
@@ -126,7 +141,9 @@ def _mistakes(spec: Norm, layer: bool) -> Iterator[DefinitionMistake]:
     """Yield mistakes by rule, of the stored gain, and the variance as a difference, which only loses digits."""
     kind: norms.Kind = "layer" if layer else "rms"
 
-    def mistake(words: str, how: norms.Norm, stored: bool = False, exact: bool = True) -> DefinitionMistake:
+    def mistake(
+        words: str, how: norms.Norm, stored: bool = False, exact: bool = True
+    ) -> DefinitionMistake:
         def run(x: Any, gain: Any = None, bias: Any = None) -> Any:
             return how(x, spec.eps, gain if stored else gain_of(spec, gain), bias)
 
@@ -136,13 +153,19 @@ def _mistakes(spec: Norm, layer: bool) -> Iterator[DefinitionMistake]:
         yield mistake(words, how)
     good = norms.right(kind)
     if spec.one_plus:
-        yield mistake("the gain, stored as an offset from one, is used without the 1", good, stored=True)
+        yield mistake(
+            "the gain, stored as an offset from one, is used without the 1", good, stored=True
+        )
     else:
         more: norms.Affine = lambda y, g, b: norms.affine(y, None if g is None else 1 + g, b)  # noqa: E731
         yield mistake("1 is added to the gain", replace(good, affine=more))
     if layer:
-        cancelling = replace(good, within=False, measure=lambda mean, y, n: mean(y * y) - mean(y) * mean(y))
-        words = "the variance is computed as mean(x²) − mean(x)², which cancels where the mean is large"
+        cancelling = replace(
+            good, within=False, measure=lambda mean, y, n: mean(y * y) - mean(y) * mean(y)
+        )
+        words = (
+            "the variance is computed as mean(x²) − mean(x)², which cancels where the mean is large"
+        )
         yield mistake(words, cancelling, exact=False)
 
 
@@ -153,11 +176,15 @@ _AXES = {(-2,): "the tokens", (-1, -2): "tokens and columns together", (-1, -2, 
 # -- numbers -----------------------------------------------------------------------------------------------------------
 _DRAWN: dict[str, Callable[[Random, tuple[int, ...]], np.ndarray]] = {
     # a mean much larger than the deviation
-    "far": lambda rng, shape: rng.standard_normal(shape) + rng.choice([-1, 1]) * 2.0 ** rng.integers(3, 15),
+    "far": lambda rng, shape: (
+        rng.standard_normal(shape) + rng.choice([-1, 1]) * 2.0 ** rng.integers(3, 15)
+    ),
     # a variance near ε, or far below
     "tiny": lambda rng, shape: rng.standard_normal(shape) * 2.0 ** -rng.integers(4, 20),
     # rows of equal numbers, zeros among them
-    "equal": lambda rng, shape: rng.integers(-1, 2, (*shape[:-1], 1)) + 0.0 * rng.integers(0, 2, shape),
+    "equal": lambda rng, shape: (
+        rng.integers(-1, 2, (*shape[:-1], 1)) + 0.0 * rng.integers(0, 2, shape)
+    ),
     # one number far from the others
     "outlier": lambda rng, shape: rng.standard_normal(shape) + 100.0 * (rng.random(shape) < 0.2),
     # rows of quite different means and sizes
@@ -188,19 +215,25 @@ def _ways(spec: Norm) -> tuple[Compute, ...]:
             "(x r − m r) g + b": partial(folded, spec, two_pass),
             "the same, with m and σ updated number by number": partial(folded, spec, welford),
             "x s + (b − m s), s = g r": partial(affine_folded, spec, two_pass),
-            "(x − m)/σ stored as the inputs are, then · g + b in their format": partial(stored, spec, two_pass),
+            "(x − m)/σ stored as the inputs are, then · g + b in their format": partial(
+                stored, spec, two_pass
+            ),
         }
     else:
         made = {
             "x/√(mean(x²) + ε) · g + b": spec,
             "x r · g + b": partial(folded, spec, mean_square),
             "x s + b, s = g r": partial(affine_folded, spec, mean_square),
-            "x r stored as the inputs are, then · g + b in their format": partial(stored, spec, mean_square),
+            "x r stored as the inputs are, then · g + b in their format": partial(
+                stored, spec, mean_square
+            ),
         }
     return tuple(starmap(DefinitionForm, made.items()))
 
 
-def affine_folded(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
+def affine_folded(
+    spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None
+) -> Any:
     """Return x s + (b − m s) with s = g r, r = 1/√(v + ε), which equals (x − m) r g + b since both s are the same.
 
     Each operation is rounded, so the error grows with |x s| + |m s| + |b|, not with the output. The error of s is the
@@ -224,7 +257,9 @@ def mean_of(x: Array) -> Array:
     return namespace_of(x).mean(x, axis=-1, keepdims=True)
 
 
-def folded(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
+def folded(
+    spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None
+) -> Any:
     """Return (x r + (−m r)) g + b. Its errors grow with the mean, like those of the mean itself."""
     mean, variance = moments(x)
     inverse = _named(1 / root_of(variance, spec.eps))
@@ -232,14 +267,19 @@ def folded(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, b
     return affine(y, gain_of(spec, gain), bias)
 
 
-def stored(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
+def stored(
+    spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None
+) -> Any:
     """Round the normalised x to the format of the inputs; then apply gain and bias, each with a rounding to it.
 
     Llama's norms do so: they compute in float32 and multiply by the gain in bfloat16. If the arithmetic is that of the
     inputs, or every array may be stored in it (``eager``), this form makes no difference.
     """
     mean, variance = moments(x)
-    y, scale = _stored((x if mean is None else x - mean) / root_of(variance, spec.eps)), gain_of(spec, gain)
+    y, scale = (
+        _stored((x if mean is None else x - mean) / root_of(variance, spec.eps)),
+        gain_of(spec, gain),
+    )
     y = y if scale is None else y * (scale if scale is gain else _stored(scale))
     return y if bias is None else _stored(y) + bias
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.weights import Softmax
 
 Specification: TypeAlias = (
-    "Attention | Block | Cached | Gradient | LayerNorm | LinearAttention | Merge | RMSNorm | Rotary | Softmax"
+    "Attention | Block | Cached | Gradient | LayerNorm"
+    " | LinearAttention | Merge | RMSNorm | Rotary | Softmax"
 )
 
 _ROOM = "symattn.verification.definitions."
@@ -59,7 +60,9 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
 
     Raises ``InputError`` for anything but a specification.
     """
-    from symattn.verification.definitions.definition_mistakes import of_fields  # a plain attention does not need it
+    from symattn.verification.definitions.definition_mistakes import (
+        of_fields,
+    )  # a plain attention does not need it
 
     attention = spec if isinstance(spec, Attention) else getattr(spec, "attention", None)
     for form, definition in enumerate(_forms(spec, layout)):
@@ -89,7 +92,10 @@ def _forms(spec: Any, layout: Layout) -> Iterator[Definition]:
             for chosen in combinations(numbers, several):
                 yield replace(
                     subject,
-                    shapes=tuple(_with_axes(s, letters, chosen[i % several]) for i, s in enumerate(subject.shapes)),
+                    shapes=tuple(
+                        _with_axes(s, letters, chosen[i % several])
+                        for i, s in enumerate(subject.shapes)
+                    ),
                 )
 
 
@@ -97,16 +103,31 @@ def _with_axes(sizes: Mapping[str, int], letters: Sequence[str], number: int) ->
     """Return the sizes with only the last letters of an array; a missing letter gets a size of 2 or more."""
     wanted = letters[len(letters) - number :]
     added = {letter: 2 + i for i, letter in enumerate(wanted) if letter not in sizes}
-    return added | {letter: n for letter, n in sizes.items() if letter in wanted or letter not in letters}
+    return added | {
+        letter: n for letter, n in sizes.items() if letter in wanted or letter not in letters
+    }
 
 
 def ordered(spec: object) -> bool:
     """Return whether arrays may have an axis of heads, whose order differs between functions."""
-    return type(spec).__name__ in ("Attention", "Cached", "Gradient", "LinearAttention", "Merge", "Rotary")
+    return type(spec).__name__ in (
+        "Attention",
+        "Cached",
+        "Gradient",
+        "LinearAttention",
+        "Merge",
+        "Rotary",
+    )
 
 
 LSE = "lse"  # an Attention with lse=True
-_WORDS = {"Attention": LSE, "Cached": "cached", "Gradient": "gradient", "Merge": "merge", "Softmax": "softmax"}
+_WORDS = {
+    "Attention": LSE,
+    "Cached": "cached",
+    "Gradient": "gradient",
+    "Merge": "merge",
+    "Softmax": "softmax",
+}
 KINDS = {_WORDS.get(name, name): name for name in SUBJECTS}
 """The classes of definitions, by their words on a command line."""
 
@@ -126,4 +147,8 @@ def written(spec: Specification) -> str:
 
 def attention_of(spec: Specification) -> Attention | None:
     """Return the attention of a definition, as given by options."""
-    return replace(spec, lse=False) if isinstance(spec, Attention) else getattr(spec, "attention", None)
+    return (
+        replace(spec, lse=False)
+        if isinstance(spec, Attention)
+        else getattr(spec, "attention", None)
+    )

@@ -14,7 +14,13 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import pairs, rotate
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.document import codec, errors
-from symattn.verification.definitions.attending import check_layout, in_front, ordered, placed, tokens_axis
+from symattn.verification.definitions.attending import (
+    check_layout,
+    in_front,
+    ordered,
+    placed,
+    tokens_axis,
+)
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.rules.rotating import Right, Tables, of_pairs, of_tables, tables_of
@@ -29,7 +35,9 @@ def subjects(spec: Rotary, layout: Layout) -> Iterator[Definition]:
     Tables are (n, r/2), or (n, r) with every angle twice; positions are (n,), or (b, n).
     """
     if spec.triples is not None:
-        raise errors.InputError("Rotary: verify takes frequencies, not triples; hint: leave triples out")
+        raise errors.InputError(
+            "Rotary: verify takes frequencies, not triples; hint: leave triples out"
+        )
     check_layout("Rotary", layout)
     for names in (("q", "k"), ("x",)):
         for wide in (False, True):
@@ -38,7 +46,9 @@ def subjects(spec: Rotary, layout: Layout) -> Iterator[Definition]:
                     yield _subject(spec, layout, names, wide, batched)
 
 
-def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool) -> Definition:
+def _subject(
+    spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool
+) -> Definition:
     columns = "d" if spec.width else "2*f" if spec.layout == "half" else "f*2"
     shape = placed(layout, "n", columns)
     table = f"{'b ' * batched}n {'r' if wide else 't'}"
@@ -90,27 +100,45 @@ def _places(shape: tuple[int, ...], rng: Random) -> Array:
 
 
 def _table(
-    spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool, which: int, inputs: Inputs
+    spec: Rotary,
+    layout: Layout,
+    names: tuple[str, ...],
+    wide: bool,
+    batched: bool,
+    which: int,
+    inputs: Inputs,
 ) -> Array:
     """Return the table for the given positions, or for those from ``start`` on."""
     x: Array = np.zeros(np.shape(inputs[names[0]]))
     result = tables_of(spec, _positions(spec, layout, x, inputs.get("positions")), x)[which]
     if wide:
-        result = np.concatenate([result, result], -1) if spec.layout == "half" else np.repeat(result, 2, axis=-1)
-    return np.broadcast_to(result, (x.shape[0], *result.shape)) if batched and result.ndim == 2 else result
+        result = (
+            np.concatenate([result, result], -1)
+            if spec.layout == "half"
+            else np.repeat(result, 2, axis=-1)
+        )
+    return (
+        np.broadcast_to(result, (x.shape[0], *result.shape))
+        if batched and result.ndim == 2
+        else result
+    )
 
 
 def _positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
     if positions is not None:
         return positions
-    xp = np if hasattr(type(x), "tables") else namespace_of(x)  # a kind that looks tables up needs whole numbers
+    xp = (
+        np if hasattr(type(x), "tables") else namespace_of(x)
+    )  # a kind that looks tables up needs whole numbers
     return spec.start + xp.arange(int(x.shape[tokens_axis(layout)]))
 
 
 def _exponentials(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:
     """Return the tables with θ^{−2l/r} as e^{−(2l/r) log θ}, or as 1/e^{(2l/r) log θ}."""
     xp, r = namespace_of(x), spec.width or int(x.shape[-1])
-    exponents = xp.stack([xp.asarray(sign * 2 * pair, dtype=x.dtype) / r for pair in range(pairs(r))])
+    exponents = xp.stack(
+        [xp.asarray(sign * 2 * pair, dtype=x.dtype) / r for pair in range(pairs(r))]
+    )
     powers = xp.exp(exponents * xp.log(number(spec.base, x)))
     return tables_of(spec, positions, x, powers if sign < 0 else 1 / powers)
 
@@ -130,7 +158,11 @@ def _rotated(
         if "cos" in keywords:
             cos, sin = keywords["cos"], keywords["sin"]
             if wide:  # each angle stands twice in a row
-                once = slice(int(cos.shape[-1]) // 2) if spec.layout == "half" else slice(None, None, 2)
+                once = (
+                    slice(int(cos.shape[-1]) // 2)
+                    if spec.layout == "half"
+                    else slice(None, None, 2)
+                )
                 cos, sin = cos[..., once], sin[..., once]
         else:
             cos, sin = tables(spec, _positions(spec, layout, x, keywords.get("positions")), x)
@@ -142,7 +174,9 @@ def _rotated(
     return tuple(result)
 
 
-def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) -> Iterator[DefinitionMistake]:
+def _mistakes(
+    spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool
+) -> Iterator[DefinitionMistake]:
     for cause, turn in of_pairs(spec):
         yield DefinitionMistake("position", cause, partial(run, wide, tables_of, turn=turn))
         if len(names) > 1:
@@ -155,7 +189,9 @@ def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) ->
 
 def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **keywords: Any) -> Any:
     """Rotate queries or keys wrongly, and the others correctly."""
-    result = dict(zip((n for n in keywords if n in "qk"), run(wide, tables_of, **keywords), strict=True))
+    result = dict(
+        zip((n for n in keywords if n in "qk"), run(wide, tables_of, **keywords), strict=True)
+    )
     wrong = dict(zip(result, run(wide, tables_of, turn=turn, **keywords), strict=True))
     return tuple(wrong[n] if n == name else y for n, y in result.items())
 

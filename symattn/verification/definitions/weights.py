@@ -25,8 +25,19 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification import rules
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Later
-from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Family, Input, Numbers
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionForm,
+    DefinitionMistake,
+    Later,
+)
+from symattn.verification.definitions.definition_subject import (
+    FAMILIES,
+    Definition,
+    Family,
+    Input,
+    Numbers,
+)
 from symattn.verification.definitions.inner_attention import Call, InnerAttention, WrongAttention
 from symattn.verification.rules.softmaxes import along
 from symattn.verification.subject import Array, Random
@@ -61,10 +72,14 @@ class Softmax(Answering):
         if not isinstance(self.attention, Attention) or self.attention.lse:
             raise refusal(self, "attention", "be an Attention without lse")
         attending.check(self.attention, "Softmax", "nd")
-        beside = {step.name for step in self.attention.pipeline(frozenset("qkv"))} - _STEPS - {"output"}
+        beside = (
+            {step.name for step in self.attention.pipeline(frozenset("qkv"))} - _STEPS - {"output"}
+        )
         if beside or self.attention.score != "dot":
             result = ", ".join(sorted(beside)) or f"scores by {self.attention.score}"
-            raise InputError(f"Softmax takes scores and gives weights; it has no place for {result}")
+            raise InputError(
+                f"Softmax takes scores and gives weights; it has no place for {result}"
+            )
 
     def __call__(self, scores: Any, **keywords: Any) -> Any:
         """Return the weights."""
@@ -79,7 +94,9 @@ class Softmax(Answering):
         spec, arrays = changed(self.scaled, {**keywords, **dict.fromkeys("qkv", scores)}, variant)
         own = {"scores": lambda spec, values: scores}
         own |= {"scaled": lambda spec, values: scores} if self.attention.scale is None else {}
-        return trace(spec, dict(arrays), replace(variant, steps={**own, **variant.steps}), {"weights"})
+        return trace(
+            spec, dict(arrays), replace(variant, steps={**own, **variant.steps}), {"weights"}
+        )
 
     @property
     def scaled(self) -> Attention:
@@ -101,7 +118,10 @@ def subject(spec: Softmax) -> Definition:
         mistakes=Later(lambda: _mistakes(spec)),
         others=(
             DefinitionMistake(
-                "exp", _LOSING, partial(spec.run, of_weights(partial(_by_log_sum, whole=True))), exact=False
+                "exp",
+                _LOSING,
+                partial(spec.run, of_weights(partial(_by_log_sum, whole=True))),
+                exact=False,
             ),
         ),
         shapes=tuple(_sizes(a, bool(beside) or a.masks_anything)),
@@ -124,7 +144,10 @@ def _inner(spec: Softmax) -> InnerAttention:
 
     def arrange(made: Mapping[str, Array]) -> dict[str, Array]:
         keys = np.repeat(made["k"], attention.group, axis=-3) if attention.group > 1 else made["k"]
-        return {"scores": made["q"] @ np.swapaxes(keys, -1, -2), **{n: made[n] for n in beside if n in made}}
+        return {
+            "scores": made["q"] @ np.swapaxes(keys, -1, -2),
+            **{n: made[n] for n in beside if n in made},
+        }
 
     def largest(inputs: Mapping[str, Array]) -> float:
         return float(np.abs(np.asarray(inputs["scores"], dtype=np.float64)).max(initial=0.0))
@@ -134,7 +157,9 @@ def _inner(spec: Softmax) -> InnerAttention:
         shape = (*made["q"].shape[:-1], made["k"].shape[-2])
         if outputs is None or outputs[0].size != prod(shape):
             return None
-        values = np.repeat(made["v"], attention.group, axis=-3) if attention.group > 1 else made["v"]
+        values = (
+            np.repeat(made["v"], attention.group, axis=-3) if attention.group > 1 else made["v"]
+        )
         return np.asarray(outputs[0].reshape(shape) @ values)
 
     return InnerAttention(
@@ -144,7 +169,9 @@ def _inner(spec: Softmax) -> InnerAttention:
         largest,
         scaling="scores",
         attended=attended,
-        wrong=WrongAttention(attention, frozenset("qkv"), partial(partial, spec.run), takes=_is_of_weights),
+        wrong=WrongAttention(
+            attention, frozenset("qkv"), partial(partial, spec.run), takes=_is_of_weights
+        ),
     )
 
 
@@ -156,7 +183,9 @@ def _is_of_weights(mistake: Mistake) -> bool:
 
 def _distant(distance: float) -> Family:
     """Return the family in which all scores but a few are ``distance`` below these."""
-    return lambda rng: lambda name, shape: np.where(rng.random(shape) < attending.NEAR, 0.0, -distance)
+    return lambda rng: (
+        lambda name, shape: np.where(rng.random(shape) < attending.NEAR, 0.0, -distance)
+    )
 
 
 def _sizes(a: Attention, rows: bool) -> Iterator[dict[str, int]]:
@@ -222,8 +251,15 @@ def _by_log_sum(at: At, whole: bool = False) -> Any:
 
 def _by_tiles(at: At) -> Any:
     """Compute by sums of tiles, each with its own maximum, that are merged."""
-    tops = [(t, row_max(t)) for a, b in pairwise(attending.tiles(at.first, at.n)) for t in [at.first[..., a:b]]]
-    state = reduce(partial(merge, base=at.spec.base), (SoftmaxState(m, at.sum(at.power(t - m)), 0) for t, m in tops))
+    tops = [
+        (t, row_max(t))
+        for a, b in pairwise(attending.tiles(at.first, at.n))
+        for t in [at.first[..., a:b]]
+    ]
+    state = reduce(
+        partial(merge, base=at.spec.base),
+        (SoftmaxState(m, at.sum(at.power(t - m)), 0) for t, m in tops),
+    )
     return at.power(at.first - state.maximum) / _divisors(at, state.normaliser)
 
 
@@ -232,7 +268,9 @@ _FORMS: dict[str, Wrong] = {
     "e^{s − L}, L = log Σ e^s": _by_log_sum,
     "e^{s − m} over a sum that is merged tile by tile": _by_tiles,
 }
-_LOSING = "weights are e^(s − L), and L, as large as the scores, is rounded: the error does not cancel"
+_LOSING = (
+    "weights are e^(s − L), and L, as large as the scores, is rounded: the error does not cancel"
+)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
@@ -248,13 +286,17 @@ def _mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
             continue
         yield DefinitionMistake(m.step, m.cause, partial(spec.run, v))
     for words, wrong in _WHOLE_AXES.items() if spec.attention.is_softmax else ():
-        yield DefinitionMistake("normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong)))
+        yield DefinitionMistake(
+            "normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong))
+        )
 
 
 #: Axes by number, whatever their meaning.
 _WHOLE_AXES: dict[str, Wrong] = {
     **{f"axis {axis}, not the last one": partial(along, axis) for axis in (0, 1, 2, -3)},
-    "the whole array": lambda at: at.xp.reshape(at.weights(at.xp.reshape(at.first, (-1,))), at.first.shape),
+    "the whole array": lambda at: at.xp.reshape(
+        at.weights(at.xp.reshape(at.first, (-1,))), at.first.shape
+    ),
 }
 
 

@@ -18,7 +18,16 @@ from symattn.bounds import judge, plain_bound, reference
 from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
-from symattn.bounds.reference import RIGHT, SCORES, Change, Values, Variant, canonical, changed, trace
+from symattn.bounds.reference import (
+    RIGHT,
+    SCORES,
+    Change,
+    Values,
+    Variant,
+    canonical,
+    changed,
+    trace,
+)
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import (
     blaming,
@@ -30,7 +39,14 @@ from symattn.verification.diagnosis import (
 from symattn.verification.diagnosis.attention_search import AttentionSearch
 from symattn.verification.diagnosis.causes import Cause, Way, by_size, where_made
 from symattn.verification.diagnosis.confirming import lengths_near_numbers
-from symattn.verification.diagnosis.screening import LITTLE, SIZED, ComputedValues, best, is_finite, left
+from symattn.verification.diagnosis.screening import (
+    LITTLE,
+    SIZED,
+    ComputedValues,
+    best,
+    is_finite,
+    left,
+)
 from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.rules import combined, constant_outputs, operations, recording
 from symattn.verification.rules.families import families
@@ -91,13 +107,18 @@ class InAttention(AttentionSearch[Mistake]):
         """See ``FloatRuns``."""
         return [self.runs.run(judged, mistake.variant)]
 
-    def slack(self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray) -> np.ndarray:
+    def slack(
+        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
+    ) -> np.ndarray:
         """Return several times the bound of the right definition, at least a rough bound for the mistake; for one with
         variants around it, also their distance."""
         allowed = part.expected.allowed
         legal = allowed if allowed.shape == wrong.shape else np.zeros(wrong.shape)
         if mistake.around:
-            return np.asarray(_BESIDE * legal + sum(np.abs(self.runs.run(judged, v) - wrong) for v in mistake.around))
+            return np.asarray(
+                _BESIDE * legal
+                + sum(np.abs(self.runs.run(judged, v) - wrong) for v in mistake.around)
+            )
         return np.maximum(_LEGAL * legal, self.runs.slack(judged, mistake.variant))
 
     def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
@@ -106,8 +127,12 @@ class InAttention(AttentionSearch[Mistake]):
         if mistake.around or mistake.in_floats:
             return self.answer(judged, mistake)
         spec, precision = self.session.spec, self.session.precision
-        result = where_made(judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant))
-        lost = result is False and not is_finite(judged) and self.runs.loses(judged, mistake.variant)
+        result = where_made(
+            judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant)
+        )
+        lost = (
+            result is False and not is_finite(judged) and self.runs.loses(judged, mistake.variant)
+        )
         return None if lost else result
 
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
@@ -118,14 +143,22 @@ class InAttention(AttentionSearch[Mistake]):
     def families(self) -> Iterator[conditions.FittedFamily[Mistake]]:
         """Yield the families of the steps that the specification has."""
         names = {step.name for step in self.session.spec.pipeline(self.names)}
-        return (f for f in families(self.session.spec) if f.spec is not None or names.issuperset(f.steps))
+        return (
+            f
+            for f in families(self.session.spec)
+            if f.spec is not None or names.issuperset(f.steps)
+        )
 
     def contradicts(self, judged: CaseResult, mistake: Mistake) -> bool:
         """See ``Search``; also true if the output is much farther from the mistake than the definition's bound: in half
         formats little is known of implementations of the mistake."""
         if super().contradicts(judged, mistake):
             return True
-        got, out, allowed = judged.outcome.output, self.outputs(judged, mistake), judged.parts[0].expected.allowed
+        got, out, allowed = (
+            judged.outcome.output,
+            self.outputs(judged, mistake),
+            judged.parts[0].expected.allowed,
+        )
         if got is None or out is None or not got.shape == out[0].shape == allowed.shape:
             return False
         return bool((np.abs(got - out[0]) > _BEYOND * allowed).any())
@@ -172,7 +205,9 @@ class InAttention(AttentionSearch[Mistake]):
         spec, inputs = self.session.spec, self.telling.case.inputs
         accepted = partial(screening.leaves_little, self, self.telling)
         replacements = operations.replacements(spec, reference.float64_inputs(inputs), accepted)
-        return self.likely_by_rule([_replaced(words, new, [*inputs]) for words, new in replacements])
+        return self.likely_by_rule(
+            [_replaced(words, new, [*inputs]) for words, new in replacements]
+        )
 
     def _dim_sometimes(self) -> Iterator[Mistake]:
         """Yield dim mistakes made at some sizes only, if they account for nearly all of the error.
@@ -194,7 +229,9 @@ class InAttention(AttentionSearch[Mistake]):
         if self.session.precision.input.name not in HALF:
             return []
         cases = [*self.wrong, *self.right[:_TEN]]
-        open_ = (m for m in self.conditional if all(self.explains(r, m) is not False for r in cases))
+        open_ = (
+            m for m in self.conditional if all(self.explains(r, m) is not False for r in cases)
+        )
         return [replace(m, in_floats=True) for m in open_]
 
     def _in_floats(self) -> Iterator[Mistake]:
@@ -215,7 +252,10 @@ class InAttention(AttentionSearch[Mistake]):
         joined = any(step.name == "attended" for step in spec.pipeline(self.names))
         has_heads = spec.heads > 1 and not joined
         heads = {"heads": -3} if has_heads else {}
-        most = max((part.got.ndim for r in self.wrong for part in r.parts if part.got is not None), default=0)
+        most = max(
+            (part.got.ndim for r in self.wrong for part in r.parts if part.got is not None),
+            default=0,
+        )
         return heads | ({"items": -most} if most > 2 + has_heads else {})
 
     def in_part(self, mistake: Mistake, part: parts.OutputPart) -> Mistake:
@@ -224,7 +264,9 @@ class InAttention(AttentionSearch[Mistake]):
 
         def output(spec: Attention, values: Mapping[str, Any]) -> Any:
             given = {n: values[n] for n in names}
-            wrong, right = (reference.variant_values(spec, given, of)["output"] for of in (variant, RIGHT))
+            wrong, right = (
+                reference.variant_values(spec, given, of)["output"] for of in (variant, RIGHT)
+            )
             return part.joined(wrong, right)
 
         words = f"{mistake.cause}, for {part.words}"
@@ -254,7 +296,9 @@ class InAttention(AttentionSearch[Mistake]):
         overflow = outofrange.out_of_range(self.session, lost, seen) if lost else ()
         if not overflow:
             return self._separately()
-        shapes = [r for r in self.wrong if r.ratios is None]  # wrong shapes: the mistakes explain every value
+        shapes = [
+            r for r in self.wrong if r.ratios is None
+        ]  # wrong shapes: the mistakes explain every value
         first = Cause(tuple(r for r in self.wrong if r.ratios is not None), overflow, self)
         if not shapes:
             return (first,)
@@ -281,11 +325,19 @@ class InAttention(AttentionSearch[Mistake]):
         first = InAttention(self.session, finite, self.right).sure()
         if first is None:
             return ()
-        lost = [r for r in lost if not any(self.runs.loses(r, m.variant) for m in first.mistakes if self.gives(m))]
-        if not lost or all(m.step == "max" for m in first.mistakes):  # such mistakes cause the overflow themselves
+        lost = [
+            r
+            for r in lost
+            if not any(self.runs.loses(r, m.variant) for m in first.mistakes if self.gives(m))
+        ]
+        if not lost or all(
+            m.step == "max" for m in first.mistakes
+        ):  # such mistakes cause the overflow themselves
             return (first,)
         seen = [r for r in self.session.records if r.ratios is not None]
-        return Cause(tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self), first
+        return Cause(
+            tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self
+        ), first
 
 
 def _replaced(words: str, new: recording.OtherOperation, names: Sequence[str]) -> Mistake:
@@ -301,7 +353,13 @@ def _replaced(words: str, new: recording.OtherOperation, names: Sequence[str]) -
 # -- fresh inputs, on which a mistake that was found must also explain the function ------------------------------------
 _IN_BATCHES = 2  # held-out inputs that have several items
 _LONGEST = 140  # keys, beyond which as many queries take long
-_SIZES = (Sizes(3, 5, 4, 2), Sizes(4, 4, 3, 3), Sizes(2, 17, 6, 3), Sizes(5, 8, 2, 4), Sizes(2, 3, 70, 2))
+_SIZES = (
+    Sizes(3, 5, 4, 2),
+    Sizes(4, 4, 3, 3),
+    Sizes(2, 17, 6, 3),
+    Sizes(5, 8, 2, 4),
+    Sizes(2, 3, 70, 2),
+)
 #: For mistakes with a size, or a condition on sizes: around multiples of 16, 32, 64 and at them.
 _MORE = (
     Sizes(2, 128, 2, 1), Sizes(3, 65, 2, 1), Sizes(2, 64, 2, 1), Sizes(2, 48, 2, 1), Sizes(2, 32, 2, 2),
@@ -313,8 +371,12 @@ _MORE = (
 def held_out(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
     """Yield cases of several shapes, with integers and normal numbers in turn."""
     rng = np.random.default_rng((session.seed, 1))
-    wanted = (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
-    if len(mistakes) > 1:  # sizes that separate the edges of windows and blocks counted from either corner
+    wanted = (
+        (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
+    )
+    if (
+        len(mistakes) > 1
+    ):  # sizes that separate the edges of windows and blocks counted from either corner
         reach = {n for n in (*session.spec.sides, session.spec.block) if n}
         wanted = (*(Sizes(n + 5, n + 8, 4, 2) for n in sorted(reach) if n + 8 <= _LONGEST), *wanted)
     for number, sizes in enumerate(wanted):
@@ -333,10 +395,17 @@ _HELD_OUT = (
 )
 
 #: The same where exact outputs take balls, which are slow: an output is n_q × n_k products.
-_HELD_OUT_BY_BALLS = (Sizes(20, 21, 5, 3), Sizes(5, 71, 68, 3), Sizes(17, 13, 6, 4), Sizes(3, 139, 3, 2))
+_HELD_OUT_BY_BALLS = (
+    Sizes(20, 21, 5, 3),
+    Sizes(5, 71, 68, 3),
+    Sizes(17, 13, 6, 4),
+    Sizes(3, 139, 3, 2),
+)
 
 
-def of_other_sizes(session: Session, mistakes: Sequence[Mistake], rng: np.random.Generator) -> Iterator[Case]:
+def of_other_sizes(
+    session: Session, mistakes: Sequence[Mistake], rng: np.random.Generator
+) -> Iterator[Case]:
     """Yield held-out cases, the first ones with several items of a batch, of integers and normal numbers in turn."""
     maker, most = session.maker, session.domain.max_tokens
     named = tuple(Sizes(n_q, n_k, 5, 2) for n_q, n_k in lengths_near_numbers(mistakes, most))
@@ -386,20 +455,37 @@ class FloatRuns:
         """Return whether the variant, in the format of the scores, is not finite wherever the function was not."""
         got, wide = judged.outcome.output, self.precision.score.name == "float64"
         try:
-            out = np.asarray(self._traced(judged, variant, np.float64 if wide else np.float32)["output"])
+            out = np.asarray(
+                self._traced(judged, variant, np.float64 if wide else np.float32)["output"]
+            )
         except UNFIT:
             return False
-        return got is not None and got.shape == out.shape and bool((~np.isfinite(out))[~np.isfinite(got)].all())
+        return (
+            got is not None
+            and got.shape == out.shape
+            and bool((~np.isfinite(out))[~np.isfinite(got)].all())
+        )
 
-    def _traced(self, judged: CaseResult, variant: Variant, dtype: type[np.floating[Any]]) -> Values:
+    def _traced(
+        self, judged: CaseResult, variant: Variant, dtype: type[np.floating[Any]]
+    ) -> Values:
         """Return all arrays of a variant in this type."""
         spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
         own = judged.case.inputs
         right: Values = {}
-        if dtype is np.float64 and variant is not RIGHT and variant.spec is None and inputs.keys() == own.keys():
+        if (
+            dtype is np.float64
+            and variant is not RIGHT
+            and variant.spec is None
+            and inputs.keys() == own.keys()
+        ):
             right = self._right_arrays(judged)
         arrays = {
-            n: right[n] if right and a is own[n] else a if a.dtype.kind in "biu" else a.astype(dtype)
+            n: right[n]
+            if right and a is own[n]
+            else a
+            if a.dtype.kind in "biu"
+            else a.astype(dtype)
             for n, a in inputs.items()
         }
         known = [(RIGHT.steps, right)] if right else []
@@ -425,19 +511,32 @@ class FloatRuns:
     def _rough(self, values: Values) -> float:
         """Return u (n + d + |s|) max|v| Σ|a|, with generous factors."""
         f = self.precision.roughest
-        met = ("q_joined", "k_joined") if "k_joined" in values else ("q", "k")  # for latents, both parts side by side
+        met = (
+            ("q_joined", "k_joined") if "k_joined" in values else ("q", "k")
+        )  # for latents, both parts side by side
         q, k, a = (np.asarray(values[n]) for n in (*met, "weights"))
         n = a.shape[-1]
         later = [name for name in SCORES[1:] if name in values] or ["scores"]
         largest = max(_largest(np.asarray(values[name])) for name in later)
         raw = _largest(np.asarray(values["scores"]))
         lengths = prod(sqrt((x * x).sum(axis=-1).max(initial=0.0)) for x in (q, k))
-        size = max(largest, lengths * min(largest / raw, 1e3) if raw > 0 and largest > 0 else lengths)
+        size = max(
+            largest, lengths * min(largest / raw, 1e3) if raw > 0 and largest > 0 else lengths
+        )
         terms = n + q.shape[-1] + 2 * (int(np.shape(values["x"])[-1]) if "x" in values else 0) + 8
-        total = float(np.fmax.reduce(np.abs(a).sum(axis=-1), axis=None, initial=1.0)) if a.size else 1.0
-        grown = float(np.abs(np.asarray(values["w_o"])).sum(axis=0).max(initial=1.0)) if "w_o" in values else 1.0
+        total = (
+            float(np.fmax.reduce(np.abs(a).sum(axis=-1), axis=None, initial=1.0)) if a.size else 1.0
+        )
+        grown = (
+            float(np.abs(np.asarray(values["w_o"])).sum(axis=0).max(initial=1.0))
+            if "w_o" in values
+            else 1.0
+        )
         values_ = _largest(np.asarray(values["v"])) * grown
-        return float(_ROUGH * float(f.u) * (terms + 4 * size) * values_ * total + 64 * float(f.eta) * n * (values_ + 1))
+        return float(
+            _ROUGH * float(f.u) * (terms + 4 * size) * values_ * total
+            + 64 * float(f.eta) * n * (values_ + 1)
+        )
 
 
 def _largest(x: np.ndarray) -> float:

@@ -17,7 +17,12 @@ from symattn.bounds import storing
 from symattn.bounds.case_result import CaseResult
 from symattn.bounds.mistake import Mistake
 from symattn.verification import rules
-from symattn.verification.diagnosis import effective_weights, finite_infinities, screening, skipped_keys
+from symattn.verification.diagnosis import (
+    effective_weights,
+    finite_infinities,
+    screening,
+    skipped_keys,
+)
 from symattn.verification.diagnosis.causes import Known, Search
 from symattn.verification.rules import softmaxes, tiling
 
@@ -46,7 +51,9 @@ class AttentionSearch(Search[M]):
     # -- what calls made for it show -----------------------------------------------------------------------------------
     def _skipped_keys(self) -> Iterator[M]:
         """Yield the mistake of skipped keys that floats confirm, if inputs that are made for it are wrong."""
-        made_for_it = (r for r in self.right[MAX_RIGHT_CASES:] if r.case.group == skipped_keys.GROUP)
+        made_for_it = (
+            r for r in self.right[MAX_RIGHT_CASES:] if r.case.group == skipped_keys.GROUP
+        )
         cases = (*self.wrong, *self.right[:MAX_RIGHT_CASES], *made_for_it)
         likely = self.of_attention(skipped_keys.mistakes(self.session, self.wrong))
         shown = [m for m in likely if self._leaves_little(m, cases)]
@@ -59,15 +66,21 @@ class AttentionSearch(Search[M]):
 
     def _by_weights(self) -> Iterator[M]:
         """Yield a mistake that the function's own weights show: wrongly counted keys, or other forbidden scores."""
-        yield from self._first_shown(effective_weights.mistakes(self.session, self.wrong, of_lengths=False))
+        yield from self._first_shown(
+            effective_weights.mistakes(self.session, self.wrong, of_lengths=False)
+        )
 
     def _by_weights_of_lengths(self) -> Iterator[M]:
         """Yield the same if the keys depend on their number."""
-        yield from self._first_shown(effective_weights.mistakes(self.session, self.wrong, of_lengths=True))
+        yield from self._first_shown(
+            effective_weights.mistakes(self.session, self.wrong, of_lengths=True)
+        )
 
     def _first_shown(self, mistakes: Iterable[Mistake]) -> Iterator[M]:
         cases = (*self.wrong, *self.right[:MAX_RIGHT_CASES])
-        yield from islice((m for m in self.of_attention(mistakes) if self._leaves_little(m, cases)), 1)
+        yield from islice(
+            (m for m in self.of_attention(mistakes) if self._leaves_little(m, cases)), 1
+        )
 
     def _leaves_little(self, mistake: M, cases: Sequence[CaseResult]) -> bool:
         explains = self._explains(mistake, cases)
@@ -86,9 +99,13 @@ class AttentionSearch(Search[M]):
         spec, measured = self.searched[0], self.session.subject.measured
         wrong, right = ([measured(r)["n_k"] for r in of] for of in (self.wrong, self.right))
         others = (t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS)
-        widths = sorted(others, key=lambda t: t % 8 > 0)[:MAX_TILE_WIDTHS]  # kernels use multiples of 8
+        widths = sorted(others, key=lambda t: t % 8 > 0)[
+            :MAX_TILE_WIDTHS
+        ]  # kernels use multiples of 8
         yield from self.of_attention(tiling.mistakes(spec, widths) if widths else ())
-        yield from self.of_attention(kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right))
+        yield from self.of_attention(
+            kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right)
+        )
 
     def _stored(self) -> Iterator[M]:
         """Yield the mistake of an array stored in a narrower format, or with few digits after the point, if it accounts

@@ -31,7 +31,9 @@ _APART = 0.1  # scores that differ
 _LARGE = 400  # entries of inputs, beyond which a case shows no more of what is affected
 
 
-def blamed(session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
+def blamed(
+    session: Session, smallest: CaseResult, records: Sequence[CaseResult]
+) -> tuple[str, str]:
     """Return the step to blame, and the evidence: an idle step, another format, or the weights themselves; and what is
     affected."""
     if all(r.finding == "not finite" for r in records):
@@ -50,12 +52,22 @@ def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tu
         step, seen = look(session, wrong)
         if step:
             return step, seen
-    telling = next((r for r in (smallest, *sorted(wrong, key=lambda r: r.case.size)) if _differ(r)), smallest)
+    telling = next(
+        (r for r in (smallest, *sorted(wrong, key=lambda r: r.case.size)) if _differ(r)), smallest
+    )
     weights = _weights(session, telling)
     cases = _telling(wrong)
-    if weights is None and cases and _right(session, cases, partial(_changed, changes=_each(_ZERO, "q w_q"))):
+    if (
+        weights is None
+        and cases
+        and _right(session, cases, partial(_changed, changes=_each(_ZERO, "q w_q")))
+    ):
         return "weights", "the output is right where queries are 0"
-    if telling is not smallest and smallest.ratios is not None and not explains(smallest, _weights(session, smallest)):
+    if (
+        telling is not smallest
+        and smallest.ratios is not None
+        and not explains(smallest, _weights(session, smallest))
+    ):
         return "output", ""
     place = "in the input below" if telling is smallest else in_group(telling)
     return first_wrong_step(session.spec, telling, weights, place, session.records)
@@ -85,7 +97,9 @@ def _weights(session: Session, judged: CaseResult) -> CaseResult | None:
     if "v" not in inputs or inputs["v"].ndim != 2 + (session.spec.heads > 1):
         return None
     v = inputs["v"]
-    identity = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-2], v.shape[-2], v.shape[-2])).copy()
+    identity = np.broadcast_to(
+        np.eye(v.shape[-2]), (*v.shape[:-2], v.shape[-2], v.shape[-2])
+    ).copy()
     arrays = {**inputs, "v": identity}
     return session.run_case(Case("structure", "", arrays)) if session.maker.admits(arrays) else None
 
@@ -110,7 +124,11 @@ def _each(change: Change, names: str) -> dict[str, Change]:
 _IDLE: tuple[tuple[str, str, dict[str, Change]], ...] = (
     ("dropout", "nothing is dropped", _each(_ONE, "drop")),
     ("sink", "the sink takes nothing", _each(lambda a: np.full_like(a, -_FAR), "sink")),
-    ("mask", "nothing is masked", _each(lambda a: _ONE(a) if a.dtype == bool else _ZERO(a), "mask")),
+    (
+        "mask",
+        "nothing is masked",
+        _each(lambda a: _ONE(a) if a.dtype == bool else _ZERO(a), "mask"),
+    ),
     ("mask", "nothing is padding", _each(_ONE, "keep")),
     ("mask", "there is one document", _each(_ZERO, "doc doc_q doc_k")),
     ("bias", "the bias is 0", _each(_ZERO, "bias")),
@@ -149,7 +167,11 @@ def _changed(inputs: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray
     return None if same else result
 
 
-def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:
+def _right(
+    session: Session,
+    cases: list[CaseResult],
+    change: Callable[[Inputs], dict[str, np.ndarray] | None],
+) -> bool:
     """Return whether the change makes something idle, and all cases right though they could still show a fault."""
     result = False
     for judged in cases:
@@ -157,11 +179,15 @@ def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs],
         if changed is None:
             return False
         rounded = session.precision.input.rounded
-        held = {n: a if a.dtype.kind in "biu" else np.asarray(rounded(a)) for n, a in changed.items()}
+        held = {
+            n: a if a.dtype.kind in "biu" else np.asarray(rounded(a)) for n, a in changed.items()
+        }
         inputs = session.subject.completed(session, held)
         if not session.subject.fits(session, inputs):
             return False
-        case_result = session.run_case(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
+        case_result = session.run_case(
+            Case(judged.case.group, judged.case.name, inputs, judged.case.memory)
+        )
         if case_result.finding is not None or case_result.outcome.late:
             return False
         result = result or case_result.decisive
@@ -172,11 +198,18 @@ def _right_in_place(session: Session) -> bool:
     """Return whether a query is right with its own key and a key of zeros, whose score is 0 at any position."""
     rng, seen = np.random.default_rng((session.seed, 3)), False
     for d_k in () if session.maker.square else (2, 4, 8):
-        q, k = rng.integers(-2, 3, (1, d_k)).astype(float), rng.integers(-2, 3, (2, d_k)).astype(float)
+        q, k = (
+            rng.integers(-2, 3, (1, d_k)).astype(float),
+            rng.integers(-2, 3, (2, d_k)).astype(float),
+        )
         k[0] = 0
         inputs = session.maker.from_heads(q, k, np.array([[0.0], [1.0]]))
         title = f"d_k = {d_k}"
-        case = None if inputs is None else session.subject.case_of_attention(session, "in place", title, inputs, rng)
+        case = (
+            None
+            if inputs is None
+            else session.subject.case_of_attention(session, "in place", title, inputs, rng)
+        )
         if case is not None:
             judged = session.run_case(case)
             if judged.finding is not None:
@@ -243,14 +276,23 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
             continue
         inputs = {**result, "v": np.eye(n)}
         seen = session.subject.attended(session, inputs)
-        given = {name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in inputs.items()}
+        given = {
+            name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in inputs.items()
+        }
         right = np.asarray(trace(canonical(session.attention), given)["output"])
         slack = _ROUNDINGS * float(session.precision.roughest.u)
-        if seen is None or seen.shape != right.shape or (np.abs(seen - right) <= _DISTINCT * slack).all():
+        if (
+            seen is None
+            or seen.shape != right.shape
+            or (np.abs(seen - right) <= _DISTINCT * slack).all()
+        ):
             continue
         words = _moved(seen, right, slack)
         if words:
-            return "values", f"with V = I, the weights are right and multiply the wrong values: {words}"
+            return (
+                "values",
+                f"with V = I, the weights are right and multiply the wrong values: {words}",
+            )
     return "", ""
 
 
@@ -306,7 +348,11 @@ def _which(wrong: np.ndarray, name: str) -> str:
     if at[-1] - at[0] + 1 == len(at):
         if at[-1] == n - 1:
             return f"{name} from {at[0] + 1} on, of {n}"
-        return f"{name} up to {at[-1] + 1} of {n}" if at[0] == 0 else f"{name} {at[0] + 1} to {at[-1] + 1} of {n}"
+        return (
+            f"{name} up to {at[-1] + 1} of {n}"
+            if at[0] == 0
+            else f"{name} {at[0] + 1} to {at[-1] + 1} of {n}"
+        )
     steps = set(np.diff(at).tolist())
     if len(steps) == 1:
         return f"every {steps.pop()}. of the {name} from {at[0] + 1} on"
@@ -323,12 +369,18 @@ def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
     if not seen:
         return "", ""
     bad = [_lost(r) for r in seen]
-    empty = [np.broadcast_to(~traced(r).run.allowed.any(axis=-1), b.shape) for r, b in zip(seen, bad, strict=True)]
+    empty = [
+        np.broadcast_to(~traced(r).run.allowed.any(axis=-1), b.shape)
+        for r, b in zip(seen, bad, strict=True)
+    ]
     lost = np.concatenate([b[~e] for b, e in zip(bad, empty, strict=True)])
     if any((b & e).any() for b, e in zip(bad, empty, strict=True)) and not lost.any():
         return "mask", "a row without any key gives NaN or infinity"
     for words, measure in _MEASURES:
-        measured = [np.broadcast_to(measure(r), b.shape)[~e] for r, b, e in zip(seen, bad, empty, strict=True)]
+        measured = [
+            np.broadcast_to(measure(r), b.shape)[~e]
+            for r, b, e in zip(seen, bad, empty, strict=True)
+        ]
         result = _separated(np.concatenate(measured), lost)
         if result:
             return "max", f"the rows {words} {result} come out as NaN or infinity, and no others"
@@ -368,7 +420,12 @@ _MEASURES: tuple[tuple[str, Measure], ...] = (
 def without_empty_rows(judged: CaseResult) -> CaseResult:
     """Return the case as if rows without any key were right."""
     got, empty = judged.outcome.output, _empty(judged)
-    if got is None or judged.ratios is None or empty is None or not (empty & (judged.ratios > 1)).any():
+    if (
+        got is None
+        or judged.ratios is None
+        or empty is None
+        or not (empty & (judged.ratios > 1)).any()
+    ):
         return judged
     output = np.where(empty, traced(judged).near, got)
     ratios = np.where(empty, 0.0, judged.ratios)
@@ -382,7 +439,12 @@ def _empty(judged: CaseResult) -> np.ndarray | None:
     """Return where the output belongs to a row without any key; None if it has another shape, if rows are mixed, or if
     such rows need not be zeros."""
     run, got = traced(judged).run, judged.outcome.output
-    if got is None or judged.ratios is None or run.output_step is not None or run.spec.fully_masked != "zeros":
+    if (
+        got is None
+        or judged.ratios is None
+        or run.output_step is not None
+        or run.spec.fully_masked != "zeros"
+    ):
         return None
     rows = ~np.asarray(run.allowed.any(axis=-1))[..., None]
     return np.asarray(np.broadcast_to(rows, got.shape)) if rows.ndim == got.ndim else None
@@ -392,11 +454,18 @@ def what_empty_rows_give(records: Sequence[CaseResult]) -> str:
     """Describe what rows without any key give if that is wrong; else ""."""
     for judged in records:
         got, empty = judged.outcome.output, _empty(judged)
-        if got is None or judged.ratios is None or empty is None or not (empty & (judged.ratios > 1)).any():
+        if (
+            got is None
+            or judged.ratios is None
+            or empty is None
+            or not (empty & (judged.ratios > 1)).any()
+        ):
             continue
         array = got[empty & (judged.ratios > 1)]
         v = centres(traced(judged).run.values[traced(judged).run.values_name])
-        mean = np.broadcast_to(v.mean(axis=-2, keepdims=True), got.shape)[empty & (judged.ratios > 1)]
+        mean = np.broadcast_to(v.mean(axis=-2, keepdims=True), got.shape)[
+            empty & (judged.ratios > 1)
+        ]
         near = 1e-2 * max(float(np.abs(v).max(initial=0.0)), 1.0)
         what = "NaN or infinity" if not np.isfinite(array).all() else "other numbers than zeros"
         if np.isfinite(array).all() and (np.abs(array - mean) <= near).all():

@@ -34,7 +34,10 @@ _SEEN = 60  # right cases that are compared in float64
 _FEW = 20  # cases of either kind, if many numbers are tried
 _MOST = 8  # mistakes that are judged by balls
 _ALIKE = 10  # cases of either kind by which mistakes that explain everything are compared
-_FEWEST, _ENTRIES = 2, 10_000  # wrong cases that judge a mistake at least, and entries of all if they are more
+_FEWEST, _ENTRIES = (
+    2,
+    10_000,
+)  # wrong cases that judge a mistake at least, and entries of all if they are more
 _TELLING = 150  # entries of inputs that show much and take little time
 _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
@@ -106,7 +109,9 @@ def causes(session: Session) -> tuple[Cause[Any], ...]:
     wrong = by_size(r for r in session.records if r.finding in OF_VALUES)
     if not wrong:
         return ()
-    search = session.subject.search(session, wrong, by_size(r for r in session.records if r.finding is None))
+    search = session.subject.search(
+        session, wrong, by_size(r for r in session.records if r.finding is None)
+    )
     results, sure = search.found()
     return (() if sure else search.otherwise(results)) or (search.cause(results, sure),)
 
@@ -227,13 +232,17 @@ class Search(ABC, Generic[M]):
         measured = self.session.subject.measured
 
         def telling(judged: CaseResult) -> tuple[bool, int, int]:
-            numbers = {x for a in judged.case.inputs.values() for x in np.ravel(a)[:_TELLING].tolist()}
+            numbers = {
+                x for a in judged.case.inputs.values() for x in np.ravel(a)[:_TELLING].tolist()
+            }
             return screening.is_finite(judged), len({*measured(judged).values()}), len(numbers)
 
         return max(self.wrong[:_SHOWN], key=telling)
 
     # -- the search ----------------------------------------------------------------------------------------------------
-    def meant(self, judged: CaseResult, outputs: Sequence[np.ndarray]) -> list[tuple[Part, np.ndarray]]:
+    def meant(
+        self, judged: CaseResult, outputs: Sequence[np.ndarray]
+    ) -> list[tuple[Part, np.ndarray]]:
         """Return the outputs concerned, each with the corresponding one of ``outputs``."""
         pairs = list(zip(judged.parts, outputs, strict=True))
         return [pair for k, pair in enumerate(pairs) if self.among is None or k in self.among]
@@ -246,25 +255,38 @@ class Search(ABC, Generic[M]):
             return float("inf")
         return max(screening.miss(part, a) for part, a in self.meant(judged, wrong))
 
-    def distinct(self, mistakes: Iterable[M], cases: Sequence[CaseResult], every: bool = False) -> Iterator[M]:
+    def distinct(
+        self, mistakes: Iterable[M], cases: Sequence[CaseResult], every: bool = False
+    ) -> Iterator[M]:
         """Yield the mistakes without those that repeat an earlier one up to rounding; ``every``: of any kind."""
         before: list[list[Outputs]] = []
         for mistake in mistakes:
             outputs = [self.outputs(judged, mistake) for judged in cases]
             if not (
-                (every or self.repeats(mistake)) and any(all(map(screening.are_alike, outputs, b)) for b in before)
+                (every or self.repeats(mistake))
+                and any(all(map(screening.are_alike, outputs, b)) for b in before)
             ):
                 before.append(outputs)
                 yield mistake
 
     def plainest(self, mistakes: tuple[M, ...], tried: Sequence[CaseResult]) -> tuple[M, ...]:
         """Return the simplest of the mistakes that explain everything, including ``tried``."""
-        cases = [*self.wrong[:_ALIKE], *self.right[:_ALIKE], *(r for r in tried if r.finding != "raises")]
-        return tuple(self.distinct(screening.plainest(mistakes), cases)) if len(mistakes) > 1 else mistakes
+        cases = [
+            *self.wrong[:_ALIKE],
+            *self.right[:_ALIKE],
+            *(r for r in tried if r.finding != "raises"),
+        ]
+        return (
+            tuple(self.distinct(screening.plainest(mistakes), cases))
+            if len(mistakes) > 1
+            else mistakes
+        )
 
     def cause(self, found: tuple[M, ...], sure: bool, besides: str = "") -> Cause[M]:
         """Return the cause for these mistakes."""
-        raises = bool(found) and all(self.explains(r, m) is True for m in found for r in self.raised)
+        raises = bool(found) and all(
+            self.explains(r, m) is True for m in found for r in self.raised
+        )
         return Cause(tuple(self.wrong), found, self, raises, sure or not found, besides)
 
     def sure(self, besides: str = "") -> Cause[M] | None:
@@ -289,7 +311,9 @@ class Search(ABC, Generic[M]):
     @property
     def witnesses(self) -> tuple[Witness, ...]:
         """Outputs of the function on residues that differ from the definition's."""
-        return self.session.identity.witnesses if self.session.identity and self.among is None else ()
+        return (
+            self.session.identity.witnesses if self.session.identity and self.among is None else ()
+        )
 
     def exactly(self) -> Iterator[M]:
         """Yield mistakes that give the same residues as the function, and that no output in floats contradicts."""
@@ -299,7 +323,11 @@ class Search(ABC, Generic[M]):
 
     def _other_residues(self, mistake: M) -> bool:
         """Return whether a mistake with the residues of the function gives others at held-out sizes."""
-        if mistake.where is not None or not self.witnesses or not self._gives_all(self.witnesses, mistake):
+        if (
+            mistake.where is not None
+            or not self.witnesses
+            or not self._gives_all(self.witnesses, mistake)
+        ):
             return False
         identity = self.session.identity
         return identity is not None and not self._gives_all(identity.held_out, mistake)
@@ -334,7 +362,9 @@ class Search(ABC, Generic[M]):
         try:
             outputs = self.outputs(judged, mistake) or self.run(judged, mistake)
         except KeyError:  # it changes nothing, so nothing may be wrong
-            wrong = judged.finding in OF_VALUES and (self.among is None or judged.wrong & self.among)
+            wrong = judged.finding in OF_VALUES and (
+                self.among is None or judged.wrong & self.among
+            )
             return False if wrong else None
         except Undecided:
             return None
@@ -342,7 +372,10 @@ class Search(ABC, Generic[M]):
             return judged.finding == "raises" or None if judged.outcome.error else False
         if judged.outcome.output is None or not mistake.exact:
             return None
-        answers = [self._of_part(judged, mistake, part, wrong) for part, wrong in self.meant(judged, outputs)]
+        answers = [
+            self._of_part(judged, mistake, part, wrong)
+            for part, wrong in self.meant(judged, outputs)
+        ]
         return False if False in answers else True if True in answers else None
 
     def explains_an_output(self, cases: Sequence[CaseResult], mistake: M) -> bool:
@@ -352,11 +385,15 @@ class Search(ABC, Generic[M]):
             outputs = self.outputs(judged, mistake)
             if outputs is None:
                 return False
-            answers.append([self._of_part(judged, mistake, part, a) for part, a in self.meant(judged, outputs)])
+            answers.append(
+                [self._of_part(judged, mistake, part, a) for part, a in self.meant(judged, outputs)]
+            )
         by_output = [*zip(*answers, strict=True)]
         return len(by_output) > 1 and any(map(explains_all, by_output))
 
-    def _of_part(self, judged: CaseResult, mistake: M, part: Part, wrong: np.ndarray) -> bool | None:
+    def _of_part(
+        self, judged: CaseResult, mistake: M, part: Part, wrong: np.ndarray
+    ) -> bool | None:
         if part.got is None or part.got.shape != wrong.shape:
             return False
         with np.errstate(all="ignore"):
@@ -382,14 +419,19 @@ class Search(ABC, Generic[M]):
         """Yield mistakes that the slack hides, as in half formats; first those that account for most of the error."""
         self.begin()
         few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
-        real = [m for m in self.dim if any(self.outputs(judged, m) is not None for judged in self.wrong)]
+        real = [
+            m for m in self.dim if any(self.outputs(judged, m) is not None for judged in self.wrong)
+        ]
         yield from (mistake for _, mistake in screening.ranked(self, few, real))
 
     def survivors(self, mistakes: list[M]) -> list[M]:
         """Return the mistakes that float64 does not rule out."""
         survivors = mistakes
         cases = sorted(self.wrong, key=lambda r: abs(r.case.size - _TELLING))
-        for judged in (*cases, *self.right[:_SEEN]):  # case by case, so that the first cases leave few mistakes
+        for judged in (
+            *cases,
+            *self.right[:_SEEN],
+        ):  # case by case, so that the first cases leave few mistakes
             if self.over or not survivors:
                 break
             survivors = [m for m in survivors if not self.rules_out(judged, m)]
@@ -433,7 +475,10 @@ class Search(ABC, Generic[M]):
         against = [r for r in self.right if self.contradicts(r, mistake)]
         of_fresh = [(r, confirming.contradicts(self, r, mistake)) for r in self.held_out]
         against += [r for r, contradicted in of_fresh if contradicted]
-        made_in = [*self.wrong, *(r for r, contradicted in of_fresh if r.finding in OF_VALUES and not contradicted)]
+        made_in = [
+            *self.wrong,
+            *(r for r, contradicted in of_fresh if r.finding in OF_VALUES and not contradicted),
+        ]
         made: Callable[[CaseResult], bool | None] = lambda judged: (  # noqa: E731
             False if self.contradicts(judged, mistake) else self.screened(judged, mistake)
         )
@@ -464,7 +509,9 @@ class Search(ABC, Generic[M]):
 
     def _fits_in_part(self, mistake: M, part: parts.OutputPart) -> bool:
         """Return whether no wrong case contradicts a mistake that is made in a part alone."""
-        return not self.over and all(self._agrees_in_part(judged, mistake, part) for judged in self.wrong)
+        return not self.over and all(
+            self._agrees_in_part(judged, mistake, part) for judged in self.wrong
+        )
 
     def _agrees_in_part(self, judged: CaseResult, mistake: M, part: parts.OutputPart) -> bool:
         self.effort.spend(judged.case.size, self.session.subject.costs)
@@ -588,7 +635,9 @@ class Search(ABC, Generic[M]):
         return remaining
 
 
-def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bool | None]) -> bool | None:
+def where_made(
+    judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bool | None]
+) -> bool | None:
     """Return the answer of ``ask`` if the mistake is made in a case; otherwise nothing may be wrong in it."""
     if mistake.where is None or mistake.where.holds(judged):
         return ask(judged, mistake)

@@ -29,15 +29,24 @@ from symattn.verification.probing.probes import FAMILIES
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
-_SIDED = FORMATS[:2]  # for attention: the bound for bfloat16 is so wide that it would include other mistakes
+_SIDED = FORMATS[
+    :2
+]  # for attention: the bound for bfloat16 is so wide that it would include other mistakes
 _CASES = 12  # wrong cases in the sample, of all sizes
-_TELLING, _PART = 3, 1 / 4  # the bound must be decisive for so many of them, or this part, whichever is more
+_TELLING, _PART = (
+    3,
+    1 / 4,
+)  # the bound must be decisive for so many of them, or this part, whichever is more
 _GRIDS = ("bfloat16", "float16", "float32")
 _ON_GRID = 1 / 2  # share of the right outputs that may be numbers of a format by chance
 _USUALLY = 1 / 8  # fraction of the worst-case bound that roundings of a format mostly stay below
 _SMALL, _TELLS = 2.0**-20, 2.0**-10  # of the largest value
 _LEGAL = 64  # units of roundoff that weights may be off by
-_UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # no format has the number 1/n_k
+_UNEVEN = (
+    Sizes(3, 7, 4, 3),
+    Sizes(2, 33, 5, 2),
+    Sizes(3, 11, 2, 4),
+)  # no format has the number 1/n_k
 
 
 def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> tuple[str, str]:
@@ -53,19 +62,36 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
     If 8 u is more than ``_SMALL``, as in short formats, bounds would include mistakes, and none is named.
     """
     times = 8 * float(precision.between.u)
-    if not spec.is_softmax or times > _SMALL or any(r.ratios is None or "q" not in r.case.inputs for r in wrong):
+    if (
+        not spec.is_softmax
+        or times > _SMALL
+        or any(r.ratios is None or "q" not in r.case.inputs for r in wrong)
+    ):
         return "", ""
-    largest = [np.abs(v := r.case.inputs["v"]).reshape(-1, v.shape[-1]).max(axis=0, initial=0.0) for r in wrong]
-    if all(_within(r, r.parts[0].expected.allowed + times * v) for r, v in zip(wrong, largest, strict=True)):
+    largest = [
+        np.abs(v := r.case.inputs["v"]).reshape(-1, v.shape[-1]).max(axis=0, initial=0.0)
+        for r in wrong
+    ]
+    if all(
+        _within(r, r.parts[0].expected.allowed + times * v)
+        for r, v in zip(wrong, largest, strict=True)
+    ):
         return "merge", "parts that are merged as o − σ(L_b − L)(o − o_b)"
     bounds = []
     for r in wrong:
-        if not usual(spec) or spec.scale is not None or not _within(r, bound := _turned(spec, precision, r)):
+        if (
+            not usual(spec)
+            or spec.scale is not None
+            or not _within(r, bound := _turned(spec, precision, r))
+        ):
             return "", ""
         bounds.append(float(bound.max()))
     if not any(bound < _TELLS * v.max() for bound, v in zip(bounds, largest, strict=True)):
         return "", ""
-    return "output", "queries and keys, or values and outputs, that are multiplied by an orthogonal matrix"
+    return (
+        "output",
+        "queries and keys, or values and outputs, that are multiplied by an orthogonal matrix",
+    )
 
 
 def _turned(spec: Attention, precision: Precision, judged: CaseResult) -> np.ndarray:
@@ -78,12 +104,17 @@ def _turned(spec: Attention, precision: Precision, judged: CaseResult) -> np.nda
     change by 2 tanh(E/2) in total, and their mean of values by as many N = max |v_j|. With N in place of every value,
     A is B; the last product adds up e entries of error B, which is √e B, and c N.
     """
-    u, given = 1.01 * float(precision.between.u), judged.case.inputs  # 1.01 for what is of second order
+    u, given = (
+        1.01 * float(precision.between.u),
+        judged.case.inputs,
+    )  # 1.01 for what is of second order
     d, e = given["q"].shape[-1], given["v"].shape[-1]
     lengths = {n: np.sqrt(np.square(given[n]).sum(axis=-1, keepdims=True)) for n in "qkv"}
     q, k, v = (float(a.max(initial=0.0)) for a in lengths.values())
     scores = u * (2 * (d + 1) * sqrt(d) + d) * q * k / sqrt(d)
-    within = expected(spec, {**given, "v": np.broadcast_to(lengths["v"], given["v"].shape)}, precision).allowed
+    within = expected(
+        spec, {**given, "v": np.broadcast_to(lengths["v"], given["v"].shape)}, precision
+    ).allowed
     of_values = v * (2 * tanh(scores / 2) + 2 * (e + 1) * sqrt(e) * u)
     return np.asarray((sqrt(e) * within + of_values) * np.exp(2 * scores))
 
@@ -91,7 +122,9 @@ def _turned(spec: Attention, precision: Precision, judged: CaseResult) -> np.nda
 def _within(judged: CaseResult, allowed: np.ndarray) -> bool:
     """Return whether errors are within a bound."""
     part = judged.parts[0]
-    return part.got is not None and bool((part.expected.widened(allowed).ratios(part.got) <= 1).all())
+    return part.got is not None and bool(
+        (part.expected.widened(allowed).ratios(part.got) <= 1).all()
+    )
 
 
 def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
@@ -115,9 +148,14 @@ def _on_grid(narrow: Precision, wrong: Sequence[CaseResult]) -> bool:
         return np.concatenate([(narrow.input.rounded(a) == a).ravel() for a in arrays])
 
     parts = [part for judged in wrong for part in judged.parts]
-    if len(wrong) < _TELLING or any(part.got is None or not np.isfinite(part.got).all() for part in parts):
+    if len(wrong) < _TELLING or any(
+        part.got is None or not np.isfinite(part.got).all() for part in parts
+    ):
         return False
-    return bool(of([part.got for part in parts]).all()) and of([p.expected.near for p in parts]).mean() < _ON_GRID
+    return (
+        bool(of([part.got for part in parts]).all())
+        and of([p.expected.near for p in parts]).mean() < _ON_GRID
+    )
 
 
 def _bound(session: Session, narrow: Precision, judged: CaseResult) -> list[Expected] | None:
@@ -133,7 +171,11 @@ def _could(session: Session, narrow: Precision, wrong: Sequence[CaseResult]) -> 
     """Return whether every wrong output is within the bound for this format."""
     telling = 0
     for judged in wrong:
-        if judged.ratios is None or session.effort.over or (bounds := _bound(session, narrow, judged)) is None:
+        if (
+            judged.ratios is None
+            or session.effort.over
+            or (bounds := _bound(session, narrow, judged)) is None
+        ):
             return False
         telling += all(bool(bound.decisive().any()) for bound in bounds)
     return telling >= max(_TELLING, _PART * len(wrong))
@@ -153,19 +195,28 @@ def side(session: Session, narrow: str) -> tuple[str, str]:
             continue
         judged = session.run_case(Case("queries of 0", f"{inputs.keys()}", inputs))
         if judged.finding == "values":
-            return "values", f"{words}, where queries are 0 too: so weights, or their sums over the values, lose digits"
+            return (
+                "values",
+                f"{words}, where queries are 0 too: so weights, or their sums over the values, lose digits",
+            )
         outcome += judged.finding is None and not judged.outcome.late
     if not outcome:
         return "", ""
     step, seen = _after_scores(session)
-    return (step or "score"), f"{words}, and {seen or 'the output is right where queries are 0: so scores lose digits'}"
+    return (
+        step or "score"
+    ), f"{words}, and {seen or 'the output is right where queries are 0: so scores lose digits'}"
 
 
 def _after_scores(session: Session) -> tuple[str, str]:
     """Return the exponentials or their sum as the step if they are wrong for exact scores; else ("", "")."""
     if not usual(session.spec) or session.spec.scale is not None:
         return "", ""
-    rng, legal, shares = np.random.default_rng((session.seed, 9)), _LEGAL * float(session.precision.roughest.u), True
+    rng, legal, shares = (
+        np.random.default_rng((session.seed, 9)),
+        _LEGAL * float(session.precision.roughest.u),
+        True,
+    )
     for n in (3, 7, 11, 19, 33):
         scores = rng.integers(-8, 9, n) / 4
         weights = weights_of(session, scores)
@@ -185,7 +236,9 @@ def _everywhere(session: Session, narrow: Precision) -> bool:
     """Return whether outputs for random numbers are wrong in every size, by a small part of the bound."""
     rng = np.random.default_rng((session.seed, 8))
     for sizes in _UNEVEN:
-        judged = session.run_case(Case("format", "", session.maker.make(sizes, FAMILIES["normal"](rng), rng)))
+        judged = session.run_case(
+            Case("format", "", session.maker.make(sizes, FAMILIES["normal"](rng), rng))
+        )
         got = judged.outcome.output
         if judged.finding != "values" or got is None:
             return False
@@ -204,7 +257,12 @@ def weights_of(session: Session, scores: np.ndarray) -> np.ndarray | None:
         return None
     judged = session.run_case(Case("exponential", "", inputs))
     got = judged.outcome.output
-    if got is None or judged.ratios is None or not np.isfinite(got).all() or not traced(judged).run.allowed[-1].all():
+    if (
+        got is None
+        or judged.ratios is None
+        or not np.isfinite(got).all()
+        or not traced(judged).run.allowed[-1].all()
+    ):
         return None
     row = got.reshape(-1, n)[-1]
     return np.asarray(row, dtype=np.float64) if row[0] > 0 else None

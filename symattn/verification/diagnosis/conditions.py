@@ -38,7 +38,9 @@ Made = Callable[[int], bool | None]  # whether a mistake is made at a size
 
 def _condition(a: str, relation: str, b: str | int) -> tuple[str, Test]:
     """Return a relation of a size to another one, or to a number, and its test."""
-    return f"{a} {relation} {b}", lambda s: _RELATIONS[relation](s[a], s[b] if isinstance(b, str) else b)
+    return f"{a} {relation} {b}", lambda s: _RELATIONS[relation](
+        s[a], s[b] if isinstance(b, str) else b
+    )
 
 
 def _of_offset(relation: str, t: int) -> tuple[str, Test]:
@@ -58,18 +60,25 @@ def conditions() -> Iterator[tuple[str, Test]]:
     for name in _LENGTHS:
         yield from (_condition(name, "=", 1), _condition(name, ">", 1))
         yield from (_condition(name, "=", t) for t in (2, 3, 4, 5, 6, 7, *TILES[2:]))
-        yield from (_condition(name, f"is {no}a multiple of", t) for t, no in product(TILES, ("", "not ")))
+        yield from (
+            _condition(name, f"is {no}a multiple of", t) for t, no in product(TILES, ("", "not "))
+        )
     yield from (_of_offset(f"is {no}a multiple of", t) for t, no in product(TILES, ("", "not ")))
 
 
 def separating(
-    session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult], answer: Answer | None = None
+    session: Session,
+    wrong: Sequence[CaseResult],
+    right: Sequence[CaseResult],
+    answer: Answer | None = None,
 ) -> Iterator[tuple[str, Test]]:
     """Yield conditions that hold for all wrong cases and for no right one. With ``answer``, which says whether a case
     shows the fault, limits are found by further calls."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     asked = _thresholds(session, yes, no, answer) if answer else ()
-    limits = (_condition(name, relation, t) for name, t, relation in product(_LENGTHS, TILES[::-1], ">≥<"))
+    limits = (
+        _condition(name, relation, t) for name, t, relation in product(_LENGTHS, TILES[::-1], ">≥<")
+    )
     # after limits of one length, which are commoner and are found by calls
     of_offsets = (_of_offset(relation, t) for relation, t in product(("≥", "<"), TILES))
     for words, test in chain(conditions(), asked, limits, of_offsets, _between(_APART)):
@@ -100,7 +109,9 @@ def _thresholds(
             )
 
 
-def _period(ask: Made, wrong: Sequence[int], right: Sequence[int]) -> tuple[str, Callable[[int], bool]]:
+def _period(
+    ask: Made, wrong: Sequence[int], right: Sequence[int]
+) -> tuple[str, Callable[[int], bool]]:
     """Return which lengths from the least wrong one on are wrong: all, the multiples of a number, or the others. If no
     larger length is known to be right, lengths with large powers of two are tried."""
     least = wrong[0]
@@ -116,7 +127,10 @@ def _period(ask: Made, wrong: Sequence[int], right: Sequence[int]) -> tuple[str,
 def _divisor(ask: Made, made: bool, t: int, least: int) -> int:
     """Return the least divisor of t at whose multiples, from ``least`` on, the mistake is ``made``, or is not."""
     for p in (p for p in range(2, t + 1) if t % p == 0 and all(p % d for d in range(2, p))):
-        while t % p == 0 and ask(t // p * next(m for m in count(max(1, -(-least * p // t))) if m % p)) is made:
+        while (
+            t % p == 0
+            and ask(t // p * next(m for m in count(max(1, -(-least * p // t))) if m % p)) is made
+        ):
             t //= p
     return t
 
@@ -132,7 +146,9 @@ def _first(ask: Made, low: int, high: int, holds: Callable[[int], bool]) -> int:
     return high
 
 
-def _is_made(session: Session, name: str, usual: dict[str, int], answer: Answer, size: int) -> bool | None:
+def _is_made(
+    session: Session, name: str, usual: dict[str, int], answer: Answer, size: int
+) -> bool | None:
     """Return whether a mistake is made at this size; None if no inputs show it.
 
     The first inputs that show it or its absence decide; if none do, whether something is wrong.
@@ -160,7 +176,10 @@ _SMALL = 2000  # entries of inputs of such a case
 _STEPS = 40  # of the search between two points of the grid
 _NEAR = 0.01  # how far a simpler number may be from the one that fits
 _USUAL = (-1e4, -1e9, -65504.0, -1e5, -1e3, -1e30)  # used instead of −∞ in published code
-_WIDER, _FASTER = 1.25, 10  # the ratio of successive numbers that are tried, and how many are skipped far away
+_WIDER, _FASTER = (
+    1.25,
+    10,
+)  # the ratio of successive numbers that are tried, and how many are skipped far away
 _NOTHING = 1e-4
 _FEW = 100  # the largest m of which 1/m is simpler than a decimal of one digit
 _BETTER = 0.02  # how much of the error may be left
@@ -207,7 +226,11 @@ def fitted(
         if theta is not None:
             most = 2 * misses(family.mistake(theta, "")) + _AS_LITTLE * misses(None)
             numbers = [*named(theta), *plain(theta)]
-            yield from _written_plainly(family, numbers, lambda m, most=most: explains(m) and misses(m) <= most)  # type: ignore[misc]
+            yield from _written_plainly(
+                family,
+                numbers,
+                lambda m, most=most: explains(m) and misses(m) <= most,  # type: ignore[misc]
+            )
 
 
 def _written_plainly(
@@ -246,7 +269,11 @@ def _range(low: float, high: float) -> str:
 
 
 def _written(x: float) -> str:
-    return f"{x:.0f}".replace("-", "−") if 100 <= abs(x) < 1e5 else f"{x:.3g}".replace("-", "−").replace("e+0", "e")
+    return (
+        f"{x:.0f}".replace("-", "−")
+        if 100 <= abs(x) < 1e5
+        else f"{x:.3g}".replace("-", "−").replace("e+0", "e")
+    )
 
 
 def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
@@ -256,10 +283,14 @@ def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
         if (
             judged.ratios is None
             or judged.case.size > _SMALL
-            or not all(part.got is not None and np.isfinite(part.got).all() for part in judged.parts)
+            or not all(
+                part.got is not None and np.isfinite(part.got).all() for part in judged.parts
+            )
         ):
             continue
-        result.setdefault(tuple(a.shape[-1] for a in judged.case.inputs.values() if np.ndim(a)), judged)
+        result.setdefault(
+            tuple(a.shape[-1] for a in judged.case.inputs.values() if np.ndim(a)), judged
+        )
     spread = list(result.values())
     return spread[:: max(1, len(spread) // _CASES)][:_CASES]
 
@@ -302,11 +333,23 @@ def plain(x: float) -> Iterator[tuple[float, str]]:
     if abs(x) < _NEAR**3:
         yield 0.0, "0"
     m = round(1 / x) if x else 0
-    shares = [(1 / m, f"1/{m}" if m > 0 else f"−1/{-m}")] if 1 < abs(m) < 10**4 and abs(m * x - 1) < _NEAR else []
+    shares = (
+        [(1 / m, f"1/{m}" if m > 0 else f"−1/{-m}")]
+        if 1 < abs(m) < 10**4 and abs(m * x - 1) < _NEAR
+        else []
+    )
     rounded = [float(f"{x:.{digits}g}") for digits in (1, 2, 3, 4, 5)]
-    decimals = [(near, f"{near:g}".replace("-", "−")) for near in rounded if x and abs(near / x - 1) < _NEAR]
+    decimals = [
+        (near, f"{near:g}".replace("-", "−")) for near in rounded if x and abs(near / x - 1) < _NEAR
+    ]
     first = [pair for pair in decimals[:1] if pair[0] == rounded[0] and abs(m) > _FEW]
-    yield from (*first, *shares, *decimals[len(first) : 2], *_roots(x), *decimals[max(len(first), 2) :])
+    yield from (
+        *first,
+        *shares,
+        *decimals[len(first) : 2],
+        *_roots(x),
+        *decimals[max(len(first), 2) :],
+    )
     yield x, f"{x:.6g}".replace("-", "−")
 
 

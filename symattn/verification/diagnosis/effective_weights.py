@@ -104,7 +104,13 @@ class OtherKeys:
     def _end_of_keys(only: Condition) -> str:
         """Return the plainer words for a single range at an end of the keys, or ""."""
         (one, *more), words = only.ranges, {"j": "first", "n_k − j": "last"}
-        if more or only.negated or one.low is not None or one.high is None or one.of.words not in words:
+        if (
+            more
+            or only.negated
+            or one.low is not None
+            or one.high is None
+            or one.of.words not in words
+        ):
             return ""
         count = one.high + (one.of.words == "j")
         return f"only the {words[one.of.words]} {count} keys take part"
@@ -162,7 +168,11 @@ def _only(seen: Sequence[Counted]) -> OtherKeys | None:
     if any((c.seen > 1).any() for c in seen):
         return None
     only = plainest([(c.pairs, c.whole, c.seen > 0) for c in seen])
-    return OtherKeys(only=only) if only is not None and len(only.ranges) < 3 and not only.negated else None
+    return (
+        OtherKeys(only=only)
+        if only is not None and len(only.ranges) < 3 and not only.negated
+        else None
+    )
 
 
 def _changed(seen: Sequence[Counted]) -> OtherKeys | None:
@@ -185,23 +195,38 @@ def depends_on_length(keys: OtherKeys) -> bool:
     conditions = [change.where for change in keys.changes]
     return any(
         len(condition.ranges) > 1
-        and any(one.of.words in _PLACES and (one.low or 0) > max(_LENGTHS) for one in condition.ranges)
+        and any(
+            one.of.words in _PLACES and (one.low or 0) > max(_LENGTHS) for one in condition.ranges
+        )
         for condition in conditions
     )
 
 
 def sizes_of(least: int, square: bool) -> list[tuple[int, int]]:
     """Return numbers of queries and keys to examine: small ones, and those around the least wrong number of keys."""
-    edges = [least - 1, least, least + 1, 2 * least - 1, 2 * least, 2 * least + 1] if least > max(_LENGTHS) // 2 else []
+    edges = (
+        [least - 1, least, least + 1, 2 * least - 1, 2 * least, 2 * least + 1]
+        if least > max(_LENGTHS) // 2
+        else []
+    )
     tiles = -(-least // 128) * 128  # lengths on and off multiples of tiles
-    edges += [least + 37, *(tiles + n for n in (-1, 0, 1, 8, 16, 32, 64, 127, 128))] if least > _WIDE else []
+    edges += (
+        [least + 37, *(tiles + n for n in (-1, 0, 1, 8, 16, 32, 64, 127, 128))]
+        if least > _WIDE
+        else []
+    )
     larger = [n for n in edges if n <= _LONGEST]
     rows = [(n if square or n * n <= _CELLS else 3, n) for n in (*_LENGTHS, *larger)]
     return [*rows, *(() if square else _RECTANGLES)]
 
 
 def counted(
-    pairs: Pairs, weights: np.ndarray, e: np.ndarray, right: np.ndarray, normalised: bool, rest: Any = 0
+    pairs: Pairs,
+    weights: np.ndarray,
+    e: np.ndarray,
+    right: np.ndarray,
+    normalised: bool,
+    rest: Any = 0,
 ) -> Counted | None:
     """Return how often keys are counted; None unless these are whole numbers.
 
@@ -210,12 +235,16 @@ def counted(
     if weights.shape != e.shape or not np.isfinite(weights).all():
         return None
     parts = weights / e
-    least = np.where(parts > _NEAR**2 * np.abs(parts).max(initial=0.0), parts, np.inf).min(axis=-1, keepdims=True)
+    least = np.where(parts > _NEAR**2 * np.abs(parts).max(initial=0.0), parts, np.inf).min(
+        axis=-1, keepdims=True
+    )
     if normalised:
         some = np.isfinite(least)
         parts = np.where(some, parts / np.where(some, least, 1), 0)
         total = (np.rint(parts) * e).sum(axis=-1, keepdims=True) + rest
-        if (np.abs(np.where(some, least, 1) * total - 1) > _NEAR)[some].any():  # rows do not sum to 1
+        if (np.abs(np.where(some, least, 1) * total - 1) > _NEAR)[
+            some
+        ].any():  # rows do not sum to 1
             return None
     seen = np.rint(parts)
     off = (np.abs(parts - seen) > _NEAR * np.maximum(seen, 1)).any()
@@ -227,7 +256,9 @@ def counted(
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
-def mistakes(session: Session, wrong: Sequence[CaseResult], of_lengths: bool = False) -> Iterator[Mistake]:
+def mistakes(
+    session: Session, wrong: Sequence[CaseResult], of_lengths: bool = False
+) -> Iterator[Mistake]:
     """Yield mistakes that the weights of attention show: wrongly counted keys, or a number for forbidden scores.
 
     With ``of_lengths``, those alone that depend on the number of keys: a known mistake from some length on is plainer.
@@ -241,9 +272,15 @@ def mistakes(session: Session, wrong: Sequence[CaseResult], of_lengths: bool = F
         return
     if keys is not None:
         scores = partial(_counted_scores, keys)
-        by_step = {"masked": scores} if spec.masks_anything else {"weights": lambda at: at.weights(scores(at))}
+        by_step = (
+            {"masked": scores}
+            if spec.masks_anything
+            else {"weights": lambda at: at.weights(scores(at))}
+        )
         yield in_steps("mask", keys.words, **by_step)
-    elif spec.masks_anything and (shown := [pair for judged in wrong[:_CASES] for pair in _forbidden(session, judged)]):
+    elif spec.masks_anything and (
+        shown := [pair for judged in wrong[:_CASES] for pair in _forbidden(session, judged)]
+    ):
         for family, numbers in zip(fills(), np.transpose(shown), strict=True):
             middle = float(np.median(numbers))
             if (np.abs(numbers - middle) <= _NEAR * max(abs(middle), 1)).all():
@@ -256,7 +293,10 @@ def _forbidden(session: Session, judged: CaseResult) -> Iterator[tuple[float, fl
     v = None if arrays is None else arrays.get("v")
     if arrays is None or v is None:
         return
-    inputs = {**arrays, "v": np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-1], v.shape[-2])).copy()}
+    inputs = {
+        **arrays,
+        "v": np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-1], v.shape[-2])).copy(),
+    }
     read = _weights_of(session, inputs) if session.maker.admits(inputs) else None
     if read is None or read[1].shape != read[2].shape:
         return
@@ -275,7 +315,9 @@ def _read(session: Session, size: tuple[int, int]) -> Counted | None:
     rng = np.random.default_rng((session.seed, 21, *size))
     entries = normal(rng)
     for width in (3, size[1]):  # some functions accept only values as wide as keys
-        inputs = session.maker.make(Sizes(*size, width, size[1]), lambda name, shape: entries(name, shape) / 4, rng)
+        inputs = session.maker.make(
+            Sizes(*size, width, size[1]), lambda name, shape: entries(name, shape) / 4, rng
+        )
         if (v := inputs.get("v")) is not None:
             inputs["v"] = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-1], v.shape[-2])).copy()
             if session.maker.admits({**inputs, "v": _blocks(session, inputs["v"])[0]}):
@@ -291,20 +333,29 @@ def _read(session: Session, size: tuple[int, int]) -> Counted | None:
     return counted(_pairs(at), weights, at.power(s - top), open_, True, sink)
 
 
-def _weights_of(session: Session, inputs: dict[str, np.ndarray]) -> tuple[At, np.ndarray, Any, np.ndarray] | None:
+def _weights_of(
+    session: Session, inputs: dict[str, np.ndarray]
+) -> tuple[At, np.ndarray, Any, np.ndarray] | None:
     """Return the function's weights, the scores before any is forbidden, and which are allowed."""
     parts = ({**inputs, "v": block} for block in _blocks(session, inputs["v"]))
     outputs = [session.subject.attended(session, part) for part in parts]
     spec = canonical(session.attention)
     try:
-        values = trace(spec, {n: a if a.dtype.kind in "biu" else a.astype(float) for n, a in inputs.items()})
+        values = trace(
+            spec, {n: a if a.dtype.kind in "biu" else a.astype(float) for n, a in inputs.items()}
+        )
     except UNFIT:
         return None
     at = At(spec, values, "weights")
     returned = [output for output in outputs if output is not None and output.ndim]
     if len(returned) < len(outputs):
         return None
-    return at, np.concatenate(returned, axis=-1)[..., : inputs["v"].shape[-1]], _scores(at), allowed(at)
+    return (
+        at,
+        np.concatenate(returned, axis=-1)[..., : inputs["v"].shape[-1]],
+        _scores(at),
+        allowed(at),
+    )
 
 
 def _blocks(session: Session, v: np.ndarray) -> list[np.ndarray]:

@@ -53,11 +53,17 @@ def _stale(session: Session) -> Fault | None:
     """Return the fault if all wrong outputs are, bit for bit, those of earlier calls with other inputs."""
     wrong = [(k, r) for k, r in enumerate(session.records) if r.finding in ("values", "not finite")]
     if not wrong or not all(
-        any(e.finding is None and same_bits(e.outcome, r.outcome) for e in session.records[:k]) for k, r in wrong
+        any(e.finding is None and same_bits(e.outcome, r.outcome) for e in session.records[:k])
+        for k, r in wrong
     ):
         return None
     message = "returns the result of an earlier call for other numbers in the same shapes"
-    return Fault("call", "the result of an earlier call is returned", message, shown(session.subject, wrong[0][1]))
+    return Fault(
+        "call",
+        "the result of an earlier call is returned",
+        message,
+        shown(session.subject, wrong[0][1]),
+    )
 
 
 def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Fault]:
@@ -73,7 +79,9 @@ def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Faul
         named = cause.sure and bool(cause.mistakes)
         # a cause that is more than arithmetic in a narrower format
         clear = named and not any(getattr(m, "around", ()) for m in cause.mistakes)
-        step, form = ("", "") if clear else session.subject.form(session, [smallest, *cause.records])
+        step, form = (
+            ("", "") if clear else session.subject.form(session, [smallest, *cause.records])
+        )
         words: str | None = None
         if form:
             message = f"the output loses relative accuracy: it is within the bound of {form}, not of the usual forms"
@@ -84,8 +92,12 @@ def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Faul
             message = words
         else:
             step, words, message = _unnamed(session, smallest, cause)
-        message += _outputs(session, smallest, cause) + f"; besides, {cause.besides}" * bool(cause.besides)
-        example = session.subject.explained(counterexample(session.subject, smallest), smallest, cause)
+        message += _outputs(session, smallest, cause) + f"; besides, {cause.besides}" * bool(
+            cause.besides
+        )
+        example = session.subject.explained(
+            counterexample(session.subject, smallest), smallest, cause
+        )
         yield Fault(step, words, message, example, session.subject.observed(session, step))
 
 
@@ -98,7 +110,11 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
     if len(cause.mistakes) == 1:
         # of two mistakes at once, the first one is at this step
         of_step, also, others = first.cause.partition("; and ")
-        return first.step, first.cause, of_step + session.subject.expectation(first.step) + also + others
+        return (
+            first.step,
+            first.cause,
+            of_step + session.subject.expectation(first.step) + also + others,
+        )
     steps = sorted({m.step for m in cause.mistakes}, key=STEPS.index)
     words = "; or ".join(m.cause for m in cause.mistakes[:_NAMED])
     return steps[0], words, f"{words} (each explains everything observed)"
@@ -106,7 +122,10 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
 
 def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, None, str]:
     """Describe what the smallest input shows, since the reader sees only that one."""
-    what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
+    what = {
+        "shape": "the output has a wrong shape",
+        "not finite": "the output is not finite where it must be",
+    }
     beyond = f"the output is beyond what any implementation in this arithmetic{session.precision.contracted} can give"
     words = what.get(smallest.finding or "", beyond)
     if smallest.finding == "shape":
@@ -117,7 +136,11 @@ def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple
     if cause.mistakes:
         first, alone = f"“{cause.mistakes[0].cause}”", len(session.records) == 1
         known = f"the first failures are consistent with {first}, other inputs are not"
-        known = f"this case alone is consistent with {first}, and others were not tried" if alone else known
+        known = (
+            f"this case alone is consistent with {first}, and others were not tried"
+            if alone
+            else known
+        )
     return step, None, f"{words}; {known}" + (f"; {seen}" if seen else "")
 
 
@@ -143,12 +166,20 @@ def _failing(session: Session) -> Iterator[Fault]:
         words for words, _ in separating(session, failed, others) if " = " not in words
     )  # which one call may have
     condition = next(results, "")
-    where = f" where {condition}" if condition else f" for {len(failed)} of {len(session.records)} inputs"
+    where = (
+        f" where {condition}"
+        if condition
+        else f" for {len(failed)} of {len(session.records)} inputs"
+    )
     cause = f"the call fails{where if condition else ' for some inputs'}"
-    yield Fault("call", cause, f"gives no array{where}: {error}", counterexample(session.subject, smallest))
+    yield Fault(
+        "call", cause, f"gives no array{where}: {error}", counterexample(session.subject, smallest)
+    )
 
 
-def _smallest(session: Session, judged: CaseResult, shows: Callable[[CaseResult], bool]) -> CaseResult:
+def _smallest(
+    session: Session, judged: CaseResult, shows: Callable[[CaseResult], bool]
+) -> CaseResult:
     """Reduce the finding to the smallest inputs that show it."""
     best, subject = [judged], session.subject
 
@@ -159,10 +190,14 @@ def _smallest(session: Session, judged: CaseResult, shows: Callable[[CaseResult]
             whole = subject.completed(session, inputs)
             if not subject.fits(session, whole):
                 return False
-            case_result = session.run_case(Case(judged.case.group, judged.case.name, whole, judged.case.memory))
+            case_result = session.run_case(
+                Case(judged.case.group, judged.case.name, whole, judged.case.memory)
+            )
         except UNFIT:
             return False
-        alike = case_result.finding in _SAME.get(judged.finding or "", (judged.finding,)) and shows(case_result)
+        alike = case_result.finding in _SAME.get(judged.finding or "", (judged.finding,)) and shows(
+            case_result
+        )
         if alike:
             best[0] = case_result
         return alike
@@ -171,7 +206,9 @@ def _smallest(session: Session, judged: CaseResult, shows: Callable[[CaseResult]
     return best[0]
 
 
-def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Counterexample]) -> Iterator[Fault]:
+def conduct(
+    records: Sequence[Any], wanted: str, shown: Callable[[Any], Counterexample]
+) -> Iterator[Fault]:
     """Yield a fault for each kind of misconduct among judged cases, at the smallest case; ``wanted`` is the dtype of
     the inputs."""
     wrong = any(r.finding in ("values", "not finite") for r in records) and only_aliased(records)
@@ -194,7 +231,9 @@ def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Countere
         ),
     }
     for finding, (step, cause, words) in result.items():
-        judged = min((r for r in records if r.finding == finding), key=lambda r: r.case.size, default=None)
+        judged = min(
+            (r for r in records if r.finding == finding), key=lambda r: r.case.size, default=None
+        )
         if judged is not None:
             yield Fault(step, cause(judged), words(judged), shown(judged))
 
@@ -202,7 +241,9 @@ def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Countere
 def only_aliased(records: Sequence[Any]) -> bool:
     """Return whether arguments are changed, and values are wrong only if one array is passed for several of them."""
     wrong = [r for r in records if r.finding in ("values", "not finite")]
-    return any(r.finding == "mutates" for r in records) and all(r.case.memory == "shared" for r in wrong)
+    return any(r.finding == "mutates" for r in records) and all(
+        r.case.memory == "shared" for r in wrong
+    )
 
 
 def misread(session: Session) -> Fault | None:
@@ -245,7 +286,12 @@ def unsteady(session: Session) -> Fault | None:
             words = _difference(judged, session.call(judged.case))
             if words:
                 message = f"gives different results for the same input: {words}"
-                return Fault("call", "different results for the same input", message, shown(session.subject, judged))
+                return Fault(
+                    "call",
+                    "different results for the same input",
+                    message,
+                    shown(session.subject, judged),
+                )
     return None
 
 
@@ -258,13 +304,17 @@ def _difference(once: CaseResult, second: Outcome) -> str:
         return f"one call gives an array, another {first.error or second.error}"
     if second.error is not None or (same_bits(first, second) and not second.others):
         return ""
-    arrays = zip((first.output, *first.others), (second.output, *second.others), once.parts, strict=False)
+    arrays = zip(
+        (first.output, *first.others), (second.output, *second.others), once.parts, strict=False
+    )
     for a, b, part in arrays:
         allowed = part.expected.allowed
         if a is None or b is None or a.shape != b.shape or a.size != allowed.size:
             continue
         with np.errstate(invalid="ignore"):
-            apart = (np.abs(a - b) > 2 * allowed.reshape(a.shape)) | (np.isfinite(a) != np.isfinite(b))
+            apart = (np.abs(a - b) > 2 * allowed.reshape(a.shape)) | (
+                np.isfinite(a) != np.isfinite(b)
+            )
         if apart.any():
             at = tuple(int(i) for i in np.argwhere(apart)[0])
             index = ", ".join(str(i + 1) for i in at)
@@ -298,26 +348,37 @@ def earlier_used(session: Session) -> Fault | None:
     )
     # if all scores are 0, positions have no effect, but masks do
     zeroed = ("q", "w_q", "scores")
-    idle = [{n: np.zeros_like(a) if n in zeroed else a for n, a in r.case.inputs.items()} for r in later]
+    idle = [
+        {n: np.zeros_like(a) if n in zeroed else a for n, a in r.case.inputs.items()} for r in later
+    ]
     idle = [session.subject.completed(session, given) for given in idle]
-    if any(session.run_case(Case("earlier calls", "", given)).finding is not None for given in idle):
+    if any(
+        session.run_case(Case("earlier calls", "", given)).finding is not None for given in idle
+    ):
         step = "mask" if session.attention.masks_anything else "call"
     else:
         step = "position" if session.attention.position is not None else "call"
-    return Fault(step, "a result of an earlier call is reused", message, shown(session.subject, later[0]))
+    return Fault(
+        step, "a result of an earlier call is reused", message, shown(session.subject, later[0])
+    )
 
 
 def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
     rng = np.random.default_rng((session.seed, 4))
     step = session.domain.multiple_of
     most = min(_LONGEST, session.domain.max_tokens)
-    unused = [n for n in range(-(-_SHORTEST // step) * step, most + 1, step) if n not in session.lengths]
+    unused = [
+        n for n in range(-(-_SHORTEST // step) * step, most + 1, step) if n not in session.lengths
+    ]
     entries = FAMILIES["normal"](rng)
     for number in range(min(_ROUNDS, len(unused) // 3)):
         n, few, many = unused[3 * number : 3 * number + 3]
         order = (few, many, few) if number % 2 else (many, few, many)
         made = (session.maker.make(Sizes(n, n_k, 4, 3), entries, rng) for n_k in order)
-        cases = [session.subject.case_of_attention(session, "earlier calls", "", inputs, rng) for inputs in made]
+        cases = [
+            session.subject.case_of_attention(session, "earlier calls", "", inputs, rng)
+            for inputs in made
+        ]
         called = (session.run_case(case) for case in cases if case is not None)
         if None not in cases:
             yield next(called), list(called)

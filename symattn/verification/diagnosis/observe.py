@@ -36,7 +36,12 @@ def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScal
     result: dict[int, ObservedScale] = {}
     for judged in records:
         inputs, got = judged.case.inputs, judged.outcome.output
-        if judged.case.group != "scale" or "q" not in inputs or got is None or judged.ratios is None:
+        if (
+            judged.case.group != "scale"
+            or "q" not in inputs
+            or got is None
+            or judged.ratios is None
+        ):
             continue
         d_k, score = inputs["q"].shape[-1], float(inputs["q"].flat[0])
         p = float(got.flat[-1])  # the last query sees both keys even under a causal mask
@@ -46,7 +51,11 @@ def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScal
 
 
 def first_wrong_step(
-    spec: Attention, judged: CaseResult, weights: CaseResult | None, place: str, records: Iterable[CaseResult] = ()
+    spec: Attention,
+    judged: CaseResult,
+    weights: CaseResult | None,
+    place: str,
+    records: Iterable[CaseResult] = (),
 ) -> tuple[str, str]:
     """Return the first step that a wrong case shows to be wrong, and the evidence; ("output", "") if there is none.
 
@@ -101,10 +110,14 @@ def explains(judged: CaseResult, weights: CaseResult | None) -> bool:
     if got is None or seen is None or judged.ratios is None:
         return False
     with np.errstate(invalid="ignore"):
-        if v.ndim > 2 and v.shape[0] != seen.shape[0]:  # heads of values that several heads of queries read
+        if (
+            v.ndim > 2 and v.shape[0] != seen.shape[0]
+        ):  # heads of values that several heads of queries read
             v = np.repeat(v, seen.shape[0] // v.shape[0], axis=0)
         off = np.abs(seen @ v - got)
-        return bool((off <= 2 * traced(judged).allowed + 2 * traced(weights).allowed @ np.abs(v)).all())
+        return bool(
+            (off <= 2 * traced(judged).allowed + 2 * traced(weights).allowed @ np.abs(v)).all()
+        )
 
 
 def _mask(spec: Attention, judged: CaseResult) -> str:
@@ -128,4 +141,6 @@ def _sum(judged: CaseResult) -> str:
     # weights of a query should sum to 1, less what a sink takes
     off = np.abs(got.sum(axis=-1) - traced(judged).near.sum(axis=-1)) - allowed.sum(axis=-1)
     at = np.unravel_index(int(np.argmax(off)), off.shape)
-    return f"the weights of query {int(at[-1]) + 1} sum to {got[at].sum():.6g}" if off[at] > 0 else ""
+    return (
+        f"the weights of query {int(at[-1]) + 1} sum to {got[at].sum():.6g}" if off[at] > 0 else ""
+    )

@@ -29,8 +29,53 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _NAMED = 3  # mistakes that are named together at most
-_ABOVE = (1.5, 2.5, 3.5, 4.5, 5.5, 7, 9, 11.5, 13.5, 17, 22, 28, 36, 45, 55, 70, 90, 115)  # the edge of the range
-_CONSTANTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 30, 32, 40, 50, 60, 64, 80, 100, 128, 256, 1000)
+_ABOVE = (
+    1.5,
+    2.5,
+    3.5,
+    4.5,
+    5.5,
+    7,
+    9,
+    11.5,
+    13.5,
+    17,
+    22,
+    28,
+    36,
+    45,
+    55,
+    70,
+    90,
+    115,
+)  # the edge of the range
+_CONSTANTS = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    8,
+    10,
+    12,
+    15,
+    16,
+    20,
+    24,
+    25,
+    30,
+    32,
+    40,
+    50,
+    60,
+    64,
+    80,
+    100,
+    128,
+    256,
+    1000,
+)
 _FIRSTS = (2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 96, 128)
 Array = np.ndarray
 Reference = Callable[[CaseResult], np.ndarray]
@@ -67,16 +112,21 @@ def out_of_range(
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
         f = Format(name)
         every = ((m, [m[2](r) for r in lost]) for m in _mistakes(f))
-        result = [m for m, rows in every if any((row.above if beside else row.lost).any() for row in rows)]
+        result = [
+            m for m, rows in every if any((row.above if beside else row.lost).any() for row in rows)
+        ]
         result = [m for m in result if all(agrees(r, m[2](r)) for r in cases)]
-        result = [m for m in result if any(_keeps(r, m[2](r)) for r in cases)]  # else all is lost, for any reason
+        result = [
+            m for m in result if any(_keeps(r, m[2](r)) for r in cases)
+        ]  # else all is lost, for any reason
         made = ((name, inputs) for name, inputs in _apart(session, f) if inputs is not None)
         for judged in (call(*of) for of in made) if result else ():
             if judged is not None and judged.ratios is not None:
                 result = [m for m in result if agrees(judged, m[2](judged))]
         if result:
             return tuple(
-                Mistake(step, cause, Variant()) for step, cause, _ in result[: 1 if len(result) > _NAMED else None]
+                Mistake(step, cause, Variant())
+                for step, cause, _ in result[: 1 if len(result) > _NAMED else None]
             )
     return ()
 
@@ -86,7 +136,11 @@ def loses_rows(judged: CaseResult) -> bool:
     got, ratios = judged.outcome.output, judged.ratios
     if got is None or ratios is None:
         return False
-    return bool(((ratios > 1).any(axis=-1) & ((got == 0).all(axis=-1) | ~np.isfinite(got).all(axis=-1))).any())
+    return bool(
+        (
+            (ratios > 1).any(axis=-1) & ((got == 0).all(axis=-1) | ~np.isfinite(got).all(axis=-1))
+        ).any()
+    )
 
 
 def _apart(session: Session, f: Format) -> Iterator[tuple[str, dict[str, Array] | None]]:
@@ -96,27 +150,50 @@ def _apart(session: Session, f: Format) -> Iterator[tuple[str, dict[str, Array] 
     for sign, above in product((1, -1), _ABOVE):
         level = sign * float(session.precision.input.rounded(np.asarray(edge + above)))
         q, k = np.full((3 if square else 2, 1), level), np.array([[1.0], [1.0], [1 - sign / 2]])
-        yield f"scores near {level:.4g}", session.maker.from_heads(q, k, np.array([[1.0], [-2.0], [4.0]]))
+        yield (
+            f"scores near {level:.4g}",
+            session.maker.from_heads(q, k, np.array([[1.0], [-2.0], [4.0]])),
+        )
     for spread in (1, 2, 4):
-        q, k, v = rng.integers(-3, 4, (5, 2)), rng.integers(-3, 4, (5, 2)), rng.integers(-4, 5, (5, 2))
+        q, k, v = (
+            rng.integers(-3, 4, (5, 2)),
+            rng.integers(-3, 4, (5, 2)),
+            rng.integers(-4, 5, (5, 2)),
+        )
         arrays = (np.rint(q * edge * spread / 8), k.astype(float), v.astype(float))
         yield "scores far apart", session.maker.from_heads(*arrays)
     for first in _FIRSTS:  # for tiles whose width divides this, the last tile lies far below
         k = probes.far(session.maker) * (np.arange(first + 1) < first)[:, None]
         rows = np.ones((first + 1 if square else 2, 1))
-        inputs = session.maker.from_heads(rows, k, rng.integers(-4, 5, (first + 1, 2)).astype(float))
+        inputs = session.maker.from_heads(
+            rows, k, rng.integers(-4, 5, (first + 1, 2)).astype(float)
+        )
         yield f"{first} keys far above the last one", inputs
         yield from numbers.masked_tile(session.maker, first, rng)
 
 
 def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
-    least, most, vanish = f"{-log(f.smallest_normal):.4g}", f"{log(f.largest):.4g}", -log(f.smallest_normal * 2 * f.u)
-    overflows = f"exponentials overflow in {f.name} where that is {most} less than the largest score"
+    least, most, vanish = (
+        f"{-log(f.smallest_normal):.4g}",
+        f"{log(f.largest):.4g}",
+        -log(f.smallest_normal * 2 * f.u),
+    )
+    overflows = (
+        f"exponentials overflow in {f.name} where that is {most} less than the largest score"
+    )
     vanishes = f"all exponentials of a row vanish in {f.name} where that is {least} more"
     words = f"the largest score is not subtracted: e^s overflows in {f.name} for s above {most}"
-    yield "max", f"{words}, and every e^s vanishes below {log(f.smallest_normal):.4g}", _subtracting(f, _constant(0))
+    yield (
+        "max",
+        f"{words}, and every e^s vanishes below {log(f.smallest_normal):.4g}",
+        _subtracting(f, _constant(0)),
+    )
     words = "the maximum of the whole array is subtracted, not that of each row: every exponential of a row"
-    yield "max", f"{words} more than {vanish:.4g} below it vanishes in {f.name}", lambda r: _common_maximum(r, f)
+    yield (
+        "max",
+        f"{words} more than {vanish:.4g} below it vanishes in {f.name}",
+        lambda r: _common_maximum(r, f),
+    )
     for constant in _CONSTANTS:
         for sign in (1, -1):
             words = f"{'−' * (sign < 0)}{constant} is subtracted, not the largest score of the row"
@@ -125,12 +202,20 @@ def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
         yield "max", f"{words}: {vanishes}", _subtracting(f, partial(_at_least, -constant))
     for words, reference in _OTHERS.items():
         lost = vanishes if reference in (_with_zero, all_keys_maxima) else overflows
-        yield "max", f"{words} is subtracted, not the largest score of the row: {lost}", _subtracting(f, reference)
+        yield (
+            "max",
+            f"{words} is subtracted, not the largest score of the row: {lost}",
+            _subtracting(f, reference),
+        )
     for width in dict.fromkeys((*WIDTHS, *range(1, 129))):  # the usual ones first
         words = f"each tile's own maximum is subtracted, not the largest so far (tiles of {width}): what is rescaled"
         words += f" overflows in {f.name} where a tile is {most} below one before"
         yield "max", words, _tile_maxima(width, f)
-        yield "max", f"{_CLOSED} (tiles of {width}): {vanishes}", _subtracting(f, partial(_closed_as_zero, width))
+        yield (
+            "max",
+            f"{_CLOSED} (tiles of {width}): {vanishes}",
+            _subtracting(f, partial(_closed_as_zero, width)),
+        )
     words = f"scores overflow in {f.name} before they are scaled, where a product is above {float(f.largest):.5g}"
     yield "score", words, lambda r: _products(r, f)
 
@@ -198,8 +283,12 @@ def _tile_maxima(width: int, f: Format) -> Rows:
     """Return the rows in which e^{M − m} overflows, with m the maximum of a tile and M the largest score up to it."""
 
     def rows(judged: CaseResult) -> _Row:
-        s = np.where(traced(judged).run.allowed, traced(judged).run.final_scores.midpoints(), -np.inf)
-        tops = np.stack([s[..., i : i + width].max(axis=-1) for i in range(0, s.shape[-1], width)], axis=-1)
+        s = np.where(
+            traced(judged).run.allowed, traced(judged).run.final_scores.midpoints(), -np.inf
+        )
+        tops = np.stack(
+            [s[..., i : i + width].max(axis=-1) for i in range(0, s.shape[-1], width)], axis=-1
+        )
         with np.errstate(invalid="ignore"):
             fall = np.maximum.accumulate(tops, axis=-1) - tops
         fall = np.where(np.isfinite(tops), fall, 0.0).max(axis=-1)
@@ -272,7 +361,9 @@ _OTHERS: dict[str, Reference] = {
     "the first key's score": lambda judged: _scores(judged)[..., 0],
     "the mean of the scores": lambda judged: np.asarray(_scores(judged).mean(axis=-1)),
     "the smallest score": row_minima,
-    "the largest absolute value of the scores": lambda judged: np.asarray(np.abs(_scores(judged)).max(axis=-1)),
+    "the largest absolute value of the scores": lambda judged: np.asarray(
+        np.abs(_scores(judged)).max(axis=-1)
+    ),
     "the larger one of 0 and the largest score": _with_zero,
 }
 

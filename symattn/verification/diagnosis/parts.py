@@ -38,7 +38,9 @@ class OutputPart:
 
     def joined(self, wrong: Any, right: Any) -> Any:
         """Return the wrong output in the part, and the right one elsewhere, on any kind of array."""
-        places = np.broadcast_to(self.places(tuple(map(int, right.shape))), tuple(map(int, right.shape)))
+        places = np.broadcast_to(
+            self.places(tuple(map(int, right.shape))), tuple(map(int, right.shape))
+        )
         return namespace_of(right).where(places, wrong, right)
 
 
@@ -47,13 +49,17 @@ def of_errors(wrong: Sequence[CaseResult], axes: Axes, group: int) -> Iterator[O
 
     ``group`` is the number of heads that share a key head. Of parts with the same places in every case, the first.
     """
-    errors = [np.asarray(part.ratios > 1) for r in wrong for part in r.parts if part.ratios is not None]
+    errors = [
+        np.asarray(part.ratios > 1) for r in wrong for part in r.parts if part.ratios is not None
+    ]
     for counted, axis in axes.items():
         before: list[list[np.ndarray]] = []
         for words, holds in _places(counted, group):
             part = OutputPart(words, axis, holds)
             inside = [part.places(off.shape) for off in errors]
-            holds_all = not any((off & ~there).any() for off, there in zip(errors, inside, strict=True))
+            holds_all = not any(
+                (off & ~there).any() for off, there in zip(errors, inside, strict=True)
+            )
             repeats = any(all(map(np.array_equal, inside, earlier)) for earlier in before)
             if holds_all and not repeats and not all(there.all() for there in inside):
                 before.append(inside)

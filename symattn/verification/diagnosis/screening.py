@@ -49,7 +49,9 @@ class ComputedValues(Generic[T]):
         return result
 
 
-def compared(got: Array, wrong: Array, right: Array, ratios: Array | None, slack: Array) -> bool | None:
+def compared(
+    got: Array, wrong: Array, right: Array, ratios: Array | None, slack: Array
+) -> bool | None:
     """Return False if ``got`` is no output of a mistake up to the slack, True if it is and the right output is not.
 
     None if that is undecidable. ``ratios`` are errors as fractions of the bound; without them the shape is wrong.
@@ -79,7 +81,11 @@ def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
 
     Entries that are not finite are ignored.
     """
-    shares = [x for r in spread(cases, _CASES) if (x := left_by(search, r, search.outputs(r, mistake))) is not None]
+    shares = [
+        x
+        for r in spread(cases, _CASES)
+        if (x := left_by(search, r, search.outputs(r, mistake))) is not None
+    ]
     return float(np.mean(shares)) if shares else float("inf")
 
 
@@ -105,10 +111,13 @@ def contradicts_right_cases(search: Search[M], right: Sequence[CaseResult], mist
 
     In half formats, the bound of a right case may allow the mistake as well.
     """
-    pairs = [x for r in right if (x := errors_of(search, r, search.outputs(r, mistake))) is not None]
+    pairs = [
+        x for r in right if (x := errors_of(search, r, search.outputs(r, mistake))) is not None
+    ]
     with np.errstate(over="ignore"):
         as_right, as_wrong = (
-            sum(float((x**2).sum()) for x in of) for of in ([e for e, _ in pairs], [e - d for e, d in pairs])
+            sum(float((x**2).sum()) for x in of)
+            for of in ([e for e, _ in pairs], [e - d for e, d in pairs])
         )
     return as_right < LITTLE * as_wrong
 
@@ -118,10 +127,14 @@ def spread(cases: Sequence[CaseResult], most: int) -> Sequence[CaseResult]:
     return cases[:: -(-len(cases) // most)] if cases else cases
 
 
-def errors_of(search: Search[M], judged: CaseResult, outputs: Outputs) -> tuple[Array, Array] | None:
+def errors_of(
+    search: Search[M], judged: CaseResult, outputs: Outputs
+) -> tuple[Array, Array] | None:
     """Return y − o and o_m − o of all outputs, over the bound; 0 if one is not finite, None if shapes differ."""
     pairs = search.meant(judged, outputs) if outputs is not None else []
-    if not pairs or any(p.got is None or not p.got.shape == a.shape == p.expected.allowed.shape for p, a in pairs):
+    if not pairs or any(
+        p.got is None or not p.got.shape == a.shape == p.expected.allowed.shape for p, a in pairs
+    ):
         return None
     errors = []
     with np.errstate(all="ignore"):
@@ -129,9 +142,15 @@ def errors_of(search: Search[M], judged: CaseResult, outputs: Outputs) -> tuple[
             near, allowed = part.expected.near, part.expected.allowed
             unit = np.where(allowed > 0, allowed, np.inf if (allowed > 0).any() else 1.0)
             errors.append([((a - near) / unit).ravel() for a in (part.got, wrong)])
-    error, direction = errors[0] if len(errors) == 1 else map(np.concatenate, zip(*errors, strict=True))
+    error, direction = (
+        errors[0] if len(errors) == 1 else map(np.concatenate, zip(*errors, strict=True))
+    )
     finite = np.isfinite(error) & np.isfinite(direction)
-    return (error, direction) if finite.all() else (np.where(finite, error, 0.0), np.where(finite, direction, 0.0))
+    return (
+        (error, direction)
+        if finite.all()
+        else (np.where(finite, error, 0.0), np.where(finite, direction, 0.0))
+    )
 
 
 def best(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) -> list[M]:
@@ -139,11 +158,15 @@ def best(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) 
     cases are used for a first selection."""
     for sample, slack in ((cases[:: -(-len(cases) // _FIRST) or 1], 5), (cases, 1)):
         result = ranked(search, sample, mistakes)
-        mistakes = [m for share, m in result if share <= slack * min(LITTLE, _ALIKE * result[0][0] + 1e-9)]
+        mistakes = [
+            m for share, m in result if share <= slack * min(LITTLE, _ALIKE * result[0][0] + 1e-9)
+        ]
     return [*mistakes]
 
 
-def ranked(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) -> list[tuple[float, M]]:
+def ranked(
+    search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]
+) -> list[tuple[float, M]]:
     """Return the mistakes with the share that each leaves, the smallest first; equal ones keep their order."""
     result = [(float(f"{left(search, cases, m):.2g}"), m) for m in mistakes]
     return sorted(result, key=lambda x: x[0])
@@ -161,11 +184,17 @@ def firsts(
     for mistake in mistakes:
         errors = [errors_of(search, judged, search.outputs(judged, mistake)) for judged in cases]
         if errors and not any(pair is None for pair in errors):
-            r, d = (_of_length_one(np.concatenate(e)) for e in zip(*filter(None, errors), strict=True))
+            r, d = (
+                _of_length_one(np.concatenate(e)) for e in zip(*filter(None, errors), strict=True)
+            )
             shares.append((float(f"{(d @ r) ** 2:.3g}"), mistake, d))
     in_order = sorted(shares, key=lambda x: -x[0])
     for _, mistake, d in in_order:
-        if len(chosen) < count and d.any() and all((d @ other) ** 2 < _PARALLEL for _, other in chosen):
+        if (
+            len(chosen) < count
+            and d.any()
+            and all((d @ other) ** 2 < _PARALLEL for _, other in chosen)
+        ):
             chosen.append((mistake, d))
     first = [mistake for mistake, _ in chosen]
     return first, [mistake for _, mistake, _ in in_order if all(mistake is not m for m in first)]
@@ -179,14 +208,19 @@ def _of_length_one(x: Array) -> Array:
 
 # -- which mistakes mean the same --------------------------------------------------------------------------------------
 #: Matches the words of a mistake with a size of its own.
-SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)|(//|%) \d+")
+SIZED = re.compile(
+    r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)|(//|%) \d+"
+)
 
 
 def are_alike(one: Outputs, other: Outputs) -> bool:
     """Return whether outputs are the same up to roundings of float64."""
     if one is None or other is None:
         return one is other
-    near = (np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True) for a, b in zip(one, other, strict=True))
+    near = (
+        np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True)
+        for a, b in zip(one, other, strict=True)
+    )
     return [a.shape for a in one] == [b.shape for b in other] and all(near)
 
 
@@ -207,22 +241,42 @@ def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
     first. Mistakes without a size of their own exclude those with one."""
     everywhere = tuple(m for m in mistakes if not SIZED.search(m.cause))
     mistakes = everywhere or mistakes
-    return tuple({m.cause.partition(" (")[0].partition(", where ")[0]: m for m in reversed(mistakes)}.values())[::-1]
+    return tuple(
+        {
+            m.cause.partition(" (")[0].partition(", where ")[0]: m for m in reversed(mistakes)
+        }.values()
+    )[::-1]
 
 
 # -- two mistakes at once, likely ones first: neither needs to explain a case alone ------------------------------------
-_PARTS, _ALONE = 30, 3  # mistakes of which pairs are tried, and those that are first paired with all others
-_SMALLEST, _APART = 12, 3  # every third of the smallest wrong cases shows which mistakes explain some alone
-_PAIRED, _LARGE = 2, 400  # wrong cases for the search of pairs: of at most so many entries, with the most outputs
-_FIRSTS, _NEAREST = 6, 2  # mistakes that are paired with others, and how many then take the first one's place
+_PARTS, _ALONE = (
+    30,
+    3,
+)  # mistakes of which pairs are tried, and those that are first paired with all others
+_SMALLEST, _APART = (
+    12,
+    3,
+)  # every third of the smallest wrong cases shows which mistakes explain some alone
+_PAIRED, _LARGE = (
+    2,
+    400,
+)  # wrong cases for the search of pairs: of at most so many entries, with the most outputs
+_FIRSTS, _NEAREST = (
+    6,
+    2,
+)  # mistakes that are paired with others, and how many then take the first one's place
 
 
 def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
     """Yield groups of pairs: mistakes explaining one of several outputs, or some cases, alone, with those that leave
     least beside them; those that account for most, and those that leave least with them; at last all others with any,
     as far as the effort goes: if one changes the input of the other, neither needs to account for much."""
-    finite = [r for r in search.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE]
-    few = sorted(finite, key=lambda r: (-sum(p.expected.allowed.size for p in r.parts), r.case.size))[:_PAIRED]
+    finite = [
+        r for r in search.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE
+    ]
+    few = sorted(
+        finite, key=lambda r: (-sum(p.expected.allowed.size for p in r.parts), r.case.size)
+    )[:_PAIRED]
     every = {id(m): m for m in (*search.possible, *search.further())}
     in_one = [m for m in every.values() if search.explains_an_output(few, m)]
     for first in islice(search.distinct(in_one, few, every=True), _ALONE):
@@ -247,7 +301,9 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
         yield _beside(search, first, every, few)[0]
 
 
-def _beside(search: Search[M], first: M, every: dict[int, M], few: Sequence[CaseResult]) -> tuple[list[M], list[M]]:
+def _beside(
+    search: Search[M], first: M, every: dict[int, M], few: Sequence[CaseResult]
+) -> tuple[list[M], list[M]]:
     """Return the pairs of a mistake with others that leave little, and the others of the pairs that leave least.
 
     The mistake is removed from ``every``, since its pairs are then tried.

@@ -33,7 +33,9 @@ _TILES = (
     ("all keys from such a tile of {} on", True, True),
 )
 M = TypeVar("M", bound="Known")
-Kept = Callable[[float, np.ndarray], np.ndarray]  # which keys are kept, from the distance and the scores
+Kept = Callable[
+    [float, np.ndarray], np.ndarray
+]  # which keys are kept, from the distance and the scores
 
 
 def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]:
@@ -70,7 +72,9 @@ def _between(session: Session) -> tuple[float, float]:
     records = [r for r in session.records if r.case.group == GROUP and r.ratios is not None]
     wrong = [r for r in records if r.finding is not None]
     lengths = {session.subject.measured(r)["n_k"] for r in wrong}
-    right = (r for r in records if r.finding is None and session.subject.measured(r)["n_k"] in lengths)
+    right = (
+        r for r in records if r.finding is None and session.subject.measured(r)["n_k"] in lengths
+    )
     far = partial(_distance, session)
     lost = min(map(far, wrong), default=0.0)
     return lost, max((x for x in map(far, right) if x < lost), default=0.0)
@@ -103,7 +107,9 @@ def _each(distance: float, scores: np.ndarray) -> np.ndarray:
     return np.asarray(~below)
 
 
-def _tiles(width: int, together: bool, ends: bool, distance: float, scores: np.ndarray) -> np.ndarray:
+def _tiles(
+    width: int, together: bool, ends: bool, distance: float, scores: np.ndarray
+) -> np.ndarray:
     """Return the keys in tiles that have a score near the largest one before.
 
     ``together``: for some query of the head; ``ends``: and so has every tile before.

@@ -94,7 +94,9 @@ def notes(session: Session) -> Iterator[str]:
 
 def notes_of_leaks(session: Session) -> Iterator[str]:
     """Yield a note if NaN behind the mask reaches an output, though the domain does not forbid that."""
-    if leaking(session, "some") or (leaking(session, "all") and not session.domain.nonfinite_forbidden):
+    if leaking(session, "some") or (
+        leaking(session, "all") and not session.domain.nonfinite_forbidden
+    ):
         yield "Outside the domain: NaN in a value that a query may not attend to reaches its output."
 
 
@@ -117,7 +119,10 @@ def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, 
         return None
     if spec.masks_anything and not session.maker.tokens and not (session.leaks or session.over):
         rng = np.random.default_rng(session.seed)
-        tried = [session.maker.make(sizes, small(rng), rng) for sizes in (Sizes(3, 5, 4, 2), Sizes(4, 20, 4, 2))]
+        tried = [
+            session.maker.make(sizes, small(rng), rng)
+            for sizes in (Sizes(3, 5, 4, 2), Sizes(4, 20, 4, 2))
+        ]
         hiding = []  # with a mask that hides the last key from all queries
         for inputs in tried:
             result = {n: inputs[n].copy() for n in ("mask", "keep") if n in inputs}
@@ -125,12 +130,18 @@ def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, 
                 mask[..., -1] = False if mask.dtype == bool else -np.inf
             if result and session.maker.admits(inputs | result):
                 hiding.append(inputs | result)
-        session.leaks["some"] = next(filter(None, (_leaking(session, i, "some") for i in tried)), None)
-        session.leaks["all"] = next(filter(None, (_leaking(session, i, "all") for i in (*tried, *hiding))), None)
+        session.leaks["some"] = next(
+            filter(None, (_leaking(session, i, "some") for i in tried)), None
+        )
+        session.leaks["all"] = next(
+            filter(None, (_leaking(session, i, "all") for i in (*tried, *hiding))), None
+        )
     return session.leaks.get(hidden_from)
 
 
-def _leaking(session: Session, inputs: dict[str, Array], hidden_from: str) -> dict[str, Array] | None:
+def _leaking(
+    session: Session, inputs: dict[str, Array], hidden_from: str
+) -> dict[str, Array] | None:
     """Return the inputs with NaN in a hidden key or value if the output of a query that it is hidden from shows it."""
     rng = np.random.default_rng((session.seed, 23))
     case = session.subject.case_of_attention(session, GROUP, "", inputs, rng)
@@ -141,7 +152,9 @@ def _leaking(session: Session, inputs: dict[str, Array], hidden_from: str) -> di
     allowed = np.isfinite(scores)
     open_ = np.asarray(allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0))  # in some head
     unseen = ~open_.any(axis=0)
-    keys, names = (unseen, ("v", "k")) if hidden_from == "all" else (~unseen & ~open_.all(axis=0), ("v",))
+    keys, names = (
+        (unseen, ("v", "k")) if hidden_from == "all" else (~unseen & ~open_.all(axis=0), ("v",))
+    )
     for key in np.flatnonzero(keys)[:6]:
         for name in names:
             poisoned = inputs[name].copy()

@@ -28,11 +28,17 @@ def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
         several = (inputs for inputs in made if _count_documents(inputs) > 1)
         for inputs in (next(several, None),):
             if inputs is not None:
-                yield Case(GROUP, f"documents of no tokens, {sizes.n_q} × {sizes.n_k}", _with_empty_ones(inputs))
+                yield Case(
+                    GROUP,
+                    f"documents of no tokens, {sizes.n_q} × {sizes.n_k}",
+                    _with_empty_ones(inputs),
+                )
 
 
 def _count_documents(inputs: dict[str, Array]) -> int:
-    return max((len(np.unique(a)) for name, a in inputs.items() if name.startswith("doc")), default=0)
+    return max(
+        (len(np.unique(a)) for name, a in inputs.items() if name.startswith("doc")), default=0
+    )
 
 
 def _with_empty_ones(inputs: dict[str, Array]) -> dict[str, Array]:

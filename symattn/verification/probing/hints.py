@@ -38,7 +38,9 @@ def residues(session: Session) -> IdentityResult | None:
     if make is None or session.over:
         return None
     seconds = float(round(max(min(_SECONDS, session.effort.left), 1.0)))
-    result: IdentityResult | None = make(getattr(session.subject, "spec", None), seconds, session.domain)
+    result: IdentityResult | None = make(
+        getattr(session.subject, "spec", None), seconds, session.domain
+    )
     return result
 
 
@@ -47,9 +49,15 @@ def cases(found: IdentityResult | None, maker: Maker, rng: np.random.Generator) 
     if found is None or found.difference is None:
         return
     sizes = found.difference.sizes
-    maker = replace(maker, cells=max(maker.cells, maker.spec.heads * sizes.n_q * sizes.n_k * prod(sizes.batch)))
+    maker = replace(
+        maker, cells=max(maker.cells, maker.spec.heads * sizes.n_q * sizes.n_k * prod(sizes.batch))
+    )
     for _ in range(_TRIES):
-        yield Case("shapes", f"where residues differ, {sizes.n_q} × {sizes.n_k}", maker.make(sizes, small(rng), rng))
+        yield Case(
+            "shapes",
+            f"where residues differ, {sizes.n_q} × {sizes.n_k}",
+            maker.make(sizes, small(rng), rng),
+        )
     for name in ("normal", "large"):
         result = maker.make(sizes, probes.FAMILIES[name](rng), rng)
         yield Case("shapes", f"where residues differ, {name} entries", result)
@@ -78,7 +86,12 @@ def _opaque(identity_result: IdentityResult) -> str:
 
 def unexplained(found: IdentityResult | None) -> Iterator[str]:
     """Yield a difference on residues that no nearly equal numbers explain: a fault that no input shows."""
-    if found is not None and found.difference is not None and not found.nearly and not _opaque(found):
+    if (
+        found is not None
+        and found.difference is not None
+        and not found.nearly
+        and not _opaque(found)
+    ):
         yield (
             f"on residues it differs from the specification ({_where(found.difference)}), no number that is tiny, huge "
             "or rounded explains it, and no input in floats shows it; hint: look for what cuts numbers off, such as a "
@@ -98,7 +111,9 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
     if found is None:
         return
     if faults:
-        yield from (f"On residues: {note}." for note in (*found.notes, found.reason) if OUTSIDE in note)
+        yield from (
+            f"On residues: {note}." for note in (*found.notes, found.reason) if OUTSIDE in note
+        )
     elif found.agrees:
         why = found.evidence.where.partition(f"{UNBOUNDED}: ")[2]
         without = f", with no bound on the probability of a mistake: {why}" if why else ""
@@ -112,7 +127,10 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
                 f"Residues stopped after {found.stages} of {found.planned} stages of sizes ({found.stopped}); beyond "
                 "these sizes floats alone were tried, and all of them."
             )
-        yield from (f"On residues: {note}." for note in sorted(found.notes, key=lambda x: OUTSIDE not in x)[:2])
+        yield from (
+            f"On residues: {note}."
+            for note in sorted(found.notes, key=lambda x: OUTSIDE not in x)[:2]
+        )
     elif found.difference is None:
         yield f"The code was not run on residues: {found.reason}."
     elif found.nearly or _opaque(found):

@@ -16,7 +16,13 @@ from symattn.bounds.inputs import CELLS, Array, Maker, Sizes
 from symattn.bounds.rule import limit
 from symattn.verification.probing.probes import Named, far, offset, small
 
-_FACTORS = ("scale", "slopes", "sink", "bias", "b_rel")  # inputs that act on every score of a head, or of a row
+_FACTORS = (
+    "scale",
+    "slopes",
+    "sink",
+    "bias",
+    "b_rel",
+)  # inputs that act on every score of a head, or of a row
 _POSITIVE = ("scale", "slopes")  # kernels assume that the largest product gives the largest score
 _FACTOR_LEVELS = (0.01, 4.0, 12.0, 30.0, 100.0)
 _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
@@ -27,7 +33,11 @@ _OF_ONE_QUERY = 9.0  # the distance in the case where all other queries have non
 #: Scores are tried down to minus this number, and to this share of the largest number of a format.
 _LOWEST, _HALF_OF_SCORES = 62_000.0, 0.5
 _MANY_KEYS = 8  # fewer keys make no tile
-_MASKED_TILES = (16, 64, 128)  # keys of a tile: masks hide whole tiles of up to as many from some queries
+_MASKED_TILES = (
+    16,
+    64,
+    128,
+)  # keys of a tile: masks hide whole tiles of up to as many from some queries
 
 
 def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -36,11 +46,23 @@ def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         rows = n if maker.square else 3
         rising = np.arange(n, dtype=float)[:, None]
         v = rng.integers(-8, 9, (n, 2)).astype(float)
-        for name, column in (("rise", rising), ("fall", rising[::-1]), ("rise by tiles", rising // 16)):
+        for name, column in (
+            ("rise", rising),
+            ("fall", rising[::-1]),
+            ("rise by tiles", rising // 16),
+        ):
             yield f"scores that {name}, n = {n}", maker.from_heads(np.ones((rows, 1)), column, v)
-        yield f"constant values, n = {n}", maker.from_heads(_few(rows, rng), _few(n, rng), np.full((n, 2), 3.0))
-        steep = far(maker) * (rising[::-1] // 16)  # a kernel that subtracts each tile's own maximum overflows
-        yield f"scores that fall steeply by tiles, n = {n}", maker.from_heads(np.ones((rows, 1)), steep, v)
+        yield (
+            f"constant values, n = {n}",
+            maker.from_heads(_few(rows, rng), _few(n, rng), np.full((n, 2), 3.0)),
+        )
+        steep = far(maker) * (
+            rising[::-1] // 16
+        )  # a kernel that subtracts each tile's own maximum overflows
+        yield (
+            f"scores that fall steeply by tiles, n = {n}",
+            maker.from_heads(np.ones((rows, 1)), steep, v),
+        )
     for n in (16, 40):
         below: Array = 32.0 * n**0.5 * (np.eye(n) - 1)
         v = rng.integers(-8, 9, (n, 2)) * 1.0
@@ -48,7 +70,10 @@ def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     for gap in _GAPS:
         k = np.array([[0.0], [gap], [-gap], [gap / 2]])
         ones = np.ones((4 if maker.square else 2, 1))
-        yield f"scores {gap:g} apart", maker.from_heads(ones, k, np.array([[1.0], [-1.0], [2.0], [0.0]]))
+        yield (
+            f"scores {gap:g} apart",
+            maker.from_heads(ones, k, np.array([[1.0], [-1.0], [2.0], [0.0]])),
+        )
 
 
 def _few(n: int, rng: np.random.Generator) -> Array:
@@ -70,17 +95,27 @@ def distant(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             n_q = n_k = min(n_k, isqrt(CELLS // maker.spec.heads))
         if len(distances) > 1 and n_q > 1:
             few = [_OF_ONE_QUERY, *[0.0] * (n_q - 1)]
-            yield f"{n_k - 2} keys {few[0]:g} below two others for one query", _below(maker, few, n_k, rng)
+            yield (
+                f"{n_k - 2} keys {few[0]:g} below two others for one query",
+                _below(maker, few, n_k, rng),
+            )
         for distance in distances if n_k >= _MANY_KEYS and n_q else ():
-            yield f"{n_k - 2} keys {distance:g} below two others", _below(maker, [distance] * n_q, n_k, rng)
+            yield (
+                f"{n_k - 2} keys {distance:g} below two others",
+                _below(maker, [distance] * n_q, n_k, rng),
+            )
 
 
-def _below(maker: Maker, distances: Sequence[float], n_k: int, rng: np.random.Generator) -> dict[str, Array] | None:
+def _below(
+    maker: Maker, distances: Sequence[float], n_k: int, rng: np.random.Generator
+) -> dict[str, Array] | None:
     """Return inputs in which all keys but the first and the last score below these, by a distance for each query."""
     n_q = len(distances)
     width = maker.fitted(Sizes(n_q, n_k, 4, 2)).d_k
     q, k, v = np.zeros((n_q, 4)), np.zeros((n_k, 4)), np.zeros((n_k, 2))
-    q[:, 0] = np.array(distances) * (width**0.5 if maker.spec.scale is None else 1 / _number(maker.spec.scale))
+    q[:, 0] = np.array(distances) * (
+        width**0.5 if maker.spec.scale is None else 1 / _number(maker.spec.scale)
+    )
     k[1:-1, 0], v[1:-1, 0], v[1:-1, 1] = -1, 1, rng.integers(-8, 9, n_k - 2)
     return maker.from_heads(q, k, v)
 
@@ -133,20 +168,30 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     for large in (256.0, 320.0):
         q, k = np.zeros((rows, 64)), np.zeros((5, 64))
         q[:, 0], k[:, 0], q[:, 1], k[:, 1] = large, large, 1, np.arange(5)
-        yield f"products near {large * large:g}", maker.from_heads(q, k, rng.integers(-8, 9, (5, 3)).astype(float))
+        yield (
+            f"products near {large * large:g}",
+            maker.from_heads(q, k, rng.integers(-8, 9, (5, 3)).astype(float)),
+        )
         q[:, 2], k[:, 2] = large, -large
-        if 4 * large * large < maker.precision.input.largest:  # partial sums may be rounded to the format
+        if (
+            4 * large * large < maker.precision.input.largest
+        ):  # partial sums may be rounded to the format
             yield f"products near ±{large * large:g} that cancel", maker.from_heads(q, k, np.eye(5))
     q, k = _few(rows, rng), _few(5, rng)
     for size in (2.0**12, 2.0**-12):
         yield f"values of size {size:g}", maker.from_heads(q, k, rng.integers(-7, 8, (5, 3)) * size)
-        yield f"queries of size {size:g}", maker.from_heads(q / 4096, k / 4096, rng.integers(-7, 8, (5, 3)) * 1.0)
+        yield (
+            f"queries of size {size:g}",
+            maker.from_heads(q / 4096, k / 4096, rng.integers(-7, 8, (5, 3)) * 1.0),
+        )
 
 
 def _levels(largest: float) -> tuple[float, ...]:
     """Return levels at which exponentials of common formats overflow or vanish, up to the domain's largest score."""
     most = 8 * np.floor(0.97 * largest / 8) if 16 <= largest < np.inf else largest
-    return tuple(dict.fromkeys(min(level, most) for level in (8.0, 24.0, 96.0, 112.0, 400.0, 800.0, 16384.0)))
+    return tuple(
+        dict.fromkeys(min(level, most) for level in (8.0, 24.0, 96.0, 112.0, 400.0, 800.0, 16384.0))
+    )
 
 
 def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -159,17 +204,27 @@ def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         size = float(2.0 ** np.round(np.log2(c * factor)))
         k = size * np.array([[-1.0], [0.0], [1.0], [0.5]])
         yield f"scores near {factor:g} of the cap", maker.from_heads(np.ones((4, 1)), k, np.eye(4))
-        yield f"scores near −{factor:g} of the cap", maker.from_heads(-np.ones((4, 1)), abs(k) + size, np.eye(4))
+        yield (
+            f"scores near −{factor:g} of the cap",
+            maker.from_heads(-np.ones((4, 1)), abs(k) + size, np.eye(4)),
+        )
 
 
 def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield given scales, slopes, sinks and biases from 0.01 to 100, of both signs if they may be negative."""
     shapes = maker.shapes(Sizes(3, 6, 4, 2))
     for name in (n for n in _FACTORS if n in shapes):
-        for level in (level * sign for level in _FACTOR_LEVELS for sign in (1, -1)[: 1 + (name not in _POSITIVE)]):
+        for level in (
+            level * sign
+            for level in _FACTOR_LEVELS
+            for sign in (1, -1)[: 1 + (name not in _POSITIVE)]
+        ):
             result = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
             apart = 1.0 / (1 + rng.permutation(result[name].size) % 4).reshape(result[name].shape)
-            yield f"{ARRAYS[name].title} near {level:g}", maker.tame(result | {name: maker.in_format(level * apart)})
+            yield (
+                f"{ARRAYS[name].title} near {level:g}",
+                maker.tame(result | {name: maker.in_format(level * apart)}),
+            )
 
 
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -213,7 +268,10 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
             j = np.arange(result["mask" if "mask" in result else "keep"].shape[-1])
             seen = j < 4 if hidden == "last" or _counted(maker) else j >= len(j) - 4
             masked = _with_mask(maker, result, seen)
-        yield f"scores near ±100 and ±1000, n_k = {n}" + (hidden and f", the {hidden} keys hidden"), masked
+        yield (
+            f"scores near ±100 and ±1000, n_k = {n}" + (hidden and f", the {hidden} keys hidden"),
+            masked,
+        )
 
 
 def _counted(maker: Maker) -> bool:
@@ -292,7 +350,12 @@ _PLACES = (
 _EDGES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _FAR = 256.0  # so far below the largest score, exponentials vanish in float32 and bfloat16 whatever the roundings
 _UNIT = 64.0  # such distances are multiples of it, and so exact in half precision
-_ASTRIDE = (33, 48, 127, 128)  # n_k on and off multiples of the lengths of tiles, and beyond other limits
+_ASTRIDE = (
+    33,
+    48,
+    127,
+    128,
+)  # n_k on and off multiples of the lengths of tiles, and beyond other limits
 _LONG_ASTRIDE = (201, 208, 224, 256, 257, 320, 501, 512, 513, 1001, 1024, 1025, 1088)
 _WIDTHS = ((16, 4), (32, 8), (63, 3), (64, 64), (128, 2), (4, 65), (8, 128), (130, 3), (96, 16))
 
@@ -314,7 +377,9 @@ def _edges(lengths: Iterable[int], maker: Maker, rng: np.random.Generator) -> It
         yield f"one or two keys of {n} take all the weight", edges(maker, n, rng)
 
 
-def _lengths(pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+def _lengths(
+    pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Generator
+) -> Iterator[Named]:
     if maker.square:
         pairs = dict.fromkeys((n, n) for _, n in pairs if n in (16, 32, 48, 64, 128, 130, 256))
     for n_q, n_k in pairs:
@@ -338,12 +403,18 @@ def edges(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | 
     keys = keys[np.linspace(0, len(keys) - 1, room).astype(int)]
     which = np.full(n, room)  # all other keys are alike
     which[keys] = np.arange(room)
-    below = _UNIT * np.ceil(_FAR / _UNIT * np.sqrt(room + 1))  # no farther: larger scores allow larger errors
+    below = _UNIT * np.ceil(
+        _FAR / _UNIT * np.sqrt(room + 1)
+    )  # no farther: larger scores allow larger errors
     signs = np.arange(room)[:, None] // (1, 2, 4) % 2
     v = np.concatenate([1.0 - 2 * signs, np.full((1, 3), 32.0)])[which]
     one = np.eye(room, room + 1)
-    q = below * (np.stack((one + np.eye(room, room + 1, -1), one), axis=1).reshape(2 * room, -1) - 1)
-    return maker.from_heads(q[np.arange(n) * 2 * room // n] if maker.square else q, np.eye(room + 1)[which], v)
+    q = below * (
+        np.stack((one + np.eye(room, room + 1, -1), one), axis=1).reshape(2 * room, -1) - 1
+    )
+    return maker.from_heads(
+        q[np.arange(n) * 2 * room // n] if maker.square else q, np.eye(room + 1)[which], v
+    )
 
 
 def widths(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -355,12 +426,20 @@ def widths(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 def windows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield equal scores with the weights as output, for lengths around those of windows, blocks and prefixes."""
-    reach = {n + 1 for n in maker.spec.sides if n is not None} | {maker.spec.block, maker.spec.prefix} - {None}
-    lengths = {n + more for n in reach if n for more in (-1, 0, 1, 2)} | {2 * n + 1 for n in reach if n}
+    reach = {n + 1 for n in maker.spec.sides if n is not None} | {
+        maker.spec.block,
+        maker.spec.prefix,
+    } - {None}
+    lengths = {n + more for n in reach if n for more in (-1, 0, 1, 2)} | {
+        2 * n + 1 for n in reach if n
+    }
     for n in sorted(n for n in lengths if 0 < n <= maker.domain.max_tokens):
         for n_q in dict.fromkeys((n, *(() if maker.square else (min(2, n),)))):
             if n_q * n * maker.spec.heads <= CELLS:
-                yield f"{n_q} × {n}, the weights", maker.from_heads(np.zeros((n_q, 2)), np.zeros((n, 2)), np.eye(n))
+                yield (
+                    f"{n_q} × {n}, the weights",
+                    maker.from_heads(np.zeros((n_q, 2)), np.zeros((n, 2)), np.eye(n)),
+                )
 
 
 def positions(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -371,4 +450,7 @@ def positions(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     for n_k, d_k in _PLACES:
         n_q = n_k if maker.square else 2
         if n_k <= most and n_q * n_k * maker.spec.heads <= CELLS:
-            yield f"{n_q} × {n_k}, far positions", maker.make(Sizes(n_q, n_k, d_k, 2, 5), small(rng), rng)
+            yield (
+                f"{n_q} × {n_k}, far positions",
+                maker.make(Sizes(n_q, n_k, d_k, 2, 5), small(rng), rng),
+            )

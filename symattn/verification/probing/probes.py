@@ -42,13 +42,17 @@ SCALE_WIDTHS = (1, 2, 3, 4, 8, 64)
 
 def small(rng: np.random.Generator) -> Callable[[str, tuple[int, ...]], Array]:
     """Draw integers from −2 to 2 as entries, for values from −8 to 8."""
-    return lambda name, shape: rng.integers(-8, 9, shape) if name == "v" else rng.integers(-2, 3, shape)
+    return lambda name, shape: (
+        rng.integers(-8, 9, shape) if name == "v" else rng.integers(-2, 3, shape)
+    )
 
 
 def shapes(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield small integers in many shapes."""
     for n_q, n_k, d_k, d_v in _SIZES:
-        if (maker.square and n_k > 65) or (maker.tokens and n_k == 64):  # lengths of tiles are tried later
+        if (maker.square and n_k > 65) or (
+            maker.tokens and n_k == 64
+        ):  # lengths of tiles are tried later
             continue
         wanted = Sizes(n_q, n_k, d_k, d_v, d_model=d_k + d_v + 1 if d_k < 9 else 7)
         yield f"{n_q} × {n_k}, widths {d_k}, {d_v}", maker.make(wanted, small(rng), rng)
@@ -60,7 +64,10 @@ def batches(maker: Maker, rng: np.random.Generator, in_front: bool = False) -> I
     axes = len(maker.fronts) if in_front else maker.batches
     for sizes in dict.fromkeys(b[:axes] for b in ((2, 3), (3, 1), (3, 2)) if axes):
         for n_q, n_k in ((3, 5), (4, 4), (5, 17)):
-            yield f"batch {sizes}, {n_q} × {n_k}", maker.make(Sizes(n_q, n_k, 4, 2, batch=sizes), small(rng), rng)
+            yield (
+                f"batch {sizes}, {n_q} × {n_k}",
+                maker.make(Sizes(n_q, n_k, 4, 2, batch=sizes), small(rng), rng),
+            )
 
 
 def worked(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -76,14 +83,20 @@ def scale(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             n_q = 2 if maker.square or maker.spec.causal else 1
             q, k = np.zeros((n_q, d_k)), np.zeros((2, d_k))
             q[:, 0], k[1, 0] = score, 1
-            yield f"d_k = {d_k}, scores 0 and {score}", maker.from_heads(q, k, np.array([[0.0], [1.0]]))
+            yield (
+                f"d_k = {d_k}, scores 0 and {score}",
+                maker.from_heads(q, k, np.array([[0.0], [1.0]])),
+            )
 
 
 def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield equal scores, one score far above, offsets that must not change a softmax, and constant values."""
     for n in (2, 4, 8, 16):
         v = 2 * rng.integers(-8, 8, (n, 3)) + 1
-        yield f"scores 0, n = {n}", maker.from_heads(np.zeros((n if maker.square else 3, 2)), np.zeros((n, 2)), v)
+        yield (
+            f"scores 0, n = {n}",
+            maker.from_heads(np.zeros((n if maker.square else 3, 2)), np.zeros((n, 2)), v),
+        )
     # Query i scores 0 with key π(i), by products that are all zero, and far below with all others.
     q = 32.0 * (isqrt(5) + 1) * (np.eye(5)[rng.permutation(5)] - 1)
     v = rng.integers(-8, 9, (5, 3)).astype(float)
@@ -92,15 +105,27 @@ def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     for shift in (200, -200, 1000, -1000):
         yield f"every score near {shift}", maker.from_heads(*offset(shift, rows, rng))
     # Scores S, within the domain, at which e^{−2S} vanishes in float16, float32 and float64.
-    most = 2.0 ** np.floor(np.log2(maker.largest_score * 0.9)) if maker.largest_score < np.inf else np.inf
+    most = (
+        2.0 ** np.floor(np.log2(maker.largest_score * 0.9))
+        if maker.largest_score < np.inf
+        else np.inf
+    )
     for level in dict.fromkeys(min(level, most) for level in (16.0, 64.0, 512.0)):
-        yield f"queries that score near {level:g} and −{level:g}", maker.from_heads(*_apart(level, rows, maker, rng))
+        yield (
+            f"queries that score near {level:g} and −{level:g}",
+            maker.from_heads(*_apart(level, rows, maker, rng)),
+        )
     low = np.zeros((5, 2))
     low[:, 0] = [-200, 3, -1, 2, -190]
-    yield "scores of wide range", maker.from_heads(np.ones((rows, 2)), low, rng.integers(-8, 9, (5, 3)))
+    yield (
+        "scores of wide range",
+        maker.from_heads(np.ones((rows, 2)), low, rng.integers(-8, 9, (5, 3))),
+    )
     yield (
         "constant values",
-        maker.from_heads(rng.integers(-2, 3, (7, 3)), rng.integers(-2, 3, (7, 3)), np.full((7, 2), 3.0)),
+        maker.from_heads(
+            rng.integers(-2, 3, (7, 3)), rng.integers(-2, 3, (7, 3)), np.full((7, 2), 3.0)
+        ),
     )
 
 
@@ -119,7 +144,10 @@ def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     yield "the same keys in another order", maker.from_heads(q, k[order], v[order])
     for n, d in ((3, 2), (4, 3), (5, 4)) if maker.tokens else ():
         d_model = maker.spec.heads * d
-        yield f"square projections, d_model = {d_model}", maker.make(Sizes(n, n + 1, d, d, d_model), small(rng), rng)
+        yield (
+            f"square projections, d_model = {d_model}",
+            maker.make(Sizes(n, n + 1, d, d, d_model), small(rng), rng),
+        )
 
 
 def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -154,7 +182,9 @@ def far(maker: Maker) -> float:
     return float(min(wanted, 2.0 ** np.floor(np.log2(maker.largest_score * 0.75))))
 
 
-def _apart(level: float, rows: int, maker: Maker, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+def _apart(
+    level: float, rows: int, maker: Maker, rng: np.random.Generator
+) -> tuple[Array, Array, Array]:
     """Return the arrays of ``offset`` with every other query of the opposite sign."""
     q, k, v = offset(level, rows, rng)
     q[1::2, 0] *= -1
@@ -197,7 +227,9 @@ def search(maker: Maker, seed: int, examples: int) -> Iterator[tuple[str, dict[s
             d_k = int(rng.choice(_WIDE))
         if least > _FEW:  # several lengths
             n_q, n_k = (least * (1 + n % 2) for n in (n_q, n_k))
-        sizes = Sizes(n_q, n_k, d_k, d_v, d_model, _BATCHES[rng.integers(len(_BATCHES))][: maker.batches])
+        sizes = Sizes(
+            n_q, n_k, d_k, d_v, d_model, _BATCHES[rng.integers(len(_BATCHES))][: maker.batches]
+        )
         family = names[rng.integers(len(names))]
         yield f"{family} entries", maker.make(sizes, FAMILIES[family](rng), rng)
 
@@ -222,10 +254,14 @@ def climb(
 def altered(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
     """Return the inputs with one array ``perturbed``; masks stay, and scores stay within the domain."""
     names = [n for n, a in inputs.items() if n != "mask" and a.ndim > 1]
-    return maker.tame(inputs | {n: maker.in_format(a) for n, a in perturbed(inputs, names, rng).items()})
+    return maker.tame(
+        inputs | {n: maker.in_format(a) for n, a in perturbed(inputs, names, rng).items()}
+    )
 
 
-def perturbed(inputs: Mapping[str, Array], names: Sequence[str], rng: np.random.Generator) -> dict[str, Array]:
+def perturbed(
+    inputs: Mapping[str, Array], names: Sequence[str], rng: np.random.Generator
+) -> dict[str, Array]:
     """Return one of the arrays scaled or with noise added, or with one row negated, replaced by another, or changed."""
     names = [n for n in names if inputs[n].dtype.kind == "f" and inputs[n].ndim and inputs[n].size]
     if not names:
@@ -270,10 +306,15 @@ def sparse(rng: np.random.Generator) -> Entries:
 
 FAMILIES: dict[str, Callable[[np.random.Generator], Entries]] = {
     "normal": normal,
-    "large": lambda rng: lambda name, shape: rng.standard_normal(shape) * (1 if name.startswith("w") else 4),
+    "large": lambda rng: (
+        lambda name, shape: rng.standard_normal(shape) * (1 if name.startswith("w") else 4)
+    ),
     "integer": integers,
     "sparse": sparse,
     "shifted": lambda rng: (
-        lambda name, shape: rng.standard_normal(shape) + (rng.integers(-3, 4) if name in ("q", "k", "v", "x") else 0)
+        lambda name, shape: (
+            rng.standard_normal(shape)
+            + (rng.integers(-3, 4) if name in ("q", "k", "v", "x") else 0)
+        )
     ),
 }

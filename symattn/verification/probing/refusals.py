@@ -22,12 +22,34 @@ if TYPE_CHECKING:
 _BLOCKS = (2, 4, 8, 16, 32, 64, 128)
 _MOST = (128, 96, 64, 32, 16, 8)  # the usual limits of kernels on the width of heads
 _LEAST = range(2, 33)
-_WIDTHS = (*range(1, 17), 20, 24, 32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256)  # common widths of heads
+_WIDTHS = (
+    *range(1, 17),
+    20,
+    24,
+    32,
+    40,
+    48,
+    64,
+    72,
+    80,
+    96,
+    112,
+    128,
+    160,
+    192,
+    256,
+)  # common widths of heads
 _TRIALS = 3  # calls that must succeed at a width
-MISFITS = ("RuntimeError", "ValueError", "TypeError")  # what NumPy, torch and JAX raise if a reshape does not fit
+MISFITS = (
+    "RuntimeError",
+    "ValueError",
+    "TypeError",
+)  # what NumPy, torch and JAX raise if a reshape does not fit
 
 
-Sized = tuple[Mapping[str, int], Memory]  # the sizes of a case, as a domain names them, and its memory layout
+Sized = tuple[
+    Mapping[str, int], Memory
+]  # the sizes of a case, as a domain names them, and its memory layout
 Axes = frozenset[tuple[str, int]]  # the number of axes of each input, by name
 
 
@@ -41,7 +63,9 @@ class _Promise:
     forbids: int
 
 
-_Tried = tuple[_Promise, frozenset[int], frozenset[int]]  # which refused, and which accepted cases break it
+_Tried = tuple[
+    _Promise, frozenset[int], frozenset[int]
+]  # which refused, and which accepted cases break it
 
 
 def axes(case: Case) -> Axes:
@@ -66,7 +90,9 @@ def _explanation(session: Session) -> tuple[frozenset[Axes], tuple[_Promise, ...
     blamed = frozenset(axes(r.case) for r in session.refused) - taken if taken else frozenset()
     judged = _sized(session, session.records)
     others = _sized(session, (r for r in session.refused if axes(r.case) not in blamed))
-    promises = tuple(p for p in _promises(session.promised) if getattr(session.domain, p.field) == p.value)
+    promises = tuple(
+        p for p in _promises(session.promised) if getattr(session.domain, p.field) == p.value
+    )
     if not others or not _exclude(promises, others):  # else those by which the inputs were narrowed
         promises = explaining(session.promised, others, judged) if others else ()
     every = _sized(session, session.refused)
@@ -85,7 +111,9 @@ def _sized(session: Session, cases: Iterable[CaseResult]) -> list[Sized]:
     return [(dict(sizes), memory) for sizes, memory in sorted(result)]
 
 
-def explaining(domain: Domain, refusing: Iterable[Sized], taking: Iterable[Sized]) -> tuple[_Promise, ...]:
+def explaining(
+    domain: Domain, refusing: Iterable[Sized], taking: Iterable[Sized]
+) -> tuple[_Promise, ...]:
     """Return the fewest promises that exclude every refused case and forbid least; () if none do.
 
     Promises that no accepted case breaks come first; otherwise at least one accepted case must keep them. Their number
@@ -94,14 +122,23 @@ def explaining(domain: Domain, refusing: Iterable[Sized], taking: Iterable[Sized
     refused, taken = list(refusing), list(taking)
     tried: list[_Tried] = []
     for promise in _promises(domain):
-        breaking, lost = (frozenset(k for k, c in enumerate(of) if not promise.holds(c)) for of in (refused, taken))
-        same = any(p.field == promise.field and of == breaking for p, of, _ in tried)  # the earlier one forbids less
+        breaking, lost = (
+            frozenset(k for k, c in enumerate(of) if not promise.holds(c))
+            for of in (refused, taken)
+        )
+        same = any(
+            p.field == promise.field and of == breaking for p, of, _ in tried
+        )  # the earlier one forbids less
         tried += [(promise, breaking, lost)] if breaking and not same else []
     exact = [t for t in tried if not t[2]]
     for many, of in ((1, exact), (2, exact), (3, exact), (1, tried), (4, exact), (2, tried)):
         sets: Iterable[tuple[_Tried, ...]] = combinations(of, many)
-        result = [c for c in sets if _broken(c, 1) == len(refused) and _broken(c, 2) < max(len(taken), 1)]
-        for chosen in sorted(result, key=lambda c: (sum(p.forbids for p, _, lost in c if lost), _broken(c, 2))):
+        result = [
+            c for c in sets if _broken(c, 1) == len(refused) and _broken(c, 2) < max(len(taken), 1)
+        ]
+        for chosen in sorted(
+            result, key=lambda c: (sum(p.forbids for p, _, lost in c if lost), _broken(c, 2))
+        ):
             promises = tuple(p for p, *_ in chosen)
             if len({p.field for p in promises}) == many and _possible(domain, promises):
                 return promises
@@ -124,21 +161,39 @@ def _possible(domain: Domain, chosen: Sequence[_Promise]) -> bool:
 
 def _promises(domain: Domain) -> Iterator[_Promise]:
     """Yield promises beyond those of the domain, the plainest first, and among these the ones that forbid least."""
-    for field in ("contiguous", "same_width", "square", "square_weights", "powers_of_two", "width_powers_of_two"):
+    for field in (
+        "contiguous",
+        "same_width",
+        "square",
+        "square_weights",
+        "powers_of_two",
+        "width_powers_of_two",
+    ):
         if not getattr(domain, field):
             yield _promise(domain, field, True)
-    for field, most in (("multiple_of", domain.max_tokens), ("width_multiple_of", domain.max_width)):
+    for field, most in (
+        ("multiple_of", domain.max_tokens),
+        ("width_multiple_of", domain.max_width),
+    ):
         of = getattr(domain, field)
         yield from (_promise(domain, field, b) for b in _BLOCKS if b % of == 0 and of < b <= most)
-    yield from (_promise(domain, "max_width", b) for b in _MOST if domain.min_width <= b < domain.max_width)
+    yield from (
+        _promise(domain, "max_width", b) for b in _MOST if domain.min_width <= b < domain.max_width
+    )
     for field, most in (("min_tokens", domain.max_tokens), ("min_width", domain.max_width)):
-        yield from (_promise(domain, field, b) for b in _LEAST if getattr(domain, field) < b <= most)
+        yield from (
+            _promise(domain, field, b) for b in _LEAST if getattr(domain, field) < b <= most
+        )
 
 
 def _promise(domain: Domain, field: str, value: object) -> _Promise:
     if field == "contiguous":
         return _Promise(field, value, lambda case: case[1] not in APART, 0)
-    usual: dict[str, Any] = {"max_tokens": 10**9, "max_width": 10**9, "decoding": domain.decoding and field != "square"}
+    usual: dict[str, Any] = {
+        "max_tokens": 10**9,
+        "max_width": 10**9,
+        "decoding": domain.decoding and field != "square",
+    }
     alone = Domain(**(usual | {field: value}))
     forbids = sum(n not in alone.tokens for n in range(domain.max_tokens + 1))
     forbids += sum(n not in alone.widths for n in range(domain.max_width + 1))
@@ -167,7 +222,9 @@ def misfits(session: Session, judged: CaseResult) -> bool:
 def only_width(session: Session) -> Domain | None:
     """Return the domain narrowed to the one width of heads that fits code which cuts axes by constants; None if all
     or no widths fit, or something else is wrong."""
-    others = [r for r in session.records if r.outcome.error is None or r.outcome.error.type not in MISFITS]
+    others = [
+        r for r in session.records if r.outcome.error is None or r.outcome.error.type not in MISFITS
+    ]
     if len(others) == len(session.records):
         return None
     for square in (False, True)[session.promised.square_weights :]:
@@ -180,7 +237,9 @@ def only_width(session: Session) -> Domain | None:
             if all(trial.call(case).error is None for case in cases):
                 taken.append(domain)
         if taken:
-            alone = len(taken) == 1 and all(taken[0].admits(session.subject.sizes(r)) for r in others)
+            alone = len(taken) == 1 and all(
+                taken[0].admits(session.subject.sizes(r)) for r in others
+            )
             return taken[0] if alone else None
     return None
 
@@ -208,7 +267,11 @@ def notes(session: Session) -> Iterator[str]:
         return
     smallest = min(session.refused, key=lambda r: r.case.size)
     blamed, promises = _explanation(session)
-    why = remedy(promises) if promises or not blamed else "no more inputs with so many axes were tried"
+    why = (
+        remedy(promises)
+        if promises or not blamed
+        else "no more inputs with so many axes were tried"
+    )
     lies = "" if smallest.case.memory == "contiguous" else f", {smallest.case.name}"
     calls = f"{len(session.refused)} call{'s' * (len(session.refused) > 1)}"
     such = f"({calls}), such as {equal_sizes(session.subject.sizes(smallest))}{lies}: {smallest.outcome.error}"
@@ -224,5 +287,8 @@ def remedy(promises: Sequence[_Promise]) -> str:
     """Name the options by which a user promises that no such input occurs."""
     if not promises:
         return "no promise is known that would exclude just these"
-    words = [f"--{p.field.replace('_', '-')}" + ("" if p.value is True else f" {p.value}") for p in promises]
+    words = [
+        f"--{p.field.replace('_', '-')}" + ("" if p.value is True else f" {p.value}")
+        for p in promises
+    ]
     return f"{' '.join(words)} promise{'s' * (len(words) == 1)} that no such input occurs"

@@ -19,13 +19,24 @@ from symattn.bounds.inputs import Array, Entries, Maker, Sizes
 from symattn.verification.probing.probes import Named, normal, small
 
 #: As many queries as keys, fewer, more.
-SEVERAL_BLOCKS = (Sizes(300, 300, 72, 66, 80), Sizes(260, 390, 72, 80, 70), Sizes(400, 270, 66, 72, 76))
+SEVERAL_BLOCKS = (
+    Sizes(300, 300, 72, 66, 80),
+    Sizes(260, 390, 72, 80, 70),
+    Sizes(400, 270, 66, 72, 76),
+)
 #: More than 512 queries and 1024 keys.
 MANY_BLOCKS = Sizes(520, 1100, 72, 66, 80)
 #: More than 512 queries, and so few keys that the bound on sums in half precision is narrow.
 MANY_QUERIES = Sizes(520, 2, 72, 66, 80)
 CELLS_TOGETHER = 1 << 23  # scores of all heads; with more the lengths are reduced
-_MULTIPLES = ((1, 2), (2, 3), (3, 5), (5, 2), (2, 1), (3, 3))  # numbers of queries and keys, of the shortest length
+_MULTIPLES = (
+    (1, 2),
+    (2, 3),
+    (3, 5),
+    (5, 2),
+    (2, 1),
+    (3, 3),
+)  # numbers of queries and keys, of the shortest length
 SHORT = 8  # lengths of so many tokens vary anyway
 _FAR = 256.0  # so far below the largest score, exponentials vanish in float32 and bfloat16 whatever the roundings
 _UNIT = 64.0  # such distances are multiples of it, and so exact in half precision
@@ -60,11 +71,17 @@ def few_keys_together(maker: Maker, rng: np.random.Generator) -> Iterator[Named]
     roomy = replace(maker, cells=max(maker.cells, CELLS_TOGETHER))
     sizes = roomy.fitted(SEVERAL_BLOCKS[1])
     first = 0 if maker.spec.alignment == "top-left" else sizes.n_k - sizes.n_q
-    yield _named(roomy, sizes, "few keys for each query, its own among them", few_keys(rng, first), rng)
+    yield _named(
+        roomy, sizes, "few keys for each query, its own among them", few_keys(rng, first), rng
+    )
 
 
-def _named(maker: Maker, sizes: Sizes, words: str, entries: Entries, rng: np.random.Generator) -> Named:
-    return f"{sizes.n_q} × {sizes.n_k}, widths {sizes.d_k}, {sizes.d_v}, {words}", maker.make(sizes, entries, rng)
+def _named(
+    maker: Maker, sizes: Sizes, words: str, entries: Entries, rng: np.random.Generator
+) -> Named:
+    return f"{sizes.n_q} × {sizes.n_k}, widths {sizes.d_k}, {sizes.d_v}, {words}", maker.make(
+        sizes, entries, rng
+    )
 
 
 def few_keys(rng: np.random.Generator, first: int | None = None) -> Entries:
@@ -112,7 +129,9 @@ def one_column(rng: np.random.Generator) -> Entries:
         if name not in ("q", "k"):
             return others(name, shape)
         result = np.zeros(shape)
-        result[..., 0] = rng.choice([-1, 1], shape[:-1]) if name == "k" else rng.integers(-2, 3, shape[:-1])
+        result[..., 0] = (
+            rng.choice([-1, 1], shape[:-1]) if name == "k" else rng.integers(-2, 3, shape[:-1])
+        )
         return result
 
     return entries
@@ -121,7 +140,9 @@ def one_column(rng: np.random.Generator) -> Entries:
 def multiples(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield 1, 2, 3 and 5 times the shortest length as numbers of queries and keys, if short ones do not occur."""
     roomy = replace(maker, cells=max(maker.cells, CELLS_TOGETHER))
-    sizes = (roomy.fitted(Sizes(n_q, n_k, 4, 2, 5)) for n_q, n_k in lengths_of_several(maker.domain))
+    sizes = (
+        roomy.fitted(Sizes(n_q, n_k, 4, 2, 5)) for n_q, n_k in lengths_of_several(maker.domain)
+    )
     for one in dict.fromkeys(sizes):
         yield f"{one.n_q} × {one.n_k}", roomy.make(one, small(rng), rng)
 

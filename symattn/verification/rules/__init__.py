@@ -54,7 +54,9 @@ def known(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
     They come in the order of the steps; of those that give the same numbers, the first is the simplest.
     """
-    yield from sorted((*of_steps(spec, names), *of_numbers(spec)), key=lambda mistake: STEPS.index(mistake.step))
+    yield from sorted(
+        (*of_steps(spec, names), *of_numbers(spec)), key=lambda mistake: STEPS.index(mistake.step)
+    )
     yield from _of_arrays(spec, names, elsewhere=True)
 
 
@@ -88,7 +90,9 @@ def combined(first: Mistake, second: Mistake) -> Mistake | None:
               *(_at_once(a, x, more) for x in second.around if (more := _steps(a, x)) is not None))  # fmt: skip
     in_floats = first.in_floats or second.in_floats or not variant.rows
     general = first.general or second.general
-    return Mistake(first.step, f"{first.cause}; and {second.cause}", variant, None, around, in_floats, general)
+    return Mistake(
+        first.step, f"{first.cause}; and {second.cause}", variant, None, around, in_floats, general
+    )
 
 
 def _at_once(a: Variant, b: Variant, steps: dict[str, Change]) -> Variant:

@@ -17,7 +17,14 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Mistake, change, not_scaled, scaled_by_one
 from symattn.bounds.reference import Variant
-from symattn.verification.rules import forbidding, head_mistakes, norms, rotating, scoring, softmaxes
+from symattn.verification.rules import (
+    forbidding,
+    head_mistakes,
+    norms,
+    rotating,
+    scoring,
+    softmaxes,
+)
 from symattn.verification.rules.steps import times
 
 
@@ -33,7 +40,9 @@ class MistakeFamily:
     grid: Sequence[float]
     rows: bool = True
     spec: Callable[[Attention], Attention] | None = None
-    limit: tuple[str, Callable[..., Any]] | None = None  # an input, and the minimum or maximum of it and x
+    limit: tuple[str, Callable[..., Any]] | None = (
+        None  # an input, and the minimum or maximum of it and x
+    )
 
     def variant(self, x: float) -> Variant:
         """Return the variant with the number x."""
@@ -75,25 +84,45 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     of = "scores are scaled by {}/√d_k" if by_root else "scores are {} times what they should be"
     yield scaled(of, wrong=lambda x, at: at.right() * at.number(x))
     for head in range(min(spec.heads, _EACH) if spec.heads > 1 else 0):
-        yield scaled(f"scores of head {head + 1} are {{}} times what they should be", wrong=partial(_of_head, head))
+        yield scaled(
+            f"scores of head {head + 1} are {{}} times what they should be",
+            wrong=partial(_of_head, head),
+        )
     if unit is None:
-        yield scaled("scores are scaled by {} for every d_k", wrong=lambda x, at: at.first * at.number(x))
+        yield scaled(
+            "scores are scaled by {} for every d_k", wrong=lambda x, at: at.first * at.number(x)
+        )
     if spec.masks_anything:
         yield from fills()
     if spec.softcap is not None:
         yield MistakeFamily(
-            "softcap", "the cap is {}", ("capped",), lambda x, at: softcap(at.first, x), _logarithmic(1e-1, 1e3)
+            "softcap",
+            "the cap is {}",
+            ("capped",),
+            lambda x, at: softcap(at.first, x),
+            _logarithmic(1e-1, 1e3),
         )
     else:
         words = "scores are capped at {}, which was not requested"
         yield MistakeFamily(
-            "softcap", words, ("scaled",), lambda x, at: softcap(at.right(), x), _logarithmic(1, 1e3), spec=unit
+            "softcap",
+            words,
+            ("scaled",),
+            lambda x, at: softcap(at.right(), x),
+            _logarithmic(1, 1e3),
+            spec=unit,
         )
     if spec.bias:
-        yield MistakeFamily("bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED)
+        yield MistakeFamily(
+            "bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED
+        )
     if isinstance(position, Alibi | Buckets):
         one = "the linear bias is {} times what it should be"
-        of = one if isinstance(position, Alibi) else "the biases of buckets are {} times what they should be"
+        of = (
+            one
+            if isinstance(position, Alibi)
+            else "the biases of buckets are {} times what they should be"
+        )
         yield MistakeFamily("bias", of, ("positioned",), times, _HUNDRED)
     if isinstance(position, Alibi):
         words = "linear biases do not grow beyond the distance {}"
@@ -101,21 +130,33 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
         rotated = ("q_rotated", "k_rotated")
         yield MistakeFamily(
-            "position", "the base of the frequencies is {}", rotated, rotating.by_base, _logarithmic(1.5, 1e8, 40)
+            "position",
+            "the base of the frequencies is {}",
+            rotated,
+            rotating.by_base,
+            _logarithmic(1.5, 1e8, 40),
         )
         words = "the angles of the rotation are {} times what they should be"
-        yield MistakeFamily("position", words, rotated, rotating.by_factor, _logarithmic(1e-3, 1e3, 40))
+        yield MistakeFamily(
+            "position", words, rotated, rotating.by_factor, _logarithmic(1e-3, 1e3, 40)
+        )
         for name, words in _OF_SCALINGS.items():
             if finite(getattr(position.scaling, name, None)):
                 grid = _logarithmic(1e-1, 1e5, 40)
-                yield MistakeFamily("position", words, rotated, partial(rotating.by_field, name), grid)
+                yield MistakeFamily(
+                    "position", words, rotated, partial(rotating.by_field, name), grid
+                )
     if spec.qk_norm in ("rms", "layer"):
         normed = ("q_normed", "k_normed")
         yield MistakeFamily("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))
     for name, (step, noun, _) in head_mistakes.NUMBERS.items():
         if NEEDED[name](spec):
-            yield MistakeFamily(step, f"{noun} is cut off above {{}}", (), times, _HUNDRED, limit=(name, np.minimum))
-            yield MistakeFamily(step, f"{noun} is cut off below {{}}", (), times, _HUNDRED, limit=(name, np.maximum))
+            yield MistakeFamily(
+                step, f"{noun} is cut off above {{}}", (), times, _HUNDRED, limit=(name, np.minimum)
+            )
+            yield MistakeFamily(
+                step, f"{noun} is cut off below {{}}", (), times, _HUNDRED, limit=(name, np.maximum)
+            )
     if spec.is_softmax:
         yield from _of_weights(spec)
 
@@ -129,34 +170,65 @@ def fills() -> tuple[MistakeFamily, MistakeFamily]:
     """Return the families of a number that replaces forbidden scores, and of one that is added to them."""
     late, grid = "which leaves them a weight", _signed(1e-3, 3e4, 24)
     return (
-        MistakeFamily("mask", f"forbidden scores become {{}}, {late}", ("masked",), partial(_filled, False), grid),
-        MistakeFamily("mask", f"{{}} is added to forbidden scores, {late}", ("masked",), partial(_filled, True), grid),
+        MistakeFamily(
+            "mask",
+            f"forbidden scores become {{}}, {late}",
+            ("masked",),
+            partial(_filled, False),
+            grid,
+        ),
+        MistakeFamily(
+            "mask",
+            f"{{}} is added to forbidden scores, {late}",
+            ("masked",),
+            partial(_filled, True),
+            grid,
+        ),
     )
 
 
 def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
     def made(
-        step: str, words: str, wrong: Callable[[float, At], Any], grid: Sequence[float], rows: bool = True
+        step: str,
+        words: str,
+        wrong: Callable[[float, At], Any],
+        grid: Sequence[float],
+        rows: bool = True,
     ) -> MistakeFamily:
         return MistakeFamily(step, words, ("weights",), wrong, grid, rows)
 
     yield made("score", "scores are cut off at ±{}", _cut_off, _logarithmic(1e-1, 200))
     words = "exponents s − max s are cut off below −{}"  # forbidden keys stay forbidden
-    below: Any = lambda x, at: at.weights(at.finite(lambda s: at.xp.maximum(s - at.top, at.number(-x))))  # noqa: E731
+    below: Any = lambda x, at: at.weights(  # noqa: E731
+        at.finite(lambda s: at.xp.maximum(s - at.top, at.number(-x)))
+    )
     yield made("exp", words, below, _logarithmic(1e-1, 200))
     yield made(
-        "bias", "scores have {} times the distance added, which was not requested", _by_distance, _signed(1e-3, 10)
+        "bias",
+        "scores have {} times the distance added, which was not requested",
+        _by_distance,
+        _signed(1e-3, 10),
     )
     if spec.sink is not None:
         words = "{} is added to the sink's logit"
-        yield made("sink", words, lambda x, at: softmaxes.with_logit(at, at.z + at.number(x)), _signed(1e-2, 100))
+        yield made(
+            "sink",
+            words,
+            lambda x, at: softmaxes.with_logit(at, at.z + at.number(x)),
+            _signed(1e-2, 100),
+        )
     else:
         words = "{} is added to the sum that weights are divided by"
         grid = _logarithmic(1e-12, 1e4, 33)
         yield made("normalize", words, lambda x, at: at.e / (at.total + at.number(x)), grid, False)
     if spec.sink == "given":
         words = "the sink's logit is {} times what it should be"
-        yield made("sink", words, lambda x, at: softmaxes.with_logit(at, at.z * at.number(x)), _signed(1e-2, 100))
+        yield made(
+            "sink",
+            words,
+            lambda x, at: softmaxes.with_logit(at, at.z * at.number(x)),
+            _signed(1e-2, 100),
+        )
     words = "weights are {} times what they should be, and do not sum to 1"
     yield made("normalize", words, lambda x, at: at.right() * at.number(x), _HUNDRED, False)
     words = "{} of the weight is spread evenly over all keys"

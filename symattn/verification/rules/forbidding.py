@@ -29,7 +29,11 @@ def allowed(at: At, **other: Any) -> np.ndarray:
     if other and isinstance(at.spec.position, Alibi | Buckets):
         other["position"] = None
     at = replace(at, spec=replace(at.spec, **other), name="masked")
-    return np.asarray(at.xp.isfinite(at.right())) if at.spec.masks_anything else np.ones(at.shape, dtype=bool)
+    return (
+        np.asarray(at.xp.isfinite(at.right()))
+        if at.spec.masks_anything
+        else np.ones(at.shape, dtype=bool)
+    )
 
 
 def added(at: At) -> Any:
@@ -59,7 +63,10 @@ def opening(words: str, open_: Wrong) -> Mistake:
 
 def leaving_some_keys(mistake: Mistake) -> Mistake:
     """Return the mistake in a mask, with rows that it leaves without any key undefined."""
-    return replace(mistake, variant=replace(mistake.variant, steps={"weights": SOME_KEYS, **mistake.variant.steps}))
+    return replace(
+        mistake,
+        variant=replace(mistake.variant, steps={"weights": SOME_KEYS, **mistake.variant.steps}),
+    )
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
@@ -68,16 +75,27 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         return
     if spec.causal or spec.padding or spec.mask is not None:
         yield in_steps("mask", "the mask is ignored", masked=lambda at: added(at) * 1)
-    if replace(spec, padding=False).masks_anything:  # an inverted mask of padding alone is a mistake of its own
+    if replace(
+        spec, padding=False
+    ).masks_anything:  # an inverted mask of padding alone is a mistake of its own
         yield opening("the mask is inverted", lambda at: ~allowed(at))
     for n in WIDTHS:
         words = f"the first {n} keys are" if n > 1 else "the first key is"
-        yield opening(f"{words} always seen", lambda at, n=n: allowed(at) | (np.arange(at.shape[-1]) < n))  # type: ignore[misc]
+        yield opening(
+            f"{words} always seen",
+            lambda at, n=n: allowed(at) | (np.arange(at.shape[-1]) < n),  # type: ignore[misc]
+        )
     for words, fill in _FILLED:
         yield in_steps("mask", words, masked=partial(_filled, fill))
-    yield in_steps("mask", "a boolean mask is added as 0 and 1", masked=lambda at: added(at) + allowed(at) * 1.0)
+    yield in_steps(
+        "mask",
+        "a boolean mask is added as 0 and 1",
+        masked=lambda at: added(at) + allowed(at) * 1.0,
+    )
     words = "weights are masked after the softmax, and not normalised again"
-    yield in_steps("mask", words, False, weights=lambda at: at.right(added(at)) * allowed(at).astype(float))
+    yield in_steps(
+        "mask", words, False, weights=lambda at: at.right(added(at)) * allowed(at).astype(float)
+    )
     yield from _joined(spec)
     for words, empty in _EMPTY.items():
         yield in_steps("mask", words, masked=partial(where_empty, empty))
@@ -112,7 +130,13 @@ def _of_another_tile(axis: int, taken: Taken, at: At) -> Array:
 
 def _joined(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes that leave out one of several masks, or join them wrongly."""
-    there = (spec.causal, spec.padding, spec.mask is not None, spec.window or spec.block, spec.documents)
+    there = (
+        spec.causal,
+        spec.padding,
+        spec.mask is not None,
+        spec.window or spec.block,
+        spec.documents,
+    )
     if sum(map(bool, there)) < 2:
         return
     if spec.padding:
@@ -164,8 +188,16 @@ def of_labels(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield opening("padding is applied to queries, not to keys", _queries_padded)
         words = "padding is applied to queries, not to keys (rows of padding give the mean of all values)"
         yield _empty_filled(words, _queries_padded)
-        yield in_inputs("mask", "lengths are off by one: one key of the padding is seen", keep=partial(_longer, 1))
-        yield in_inputs("mask", "lengths are off by one: the last valid key is not seen", keep=partial(_longer, -1))
+        yield in_inputs(
+            "mask",
+            "lengths are off by one: one key of the padding is seen",
+            keep=partial(_longer, 1),
+        )
+        yield in_inputs(
+            "mask",
+            "lengths are off by one: the last valid key is not seen",
+            keep=partial(_longer, -1),
+        )
         if spec.heads > 1:
             words = "padding is that of another item of the batch: masks are repeated for heads in the wrong order"
             yield _empty_filled(words, _of_other_items)
@@ -184,7 +216,11 @@ def _reading(words: str, change: Callable[[Inputs], dict[str, np.ndarray]]) -> M
 # -- padding -----------------------------------------------------------------------------------------------------------
 def _empty_filled(words: str, open_: Wrong) -> Mistake:
     """Return the mistake of a mask with a finite number instead of −∞ in rows without any key, which give the mean."""
-    return in_steps("mask", words, masked=lambda at: where_empty(lambda at: at.number(0), at, forbid(at, open_(at))))
+    return in_steps(
+        "mask",
+        words,
+        masked=lambda at: where_empty(lambda at: at.number(0), at, forbid(at, open_(at))),
+    )
 
 
 #: Wrong padding of all items of a batch, from their own, (items, n_k).
@@ -210,7 +246,9 @@ def _queries_padded(at: At) -> Any:
     keep, (n_q, n_k) = np.asarray(at.values["keep"]), at.shape[-2:]
     if n_q != n_k:
         raise ValueError("as many queries as keys")
-    if at.spec.heads > 1 and keep.ndim == len(at.shape) - 2 > 1:  # the heads of an item share its padding
+    if (
+        at.spec.heads > 1 and keep.ndim == len(at.shape) - 2 > 1
+    ):  # the heads of an item share its padding
         keep = keep[..., None, :]
     return allowed(at, padding=False) & keep[..., :, None]
 
@@ -228,7 +266,9 @@ def _of_other_items(at: At) -> Any:
 def _longer(by: int, a: np.ndarray) -> np.ndarray:
     """Return the keys kept up to one position later, or one earlier."""
     n, j = a.shape[-1], np.arange(a.shape[-1])
-    last = np.where(a.any(axis=-1, keepdims=True), n - 1 - a[..., ::-1].argmax(axis=-1)[..., None], -1)
+    last = np.where(
+        a.any(axis=-1, keepdims=True), n - 1 - a[..., ::-1].argmax(axis=-1)[..., None], -1
+    )
     return a | (j == last + 1) if by > 0 else a & (j < last)
 
 
@@ -236,11 +276,16 @@ def _longer(by: int, a: np.ndarray) -> np.ndarray:
 def _documents(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield in_fields("mask", "the documents are ignored", documents=False)
     for words, relabel in _LABELS.items():
-        yield _reading(words, lambda given, relabel=relabel: {n: relabel(a) for n, a in given.items() if "doc" in n})  # type: ignore[misc]
+        yield _reading(
+            words,
+            lambda given, relabel=relabel: {n: relabel(a) for n, a in given.items() if "doc" in n},  # type: ignore[misc]
+        )
     for words, differ in _COMPARED.items():
         if spec.causal and differ in (np.less, np.greater):
             continue  # the causal mask makes this the same as ignoring documents
-        if differ is not np.equal or replace(spec, documents=False).masks_anything:  # else the mask is inverted
+        if (
+            differ is not np.equal or replace(spec, documents=False).masks_anything
+        ):  # else the mask is inverted
             yield opening(words, partial(_apart, differ))
     for one, other in (("q", "k"), ("k", "q")) if "doc_q" in names else ():
         noun, of = ("queries", "keys") if one == "q" else ("keys", "queries")
@@ -262,13 +307,17 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 
 def _apart(differ: Callable[[Any, Any], Any], at: At) -> Any:
     """Return the other masks, for pairs whose labels do not ``differ``."""
-    of_queries, of_keys = (np.asarray(at.values[f"doc_{r}" if f"doc_{r}" in at.values else "doc"]) for r in "qk")
+    of_queries, of_keys = (
+        np.asarray(at.values[f"doc_{r}" if f"doc_{r}" in at.values else "doc"]) for r in "qk"
+    )
     return allowed(at, documents=False) & ~differ(of_queries[..., :, None], of_keys[..., None, :])
 
 
 def _by_places(labels: np.ndarray) -> np.ndarray:
     """Return labels by position, as if all documents had the length of the longest."""
-    return np.arange(labels.shape[-1]) // max(1, int(np.bincount(np.unique(labels, return_inverse=True)[1]).max()))
+    return np.arange(labels.shape[-1]) // max(
+        1, int(np.bincount(np.unique(labels, return_inverse=True)[1]).max())
+    )
 
 
 def _next(by: int, labels: np.ndarray) -> np.ndarray:
@@ -280,8 +329,12 @@ def _next(by: int, labels: np.ndarray) -> np.ndarray:
 #: Wrong labels, from the right ones.
 _LABELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "documents are distinguished by their positions, not by their labels": _by_places,
-    "bounds of documents are off by one: the first token of each belongs to the one before": partial(_next, -1),
-    "bounds of documents are off by one: the last token of each belongs to the next one": partial(_next, 1),
+    "bounds of documents are off by one: the first token of each belongs to the one before": partial(
+        _next, -1
+    ),
+    "bounds of documents are off by one: the last token of each belongs to the next one": partial(
+        _next, 1
+    ),
 }
 
 

@@ -31,7 +31,9 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     if "x" in names and not spec.packed and spec.latent is None:
         yield from _projections("y" in names, spec.heads > 1)
     if "x" in names:
-        yield in_steps("residual", "the tokens are added to the output", output=partial(_besides, "x"))
+        yield in_steps(
+            "residual", "the tokens are added to the output", output=partial(_besides, "x")
+        )
     if "x" in names and not spec.packed and spec.latent is None:
         yield in_steps("values", "the tokens are used as values", True, "x")
     merged = spec.heads > 1 and any(step.name == "attended" for step in spec.pipeline(names))
@@ -42,19 +44,29 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
                 also: dict[str, Wrong] = dict.fromkeys("qkv", wrong) | {
                     "output": partial(_output_merged, _SAME_WAY[words])
                 }
-                yield in_steps("split", words.format("") + "; they are merged in the same way", **also)
-            yield from (in_steps("split", words.format(f" of {noun}"), **{r: wrong}) for r, noun in _ROLES.items())
+                yield in_steps(
+                    "split", words.format("") + "; they are merged in the same way", **also
+                )
+            yield from (
+                in_steps("split", words.format(f" of {noun}"), **{r: wrong})
+                for r, noun in _ROLES.items()
+            )
     if spec.packed:
         yield from _packed(spec)
     if 1 < spec.key_heads < spec.heads:
         yield from _shared(spec.heads, spec.key_heads)
     yield from _met(spec, names)
     if merged:
-        yield from (in_steps("merge", words, output=partial(_output_merged, way)) for words, way in _MERGED.items())
+        yield from (
+            in_steps("merge", words, output=partial(_output_merged, way))
+            for words, way in _MERGED.items()
+        )
     if "w_o" in names:
         yield from (in_steps("output", words, output=wrong) for words, wrong in _CLOSED.items())
     # the bound has the shape of the right output
-    transposed = in_steps("output", "the output is returned transposed", output=lambda at: at.right().mT)
+    transposed = in_steps(
+        "output", "the output is returned transposed", output=lambda at: at.right().mT
+    )
     yield replace(transposed, in_floats=True)
     for name, noun in _ROLES.items():
         if name in names:
@@ -67,11 +79,15 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 # -- projections -------------------------------------------------------------------------------------------------------
 def _projections(streams: bool, heads: bool) -> Iterator[Mistake]:
     def of(words: str, **how: tuple[str, str, str | None]) -> Mistake:
-        return in_steps("project", words, **{role: partial(_projected, *made) for role, made in how.items()})
+        return in_steps(
+            "project", words, **{role: partial(_projected, *made) for role, made in how.items()}
+        )
 
     right = {"q": "x", "k": "y" if streams else "x", "v": "y" if streams else "x"}
     for role, by in permutations("qkv", 2):
-        yield of(f"{_ROLES[role]} are projected as {_ROLES[by]} are", **{role: (right[role], by, by)})
+        yield of(
+            f"{_ROLES[role]} are projected as {_ROLES[by]} are", **{role: (right[role], by, by)}
+        )
         if role != "k":  # the bias of the keys shifts all scores of a row equally
             words = f"the bias of the {_ROLES[by]} is added to the {_ROLES[role]}"
             yield of(words, **{role: (right[role], role, by)})
@@ -81,21 +97,31 @@ def _projections(streams: bool, heads: bool) -> Iterator[Mistake]:
         words = f"the projections of {_ROLES[a]} and {_ROLES[b]} are exchanged"
         yield of(words, **{a: (right[a], b, b), b: (right[b], a, a)})
     for roles in ("q", "v", "qkv"):
-        words = f"the bias of the {_ROLES[roles]} is" if roles in "qv" else f"the biases of {_named(roles)} are"
+        words = (
+            f"the bias of the {_ROLES[roles]} is"
+            if roles in "qv"
+            else f"the biases of {_named(roles)} are"
+        )
         yield of(f"{words} left out", **{r: (right[r], r, None) for r in roles})
     for roles in ("kv", "k", "v") if streams else ():
-        yield of(f"{_named(roles)} come from the queries' tokens", **{r: ("x", r, r) for r in roles})
+        yield of(
+            f"{_named(roles)} come from the queries' tokens", **{r: ("x", r, r) for r in roles}
+        )
     if streams:
         yield of("queries come from the tokens attended to", q=("y", "q", "q"))
     for roles in ("qkv", *"qkv") if heads else ():
-        words = "every head has the first head's projection" + f" of {_named(roles)}" * (roles != "qkv")
+        words = "every head has the first head's projection" + f" of {_named(roles)}" * (
+            roles != "qkv"
+        )
         yield in_steps("project", words, **dict.fromkeys(roles, lambda at: one(-3, 0, at.right())))
     for roles in ("q", "k", "v", "qk", "kv", "qkv"):
         if len(roles) == 1:
             words = f"the projection of {_ROLES[roles]} is transposed"
             yield in_inputs("project", words, **{f"w_{roles}": lambda w: w.mT})
         words = f"projections of {_named(roles)} are transposed where they are square"
-        square: Callable[[np.ndarray], np.ndarray] = lambda w: w.mT if w.shape[0] == w.shape[1] else w  # noqa: E731
+        square: Callable[[np.ndarray], np.ndarray] = lambda w: (  # noqa: E731
+            w.mT if w.shape[0] == w.shape[1] else w
+        )
         yield in_inputs("project", words, **{f"w_{r}": square for r in roles})
 
 
@@ -125,7 +151,9 @@ def _split(in_turn: bool, at: At) -> Any:
 
 _SPLIT: dict[str, Wrong] = {
     f"heads{{}} are split {_BARE}": partial(_split, False),
-    "columns{} are dealt to heads in turn, in place of a block for each head": partial(_split, True),
+    "columns{} are dealt to heads in turn, in place of a block for each head": partial(
+        _split, True
+    ),
 }
 
 
@@ -133,17 +161,23 @@ def _packed(spec: Attention) -> Iterator[Mistake]:
     for order in map("".join, permutations("qkv")):
         if order != "qkv":
             words = f"the columns of the packed projection are read in the order {', '.join(order)}"
-            yield in_inputs("split", words, **dict.fromkeys(("w_in", "b_in"), partial(_in_order, order, spec)))
+            yield in_inputs(
+                "split", words, **dict.fromkeys(("w_in", "b_in"), partial(_in_order, order, spec))
+            )
     if spec.heads > 1 and spec.key_heads == spec.heads:
         words = "the packed projection is read head by head: q, k, v of the first head, then of the next"
-        yield in_inputs("split", words, **dict.fromkeys(("w_in", "b_in"), partial(_head_by_head, spec)))
+        yield in_inputs(
+            "split", words, **dict.fromkeys(("w_in", "b_in"), partial(_head_by_head, spec))
+        )
 
 
 def _in_order(order: str, spec: Attention, w: np.ndarray) -> np.ndarray:
     counts = spec.heads_of
     each = w.shape[-1] // sum(counts.values())
     starts = dict(zip(order, np.cumsum([0, *(counts[r] for r in order)])[:3] * each, strict=True))
-    return np.concatenate([w[..., starts[r] : starts[r] + counts[r] * each] for r in "qkv"], axis=-1)
+    return np.concatenate(
+        [w[..., starts[r] : starts[r] + counts[r] * each] for r in "qkv"], axis=-1
+    )
 
 
 def _head_by_head(spec: Attention, w: np.ndarray) -> np.ndarray:
@@ -158,12 +192,24 @@ _READ: dict[str, tuple[Callable[[int, int, int], int], tuple[str, ...]]] = {
         lambda t, g, m: t % g,
         ("kv",),
     ),
-    "heads of {} are tiled (repeat), those of values repeated (repeat_interleave)": (lambda t, g, m: t % g, ("k",)),
-    "heads of {} are tiled (repeat), those of keys repeated (repeat_interleave)": (lambda t, g, m: t % g, ("v",)),
+    "heads of {} are tiled (repeat), those of values repeated (repeat_interleave)": (
+        lambda t, g, m: t % g,
+        ("k",),
+    ),
+    "heads of {} are tiled (repeat), those of keys repeated (repeat_interleave)": (
+        lambda t, g, m: t % g,
+        ("v",),
+    ),
     "the first head of {} is read by all queries": (lambda t, g, m: 0, ("kv", "k", "v")),
     "the last head of {} is read by all queries": (lambda t, g, m: g - 1, ("kv", "k", "v")),
-    "heads of {} are read in the opposite order": (lambda t, g, m: g - 1 - t // m, ("kv", "k", "v")),
-    "query head t reads head ⌊t/kv_heads⌋, not ⌊t kv_heads/h⌋": (lambda t, g, m: min(t // g, g - 1), ("kv",)),
+    "heads of {} are read in the opposite order": (
+        lambda t, g, m: g - 1 - t // m,
+        ("kv", "k", "v"),
+    ),
+    "query head t reads head ⌊t/kv_heads⌋, not ⌊t kv_heads/h⌋": (
+        lambda t, g, m: min(t // g, g - 1),
+        ("kv",),
+    ),
     "query head t reads head min(t, kv_heads − 1)": (lambda t, g, m: min(t, g - 1), ("kv",)),
 }
 
@@ -172,7 +218,11 @@ def _shared(h: int, g: int) -> Iterator[Mistake]:
     for words, (heads, of) in _READ.items():
         for roles in of if any(heads(t, g, h // g) != t * g // h for t in range(h)) else ():
             step = "values" if roles == "v" else "score"
-            yield in_steps(step, words.format(_named(roles)), **{f"{r}_shared": partial(_read, heads) for r in roles})
+            yield in_steps(
+                step,
+                words.format(_named(roles)),
+                **{f"{r}_shared": partial(_read, heads) for r in roles},
+            )
 
 
 def _read(heads: Callable[[int, int, int], int], at: At) -> Any:
@@ -193,11 +243,19 @@ def _met(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
             raise KeyError("there is no batch")
         return namespace_of(at.met).broadcast_to(at.met[:1, ...], at.met.shape)
 
-    yield in_steps("values", "the first batch item's values are used for every item", True, "changed", changed=first)
+    yield in_steps(
+        "values",
+        "the first batch item's values are used for every item",
+        True,
+        "changed",
+        changed=first,
+    )
     if spec.heads > 1:
         words = "heads and batch items are mixed: what lies head by head is read item by item"
         weights: Wrong = lambda at: _across(at.right())  # noqa: E731
-        yield in_steps("merge", words, True, "changed", weights=weights, changed=lambda at: _across(at.met))
+        yield in_steps(
+            "merge", words, True, "changed", weights=weights, changed=lambda at: _across(at.met)
+        )
 
 
 def _across(x: Array) -> Any:
@@ -211,7 +269,9 @@ def _across(x: Array) -> Any:
 _Laid = Callable[[Any, Any], Any]
 _as_it_is: _Laid = lambda xp, a: a  # noqa: E731
 _interleaved: _Laid = lambda xp, a: xp.moveaxis(a, -3, -1)  # noqa: E731
-_SAME_WAY = dict(zip(_SPLIT, (_as_it_is, _interleaved), strict=True))  # the merge that undoes a split
+_SAME_WAY = dict(
+    zip(_SPLIT, (_as_it_is, _interleaved), strict=True)
+)  # the merge that undoes a split
 #: Wrong orders in memory of the heads' numbers when they are merged.
 _MERGED: dict[str, _Laid] = {
     f"heads are merged {_BARE}": _as_it_is,
@@ -224,7 +284,11 @@ def _output_merged(way: _Laid, at: At) -> Array:
     a = at.values["attended"]
     *batch, h, n, d = (int(k) for k in a.shape)
     merged = namespace_of(a).reshape(way(namespace_of(a), a), (*batch, n, h * d))
-    return projections.project(merged, at.values["w_o"], at.values.get("b_o")) if "w_o" in at.values else merged
+    return (
+        projections.project(merged, at.values["w_o"], at.values.get("b_o"))
+        if "w_o" in at.values
+        else merged
+    )
 
 
 def _besides(name: str, at: At) -> Any:
@@ -256,11 +320,15 @@ def _latents(spec: Attention) -> Iterator[Mistake]:
             words = f"the {noun} part with positions is not rotated, that of the {other} is"
             yield in_steps("position", words, **{f"{role}_r_rotated": lambda at: at.first * 1})
         layout: Layout = "interleaved" if spec.position.layout == "half" else "half"
-        yield in_fields("position", OTHER_PAIRS[layout], position=replace(spec.position, layout=layout))
+        yield in_fields(
+            "position", OTHER_PAIRS[layout], position=replace(spec.position, layout=layout)
+        )
     for name, matrix, of in (("c_kv", "w_dkv", "keys and values"), ("c_q", "w_dq", "queries")):
         if spec.latent is not None and spec.latent.norm is not None:
             plain: Any = lambda matrix, at: projections.project(at.first, at.values[matrix])  # noqa: E731
-            yield in_steps("norm", f"the latent of {of} is not normalised", **{name: partial(plain, matrix)})
+            yield in_steps(
+                "norm", f"the latent of {of} is not normalised", **{name: partial(plain, matrix)}
+            )
     for step, words, parts in _PARTS:
         yield in_steps(step, words, **parts)
     for (k, v), words in _MADE.items():
@@ -317,8 +385,12 @@ def of_readings(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
             yield leaving_some_keys(mistake) if name in ("keep", "mask") else mistake
     if spec.mask == "additive":
         words = "the mask given only forbids, where it is below 0: its numbers are not added"
-        yield in_inputs("mask", words, mask=lambda a: np.where(a < 0, -np.inf, 0 * np.maximum(a, 0)))
-    if spec.mask == "boolean" and (spec.causal or spec.padding or spec.window is not None or spec.documents):
+        yield in_inputs(
+            "mask", words, mask=lambda a: np.where(a < 0, -np.inf, 0 * np.maximum(a, 0))
+        )
+    if spec.mask == "boolean" and (
+        spec.causal or spec.padding or spec.window is not None or spec.documents
+    ):
         yield in_inputs("mask", "the mask given is inverted", mask=np.invert)
 
 
@@ -332,7 +404,12 @@ def _changes(heads: int) -> Iterator[tuple[str, str, str, Change]]:
         yield name, name, f"the first row of {noun} is used for all queries", partial(one, -2, 0)
     for axis, along in ((-1, "key"), (-2, "query")):
         for words, change in _MASKS.items():
-            yield "mask", "mask", f"the mask given is {words.format(along)}", partial(_along, change, axis)
+            yield (
+                "mask",
+                "mask",
+                f"the mask given is {words.format(along)}",
+                partial(_along, change, axis),
+            )
     yield from _SINGLE
 
 
@@ -364,7 +441,11 @@ _SINGLE: tuple[tuple[str, str, str, Change], ...] = (
 # -- a number of another head ------------------------------------------------------------------------------------------
 _NEXT = "{the} is that of the next head"
 _EACH = 8  # heads up to which each is tried, and each pair
-_POOLS: dict[str, Callable[..., np.ndarray]] = {"largest": np.max, "smallest": np.min, "mean": np.mean}
+_POOLS: dict[str, Callable[..., np.ndarray]] = {
+    "largest": np.max,
+    "smallest": np.min,
+    "mean": np.mean,
+}
 
 
 def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
@@ -375,11 +456,18 @@ def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
 
     known, bare = {tuple(range(heads))}, noun.removeprefix("the ")
     for words, places in taken(heads):
-        if places not in known or words == _NEXT:  # with two heads, the next one is also the other one
+        if (
+            places not in known or words == _NEXT
+        ):  # with two heads, the next one is also the other one
             known.add(places)
-            yield words.format(the=noun, bare=bare), read(partial(np.take, indices=places, axis=axis))
+            yield (
+                words.format(the=noun, bare=bare),
+                read(partial(np.take, indices=places, axis=axis)),
+            )
     for words, pool in _POOLS.items():
-        pooled: Any = lambda a, pool=pool: np.broadcast_to(pool(a, axis=axis, keepdims=True), a.shape)  # noqa: E731
+        pooled: Any = lambda a, pool=pool: np.broadcast_to(  # noqa: E731
+            pool(a, axis=axis, keepdims=True), a.shape
+        )
         yield f"the {words} {bare} of all heads is used for each", read(pooled)
 
 
@@ -395,8 +483,14 @@ def taken(heads: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     groups = [(g, heads // g) for g in every[2:] if heads % g == 0]
     for g, more in groups:
         yield f"{{the}} is that of the first head of each {g}", tuple(i // g * g for i in every)
-        yield f"{{the}} is that of the last head of each {g}", tuple(i // g * g + g - 1 for i in every)
-        yield f"{{the}} is one of the first {g} heads', each for {more} in a row", tuple(i // more for i in every)
+        yield (
+            f"{{the}} is that of the last head of each {g}",
+            tuple(i // g * g + g - 1 for i in every),
+        )
+        yield (
+            f"{{the}} is one of the first {g} heads', each for {more} in a row",
+            tuple(i // more for i in every),
+        )
         yield f"{{the}} is one of the first {g} heads', in turn", tuple(i % g for i in every)
     for a, b in combinations(each, 2):
         words = f"{{the}} is that of another head: heads {a + 1} and {b + 1} are exchanged"

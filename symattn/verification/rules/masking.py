@@ -54,14 +54,24 @@ class VisiblePlaces:
         j = np.arange(n_k)[None, :]
 
         def i(name: str) -> np.ndarray:
-            offset = 0 if top_left != (name in self.corner) else (n_k - n_q) // self.rounded * self.rounded
+            offset = (
+                0
+                if top_left != (name in self.corner)
+                else (n_k - n_q) // self.rounded * self.rounded
+            )
             return self._rows(n_q) + (-offset if self.opposite else offset)
 
         values, (first, last) = np.ones((n_q, n_k), dtype=bool), self.tiles
         if self.before is not None:
-            values &= (i("before") - self.before + (first - 1) * self.skipped) // first <= j // first
+            values &= (
+                i("before") - self.before + (first - 1) * self.skipped
+            ) // first <= j // first
         if self.after is not None:
-            edge = i("after") + (-self.after if self.turned else self.after) - (last - 1) * self.skipped
+            edge = (
+                i("after")
+                + (-self.after if self.turned else self.after)
+                - (last - 1) * self.skipped
+            )
             seen = j // last >= edge // last if self.turned else j // last <= edge // last
             of = i("prefix") if self.of_queries else j
             values &= seen if self.prefix is None else seen | (of < self.prefix)
@@ -96,7 +106,9 @@ def wrong_places(spec: Attention) -> Iterator[tuple[str, VisiblePlaces]]:
     neither a mask nor an offset."""
     right = _right(spec)
     changes = [change for part in (_ahead, _window, _rest) for change in part(spec, right)]
-    for words, wrong in sorted(changes, key=lambda change: not {"tiles", "rounded", "queries"}.isdisjoint(change[1])):
+    for words, wrong in sorted(
+        changes, key=lambda change: not {"tiles", "rounded", "queries"}.isdisjoint(change[1])
+    ):
         yield words, replace(right, **wrong)
 
 
@@ -128,7 +140,10 @@ def _off_by_one(words: str, **numbers: int) -> Changes:
 
 def _window_off_by_one(too_long: str, too_short: str, **numbers: int) -> Changes:
     """Yield windows that reach one key too far, and one key less far than they should."""
-    for by, where in ((1, f"reaches one key too far {too_long}"), (-1, f"stops one key short {too_short}")):
+    for by, where in (
+        (1, f"reaches one key too far {too_long}"),
+        (-1, f"stops one key short {too_short}"),
+    ):
         yield f"the window {where}", {name: n + by for name, n in numbers.items()}
 
 
@@ -152,13 +167,19 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
             yield words, {"opposite": True}
         yield "the causal mask is transposed: a query sees itself and later keys", {"turned": True}
         if right.before is not None:
-            yield "the causal mask is left out with the window: all later keys are seen", {"after": None}
+            yield (
+                "the causal mask is left out with the window: all later keys are seen",
+                {"after": None},
+            )
         elif any((right.prefix, right.block, spec.padding, spec.documents, spec.mask)):
             yield "the causal mask is left out", {"after": None, "prefix": None}
         for n in WIDTHS[1:]:
             works = f"the causal mask works in blocks of {n}: a query sees"
             yield f"{works} all keys of its own block", {"tiles": (1, n)}
-            yield f"{works} its own block from the last query of it on", {"tiles": (1, n), "skipped": True}
+            yield (
+                f"{works} its own block from the last query of it on",
+                {"tiles": (1, n), "skipped": True},
+            )
     elif right.after is not None:
         yield from _window_off_by_one("ahead", "after the query", after=right.after)
         yield "the window is open after the query: no later key is hidden", {"after": None}
@@ -193,7 +214,10 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
             words, change = _aligned(spec, "the window's left edge is", "before")
             yield f"{words}, its right edge is not", change
             if not spec.causal:
-                yield "the window is open before the query: only keys after it are hidden", {"before": None}
+                yield (
+                    "the window is open before the query: only keys after it are hidden",
+                    {"before": None},
+                )
     if spec.window is None:
         return
     yield "the window is ignored", {"before": None, "after": 0 if spec.causal else None}
@@ -204,7 +228,10 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
         return
     yield _aligned(spec, "the window is", "before", "after")
     if after == 0:
-        yield "the window looks ahead as far as back: the causal mask is left out", {"after": before}
+        yield (
+            "the window looks ahead as far as back: the causal mask is left out",
+            {"after": before},
+        )
     if not spec.causal:
         yield from _window_off_by_one("on both sides", "on both sides", before=before, after=after)
         if before != after:
@@ -212,8 +239,13 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
 
 
 def _rest(spec: Attention, right: VisiblePlaces) -> Changes:
-    for n, (side, sign) in product(WIDTHS[1:], (("down", 1), ("up", -1)) if spec.alignment == "bottom-right" else ()):
-        yield f"the place of the first query among the keys is rounded {side} to blocks of {n}", {"rounded": sign * n}
+    for n, (side, sign) in product(
+        WIDTHS[1:], (("down", 1), ("up", -1)) if spec.alignment == "bottom-right" else ()
+    ):
+        yield (
+            f"the place of the first query among the keys is rounded {side} to blocks of {n}",
+            {"rounded": sign * n},
+        )
     for n in WIDTHS[1:] if (right.before, right.after) != (None, None) else ():
         noun = "causal mask" if right.before is None and right.after == 0 else "window"
         for end, sign in (("last", -1), ("first", 1)):
@@ -229,9 +261,19 @@ def _rest(spec: Attention, right: VisiblePlaces) -> Changes:
         yield "blocks are ignored", {"block": None}
         words = f"blocks are windows: a query sees the last {n} keys up to its own, not those of its own block"
         yield words, {"block": None, "before": n - 1, "after": 0}
-        yield from (change for change in _off_by_one("blocks are one key too {}", block=n) if change[1]["block"])
-        yield "blocks are one key too long: a query sees the first key after its own block", {"beyond": 1}
-        yield "blocks are one key too short: a query does not see the last key of its own block", {"beyond": -1}
+        yield from (
+            change
+            for change in _off_by_one("blocks are one key too {}", block=n)
+            if change[1]["block"]
+        )
+        yield (
+            "blocks are one key too long: a query sees the first key after its own block",
+            {"beyond": 1},
+        )
+        yield (
+            "blocks are one key too short: a query does not see the last key of its own block",
+            {"beyond": -1},
+        )
         yield _aligned(spec, "blocks are", "block")
         if n > 1:
             words = "positions are dealt to blocks in turn: a query sees equally spaced keys, not its own block"

@@ -92,7 +92,9 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
 
     if eps:
         for words, made in _EPS.items():
-            yield by(f"{words.format('within')} the root", lambda xp, v, e: xp.sqrt(v + e), of_eps=made)
+            yield by(
+                f"{words.format('within')} the root", lambda xp, v, e: xp.sqrt(v + e), of_eps=made
+            )
             words = f"{words.format('and added outside')} the root, to the {what}"
             yield by(words, lambda xp, v, e: xp.sqrt(v) + e, of_eps=made)
         yield by(f"ε is added to the {what}, outside the root", lambda xp, v, e: xp.sqrt(v) + e)
@@ -112,14 +114,18 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
         yield words, replace(good, measure=lambda mean, y, n: mean(y * y) * n)
         words = f"it divides by the length √Σx², without ε (as in an L2 norm), not by the {what}"
         # at least a tiny number, so that zeros stay zeros
-        length = lambda xp, v, e: xp.maximum(xp.sqrt(v), xp.asarray(Fraction(1, 10**12), dtype=v.dtype))  # noqa: E731
+        length = lambda xp, v, e: xp.maximum(  # noqa: E731
+            xp.sqrt(v), xp.asarray(Fraction(1, 10**12), dtype=v.dtype)
+        )
         yield by(words, length, measure=lambda mean, y, n: mean(y * y) * n)
         yield f"{freed} the divisor d − 1", replace(good, measure=_freed)
         if eps:
             words = f"{freed} the divisor d − 1, and ε is added outside the root"
             yield by(words, lambda xp, v, e: xp.sqrt(v) + e, measure=_freed)
         for words, measure in _SPREADS.items():
-            instead = f"uses {words.format('|x − mean(x)|' if layer else '|x|')} instead of the {what}"
+            instead = (
+                f"uses {words.format('|x − mean(x)|' if layer else '|x|')} instead of the {what}"
+            )
             yield by(instead, lambda xp, v, e: v + e, measure=measure)
         yield from _affine(good)
     for along, words in axes.items():
@@ -165,7 +171,9 @@ def _affine(good: Norm) -> Iterator[tuple[str, Norm]]:
     ways: dict[str, Affine] = {
         "the gain is left out": lambda y, g, b: affine(y, None, b),
         "the bias is left out": lambda y, g, b: affine(y, g, None),
-        "the gain is squared: it is applied twice": lambda y, g, b: affine(affine(y, g, None), g, b),
+        "the gain is squared: it is applied twice": lambda y, g, b: affine(
+            affine(y, g, None), g, b
+        ),
         "the gain multiplies the bias too": lambda y, g, b: affine(affine(y, None, b), g, None),
         "gain and bias are exchanged": lambda y, g, b: affine(y, b, g),
     }
@@ -185,7 +193,10 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     if spec.qk_norm is None:
         return
     kind: Kind = spec.qk_norm
-    axes: dict[tuple[int, ...], str] = {(-2,): "the tokens", (-1, -2): "tokens and columns together"}
+    axes: dict[tuple[int, ...], str] = {
+        (-2,): "the tokens",
+        (-1, -2): "tokens and columns together",
+    }
     axes |= {(-3,): "the heads", (-1, -3): "all heads together"} if spec.heads > 1 else {}
     for roles, words in (("qk", "queries and keys"), ("k", "keys"), ("q", "queries")):
         steps: dict[str, Any] = {f"{r}_normed": lambda at: at.first * 1 for r in roles}
@@ -199,12 +210,22 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     if kind == "l2":
         return
     for role, noun in (("q", "queries"), ("k", "keys")):
-        without = {"gain": lambda y, g, b: affine(y, None, b), "bias": lambda y, g, b: affine(y, g, None)}
+        without = {
+            "gain": lambda y, g, b: affine(y, None, b),
+            "bias": lambda y, g, b: affine(y, g, None),
+        }
         for part, way in without.items():
-            if (f"g_{role}" if part == "gain" else f"beta_{role}") in names and (role, part) != ("k", "bias"):
+            if (f"g_{role}" if part == "gain" else f"beta_{role}") in names and (role, part) != (
+                "k",
+                "bias",
+            ):
                 yield _of(role, f"the {part} of the {noun} is left out", replace(good, affine=way))
     if "g_q" in names:
-        yield _of("qk", "1 is added to the gain", replace(good, affine=lambda y, g, b: affine(y, 1 + g, b)))
+        yield _of(
+            "qk",
+            "1 is added to the gain",
+            replace(good, affine=lambda y, g, b: affine(y, 1 + g, b)),
+        )
         words = "the gain, stored as an offset from one, is used without the 1"
         yield _of("qk", words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b)))
         exchanged = {"g_q": "g_k", "g_k": "g_q", "beta_q": "beta_k", "beta_k": "beta_q"}

@@ -30,7 +30,9 @@ from symattn.verification.rules.recording import (
 )
 
 _MOST = 40  # arrays that replace others; of more, only those with names
-_ROUNDS = 2  # uses of one line of code that are also replaced singly, such as for queries and for keys
+_ROUNDS = (
+    2  # uses of one line of code that are also replaced singly, such as for queries and for keys
+)
 _COMPARED = 3  # rounds of a site in which replacements are compared with each other
 _DEEP = 3  # operations over which one is moved
 _NODES = 120  # operations of a way of computing that takes too long to replace
@@ -72,7 +74,9 @@ _POWERS = (("√{}", "{}²"), ("{}²", "√{}"))  # changes of what a mean is of
 _BINARY = ("add", "subtract", "multiply", "divide", "maximum")
 _REDUCTIONS, _AXES = ("sum", "mean", "max"), (-1, -2, -3, 0)
 Place = tuple[int, ...]  # of an operand, which may be in a list; () for the result
-Other = tuple[Callable[[], str], Callable[[OperationCall], Any]]  # another operation: its words, and the run
+Other = tuple[
+    Callable[[], str], Callable[[OperationCall], Any]
+]  # another operation: its words, and the run
 
 
 def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterator[Other]:
@@ -81,7 +85,9 @@ def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterato
 
     def of_other(**fields: Any) -> Other:
         other = operation._replace(**fields)
-        return partial(recording.write, *other[:3]), lambda at: at.result(of=at.operation._replace(**fields))
+        return partial(recording.write, *other[:3]), lambda at: at.result(
+            of=at.operation._replace(**fields)
+        )
 
     name, operands, options, _ = operation
     if name in _BINARY:
@@ -98,38 +104,62 @@ def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterato
             if form in _REVERSED and (len(a.shape) < 2 or a.shape[_REVERSED[form]] == 1):
                 continue
             changed = kind(a.value, form.format(recording.word(a, "(" in form or form == "{}")))
-            yield partial(_write, recording, operation, place, changed), partial(_apply, change, place)
+            yield (
+                partial(_write, recording, operation, place, changed),
+                partial(_apply, change, place),
+            )
             if place and name != "matmul" and name not in _REDUCTIONS:
                 yield partial(recording.word, changed, True), partial(_instead, change, place)
-        before = {} if alone else {k: x for k, of in recording.arrays.items() for x in of if x.number < result.number}
+        before = (
+            {}
+            if alone
+            else {
+                k: x for k, of in recording.arrays.items() for x in of if x.number < result.number
+            }
+        )
         named = [k for k, x in before.items() if x.named]
         for key in before if len(before) <= _MOST else named:
             x = before[key]
             for other in _REDUCTIONS if x.named and _is_row(a.shape, x.shape) else ():
                 reduced = kind(a.value, recording.write(other, [x], {"axis": -1}), True)
-                yield partial(_write, recording, operation, place, reduced), partial(_reduce, other, place, key)
+                yield (
+                    partial(_write, recording, operation, place, reduced),
+                    partial(_reduce, other, place, key),
+                )
             if place and x is not a and tuple(x.shape) == tuple(a.shape):
-                yield partial(_write, recording, operation, place, x), partial(_exchange, place, key)
-            for form, added in _ADDED.items() if x.dtype.kind == "f" and _broadcasts(x.shape, a.shape) else ():
+                yield (
+                    partial(_write, recording, operation, place, x),
+                    partial(_exchange, place, key),
+                )
+            for form, added in (
+                _ADDED.items() if x.dtype.kind == "f" and _broadcasts(x.shape, a.shape) else ()
+            ):
                 with_x = partial(_write_joined, recording, operation, place, a, form, x)
                 yield with_x, partial(_combine, added, place, key)
         if place and a.round:
             stale = kind(a.value, f"{recording.word(a)} one step earlier", True)
-            yield partial(_write, recording, operation, place, stale), partial(_one_step_earlier, place)
+            yield (
+                partial(_write, recording, operation, place, stale),
+                partial(_one_step_earlier, place),
+            )
         yield from _in_other_orders(recording, result, place[0]) if len(place) == 1 else ()
     for inner, outer in _POWERS if name == "mean" else ():
         words = outer.format(f"mean({inner.format(recording.word(operands[0]))})")
         yield partial(str, words), partial(_of_power, inner, outer)
 
 
-def _write(recording: Recording, operation: RecordedOperation, place: Place, x: RecordedArray) -> str:
+def _write(
+    recording: Recording, operation: RecordedOperation, place: Place, x: RecordedArray
+) -> str:
     """Write the operation with ``x`` as operand, or ``x`` in place of the result."""
     if not place:
         return recording.word(x, True)
     return recording.write(operation.name, _with(operation.operands, place, x), operation.options)
 
 
-def _write_joined(recording: Recording, operation: RecordedOperation, place: Place, a: Any, form: str, x: Any) -> str:
+def _write_joined(
+    recording: Recording, operation: RecordedOperation, place: Place, a: Any, form: str, x: Any
+) -> str:
     joined = recording.kind(a.value, form.format(recording.word(a), recording.word(x)))
     return _write(recording, operation, place, joined)
 
@@ -201,7 +231,9 @@ def _is_row(shape: Sequence[int], of: Sequence[int]) -> bool:
 
 
 def _broadcasts(shape: Sequence[int], onto: Sequence[int]) -> bool:
-    return len(shape) <= len(onto) and all(a in (1, b) for a, b in zip(shape[::-1], onto[::-1], strict=False))
+    return len(shape) <= len(onto) and all(
+        a in (1, b) for a, b in zip(shape[::-1], onto[::-1], strict=False)
+    )
 
 
 def _in_other_orders(recording: Recording, result: RecordedArray, place: int) -> Iterator[Other]:
@@ -216,9 +248,13 @@ def _reorder(path: Sequence[int], last: bool, at: OperationCall) -> Any:
     return _in_order(path, last, at.operation, lambda of, operands: at.result(operands, of))
 
 
-def _in_order_in_words(recording: Recording, result: RecordedArray, path: Sequence[int], last: bool) -> str:
+def _in_order_in_words(
+    recording: Recording, result: RecordedArray, path: Sequence[int], last: bool
+) -> str:
     def run(of: RecordedOperation, operands: Sequence[Any]) -> RecordedArray:
-        x: RecordedArray = recording.kind(result.value, recording.write(of.name, operands, of.options))
+        x: RecordedArray = recording.kind(
+            result.value, recording.write(of.name, operands, of.options)
+        )
         return x
 
     return str(_in_order(path, last, operation_of(result), run).words)
@@ -275,7 +311,9 @@ def _plainest_first(pair: tuple[str, OtherOperation]) -> tuple[bool, bool, int]:
 
 def _sites(recording: Recording) -> Iterator[tuple[list[RecordedArray], dict[str, Any]]]:
     """Yield the results of each site, of each round of a site that has few, and of each line with several sites."""
-    numbers = [x for x in recording.nodes if x.dtype.kind != "b" and operation_of(x).name not in MOVING]
+    numbers = [
+        x for x in recording.nodes if x.dtype.kind != "b" and operation_of(x).name not in MOVING
+    ]
     sites, lines = ({k: [x for x in numbers if x.site[i] == k] for k in dict.fromkeys(x.site[i] for x in numbers)}
                     for i in range(2))  # fmt: skip
     for nodes in sites.values():
@@ -287,18 +325,26 @@ def _sites(recording: Recording) -> Iterator[tuple[list[RecordedArray], dict[str
 
 
 def _likely(
-    replay: Replay, site: tuple[list[RecordedArray], dict[str, Any]], accepted: Callable[[Outputs], bool]
+    replay: Replay,
+    site: tuple[list[RecordedArray], dict[str, Any]],
+    accepted: Callable[[Outputs], bool],
 ) -> Iterator[OtherOperation]:
     """Yield the replacements at a site whose outputs are accepted."""
     (nodes, where), recording = site, replay.recording
-    shown = nodes[min(1, len(nodes) - 1)]  # in a loop, the second round: the first one has none before
+    shown = nodes[
+        min(1, len(nodes) - 1)
+    ]  # in a loop, the second round: the first one has none before
     operation = operation_of(shown)
     right = partial(recording.write, *operation[:3])
     rounds = [replay.at(x, {}) for x in [*nodes[:_COMPARED], *nodes[_COMPARED:][-1:]]]
     known: dict[Any, bool] = {}
     for words, run in _others(recording, shown, bool(where.get("line"))):
         new = OtherOperation(
-            shown.site, operation.step, run, partial(_describe, words, right, bool(where.get("line"))), **where
+            shown.site,
+            operation.step,
+            run,
+            partial(_describe, words, right, bool(where.get("line"))),
+            **where,
         )
         try:
             results = [np.asarray(run(at)) for at in rounds]

@@ -42,13 +42,20 @@ class MistakePlace:
         """Return the definition with the operation on this array."""
         if self.of == "v":
             return Variant({"changed": change("", lambda at: operation(at.met))}, values="changed")
-        return Variant({self.of: change(self.of, partial(self._run, operation))}, rows=self.of != "weights")
+        return Variant(
+            {self.of: change(self.of, partial(self._run, operation))}, rows=self.of != "weights"
+        )
 
     def _run(self, operation: Operation, at: At) -> Any:
         if self.argument is None:
             return operation(at.right())
         own = step(at.spec, at.values, self.of)
-        return own.run(*(operation(at.values[n]) if i == self.argument else at.values[n] for i, n in enumerate(own.of)))
+        return own.run(
+            *(
+                operation(at.values[n]) if i == self.argument else at.values[n]
+                for i, n in enumerate(own.of)
+            )
+        )
 
 
 def places(spec: Attention, names: frozenset[str]) -> Iterator[MistakePlace]:
@@ -64,7 +71,9 @@ def places(spec: Attention, names: frozenset[str]) -> Iterator[MistakePlace]:
     yield MistakePlace("scores", "score", "score", pairs, "scores")
     yield MistakePlace("scaled scores", "score", "score", (), "scaled")
     if "bias" in names and "biased" in steps:
-        yield MistakePlace("biases", "bias", "bias", pairs, "biased", steps["biased"].of.index("bias"))
+        yield MistakePlace(
+            "biases", "bias", "bias", pairs, "biased", steps["biased"].of.index("bias")
+        )
     yield MistakePlace("weights", "normalize", "values", pairs, "weights")
     if "attended" in steps:
         yield MistakePlace("outputs of the heads", "merge", "merge", tokens, "attended")
@@ -93,7 +102,10 @@ class Operator:
     def at(self, place: MistakePlace) -> Mistake:
         """Return the mistake of this operation at a place."""
         exact = self.exact and place.words not in ("outputs", "outputs of the heads")
-        blamed, words = self.blamed(place.order if self.moves else place.step), self.words.format(place.words)
+        blamed, words = (
+            self.blamed(place.order if self.moves else place.step),
+            self.words.format(place.words),
+        )
         return Mistake(blamed, words, place.variant(self.run), in_floats=not exact, general=True)
 
 
@@ -106,7 +118,10 @@ def operators(axes: Sequence[str]) -> Iterator[Operator]:
     for number, axis in enumerate(axes):
         yield from _along(-1 - number, axis)
     if axes:
-        yield _moved("{} are read as if they were transposed", lambda x: namespace_of(x).reshape(x.mT, x.shape))
+        yield _moved(
+            "{} are read as if they were transposed",
+            lambda x: namespace_of(x).reshape(x.mT, x.shape),
+        )
     if axes[2:3] == ("head",):
         words = f"{{}} are read with heads and {axes[1]} positions mixed: by a reshape alone, their axis not moved"
         yield _moved(words, _over(-3, lambda xp, x: xp.reshape(xp.swapaxes(x, -3, -2), x.shape)))
@@ -133,17 +148,32 @@ _BY_SIZE: dict[str, Callable[[Any, Any, Any], Any]] = {
 def _along(axis: int, name: str) -> Iterator[Operator]:
     plural = "queries" if name == "query" else f"{name}s"
     over = partial(_over, axis)
-    yield _moved(f"{{}} are taken from the last {name} to the first", over(lambda xp, x: xp.flip(x, axis=axis)))
-    yield _moved(f"{{}} are those of the next {name}", over(lambda xp, x: xp.roll(x, -1, axis=axis)))
-    yield _moved(f"{{}} are those of the {name} before", over(lambda xp, x: xp.roll(x, 1, axis=axis)))
+    yield _moved(
+        f"{{}} are taken from the last {name} to the first",
+        over(lambda xp, x: xp.flip(x, axis=axis)),
+    )
+    yield _moved(
+        f"{{}} are those of the next {name}", over(lambda xp, x: xp.roll(x, -1, axis=axis))
+    )
+    yield _moved(
+        f"{{}} are those of the {name} before", over(lambda xp, x: xp.roll(x, 1, axis=axis))
+    )
     yield _moved(f"the {{}} of the first {name} are used for all {plural}", partial(one, axis, 0))
     yield _moved(f"the {{}} of the last {name} are used for all {plural}", partial(one, axis, -1))
     for words, order in _ORDERS.items() if name in ("column", "head") else ():
         yield _moved(words.format(plural), over(partial(_in_order, axis, order)))
     halves = over(lambda xp, x: xp.roll(x, -(int(x.shape[axis]) // 2), axis=axis))
     yield _moved(f"the two halves of the {plural} of {{}} are exchanged", halves)
-    yield Operator(f"the {{}} of the first {name} are lost: 0 is used instead", partial(_lost, axis, 0), exact=True)
-    yield Operator(f"the {{}} of the last {name} are lost: 0 is used instead", partial(_lost, axis, -1), exact=True)
+    yield Operator(
+        f"the {{}} of the first {name} are lost: 0 is used instead",
+        partial(_lost, axis, 0),
+        exact=True,
+    )
+    yield Operator(
+        f"the {{}} of the last {name} are lost: 0 is used instead",
+        partial(_lost, axis, -1),
+        exact=True,
+    )
     mean = over(lambda xp, x: xp.broadcast_to(xp.mean(x, axis=axis, keepdims=True), x.shape))
     yield Operator(f"the mean of the {{}} over the {plural} is used for each", mean)
     total = over(lambda xp, x: xp.broadcast_to(xp.sum(x, axis=axis, keepdims=True), x.shape))

@@ -17,7 +17,12 @@ from symattn.attention.fields import finite
 
 _NEAR = 0.01  # relative distance of a fitted number from one of the specification
 _SAME = 1e-9  # distance from 1 below which a number changes nothing
-_PARTS = ("attention", "position", "scaling", "latent")  # fields that are descriptions with numbers of their own
+_PARTS = (
+    "attention",
+    "position",
+    "scaling",
+    "latent",
+)  # fields that are descriptions with numbers of their own
 #: Fields that count something, and of which powers occur by chance: a factor of 2 is not the root of four heads.
 _COUNTS = ("heads", "kv_heads", "window")
 #: Fields whose numbers have another noun than their name.
@@ -43,7 +48,12 @@ def _numbers(spec: Any) -> Iterator[tuple[str, float]]:
         value = getattr(spec, field.name)
         if field.name in _PARTS:
             yield from _numbers(value)
-        elif field.name not in _COUNTS and finite(value) and value > 0 and abs(float(value) - 1) > _SAME:
+        elif (
+            field.name not in _COUNTS
+            and finite(value)
+            and value > 0
+            and abs(float(value) - 1) > _SAME
+        ):
             noun = _NOUNS.get(field.name, field.name.replace("_", " "))
             yield f"the specification's {noun}", float(value)
     magnitude = getattr(spec, "magnitude", None)

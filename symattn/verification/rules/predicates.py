@@ -49,8 +49,13 @@ class Pairs:
     @property
     def apart(self) -> np.ndarray:
         """The distances of the documents' labels of query and key; 0 without labels."""
-        of = [np.asarray(self.labels.get(n, self.labels.get("doc", np.zeros(1, int)))) for n in ("doc_q", "doc_k")]
-        result: np.ndarray = np.abs(of[0][..., :, None].astype(int) - of[1][..., None, :].astype(int))
+        of = [
+            np.asarray(self.labels.get(n, self.labels.get("doc", np.zeros(1, int))))
+            for n in ("doc_q", "doc_k")
+        ]
+        result: np.ndarray = np.abs(
+            of[0][..., :, None].astype(int) - of[1][..., None, :].astype(int)
+        )
         return result
 
 
@@ -89,9 +94,15 @@ QUANTITIES = (
     Quantity("n_q less the query's row", lambda p: p.n_q - p.r),
     Quantity("the query's row less j", lambda p: p.r - p.j),
     Quantity("n_k", lambda p: p.n_k),
-    Quantity("the head, counted from 0,", lambda p: np.arange(p.heads)[:, None, None] if p.heads > 1 else 0),
+    Quantity(
+        "the head, counted from 0,",
+        lambda p: np.arange(p.heads)[:, None, None] if p.heads > 1 else 0,
+    ),
     Quantity("the distance of the documents' labels", lambda p: p.apart),
-    *(Quantity(words.format(t), partial(of, t), t) for t, (words, of) in product(_PERIODS, _IN_TILES.items())),
+    *(
+        Quantity(words.format(t), partial(of, t), t)
+        for t, (words, of) in product(_PERIODS, _IN_TILES.items())
+    ),
 )
 
 
@@ -139,7 +150,9 @@ class Condition:
     @property
     def words(self) -> str:
         """The condition as formulas."""
-        return ("unless " if self.negated else "where ") + " and ".join(one.words for one in self.ranges)
+        return ("unless " if self.negated else "where ") + " and ".join(
+            one.words for one in self.ranges
+        )
 
     @property
     def size(self) -> int:
@@ -158,7 +171,9 @@ def plainest(calls: Sequence[tuple[Pairs, np.ndarray, np.ndarray]]) -> Condition
     most = max(pairs.n_k for pairs, _, _ in calls) // 2  # no call has two longer tiles
     known = [quantity for quantity in QUANTITIES if quantity.period <= most]
     for quantity in known:
-        arrays = (np.broadcast_to(quantity.of(pairs), among.shape)[among] for pairs, among, _ in calls)
+        arrays = (
+            np.broadcast_to(quantity.of(pairs), among.shape)[among] for pairs, among, _ in calls
+        )
         columns.append(np.concatenate(list(arrays)))
     results = [
         Condition(ranges, negated)
@@ -176,9 +191,16 @@ def _conjunction(
         return None
     ranges, kept = [], []
     for quantity, x in zip(known, columns, strict=True):
-        low, high, least, most = (int(n) for n in (x[meant].min(), x[meant].max(), x.min(), x.max()))
+        low, high, least, most = (
+            int(n) for n in (x[meant].min(), x[meant].max(), x.min(), x.max())
+        )
         below, above = low if low > least else None, high if high < most else None
-        ends = {(below, above), (below, None), (None, above), (low, low) if low == high else (below, None)}
+        ends = {
+            (below, above),
+            (below, None),
+            (None, above),
+            (low, low) if low == high else (below, None),
+        }
         for one in sorted(ends - {(None, None)}, key=str):
             ranges.append(Range(quantity, *one))
             kept.append(np.packbits(ranges[-1].holds(x) & ~meant))

@@ -81,10 +81,14 @@ class OperationCall(NamedTuple):
     latest: Callable[[Any], RecordedArray]  # by an input's name, or the calls of a site
     stale: Function  # the value of an operand one round earlier
 
-    def result(self, operands: Sequence[Any] | None = None, of: RecordedOperation | None = None) -> Any:
+    def result(
+        self, operands: Sequence[Any] | None = None, of: RecordedOperation | None = None
+    ) -> Any:
         """Return what an operation gives, by default this one, by default for its own operands."""
         name, own, options, _ = of or self.operation
-        return _function(self.xp, name)(*map(self.value, own if operands is None else operands), **options)
+        return _function(self.xp, name)(
+            *map(self.value, own if operands is None else operands), **options
+        )
 
 
 class OtherOperation(NamedTuple):
@@ -106,20 +110,30 @@ class OtherOperation(NamedTuple):
 class Recording:
     """One run of a definition, as the namespace of its arrays: record each operation, or replace one of them."""
 
-    def __init__(self, inputs: Mapping[str, Any], replacement: OtherOperation | None = None) -> None:
+    def __init__(
+        self, inputs: Mapping[str, Any], replacement: OtherOperation | None = None
+    ) -> None:
         self.replacement, self.top = replacement, sys._getframe(1)
         self.under = namespace_of(*inputs.values())
         self.kind: Any = type("Recorded", (RecordedArray,), {"xp": self})
         inexact = {n: a for n, a in inputs.items() if getattr(a.dtype, "kind", "f") not in "biu"}
-        self.arrays: dict[Any, list[RecordedArray]] = {n: [self.kind(a, n, True)] for n, a in inexact.items()}
+        self.arrays: dict[Any, list[RecordedArray]] = {
+            n: [self.kind(a, n, True)] for n, a in inexact.items()
+        }
         self.inputs: dict[str, Any] = {**inputs, **{n: a for n, (a,) in self.arrays.items()}}
         self.nodes: list[RecordedArray] = []
         self.names: dict[str, object] = dict.fromkeys(inputs)
-        self.plain: dict[int, tuple[str, object]] = {}  # by id: names of other arrays, and the arrays
+        self.plain: dict[
+            int, tuple[str, object]
+        ] = {}  # by id: names of other arrays, and the arrays
 
     def __getattr__(self, name: str) -> Any:
         function = _function(self.under, name)
-        return partial(self._run, name) if callable(function) and not isinstance(function, type) else function
+        return (
+            partial(self._run, name)
+            if callable(function) and not isinstance(function, type)
+            else function
+        )
 
     def _run(self, name: str, *operands: Any, **options: Any) -> Any:
         frame, new = sys._getframe(1), self.replacement
@@ -130,11 +144,15 @@ class Recording:
         before = self.arrays.setdefault(site.calls, [])
         if new is not None and new.hits(site, len(before)):
             result = new.run(
-                OperationCall(self.under, _value, operation, lambda key: self.arrays[key][-1], self._stale)
+                OperationCall(
+                    self.under, _value, operation, lambda key: self.arrays[key][-1], self._stale
+                )
             )
         else:
             result = _function(self.under, name)(*map(_value, operands), **options)
-        if not hasattr(result, "shape") or getattr(result.dtype, "kind", "f") in ("iu" if new is None else "biu"):
+        if not hasattr(result, "shape") or getattr(result.dtype, "kind", "f") in (
+            "iu" if new is None else "biu"
+        ):
             return result
         recorded = self.kind(result, "" if new else self.write(name, operands, options))
         recorded.operation, recorded.site = operation, site
@@ -152,7 +170,9 @@ class Recording:
         unnamed = [a for a in _arrays(operands) if not getattr(a, "named", False)]
         while unnamed and frame is not None and frame is not self.top:
             local, steps = frame.f_locals, frame.f_locals.get("values")
-            named = ((step_title(n), x) for n, x in (steps.items() if isinstance(steps, dict) else ()))
+            named = (
+                (step_title(n), x) for n, x in (steps.items() if isinstance(steps, dict) else ())
+            )
             for title, x in (*named, *((_TITLES.get(n, ""), x) for n, x in local.items())):
                 if title and any(x is a for a in unnamed):
                     key = x.site.calls if isinstance(x, RecordedArray) else id(x)
@@ -172,22 +192,35 @@ class Recording:
             return ", ".join(self.word(x, True) for x in operand)
         if not isinstance(operand, RecordedArray):
             number = np.shape(operand) == () and isinstance(operand, Real | np.generic | np.ndarray)
-            return f"{float(operand):g}" if number else self.plain.get(id(operand), ("constants", operand))[0]
+            return (
+                f"{float(operand):g}"
+                if number
+                else self.plain.get(id(operand), ("constants", operand))[0]
+            )
         words = operand.words
         if operand.named:
             return words
         if len(words) > _LONGEST and operand.operation is not None:
             return f"the {_CALLED.get(operand.operation.name, 'array')} before it"
-        return words if alone or not re.search("[ /]", re.sub(r"\([^()]*\)", "", words)) else f"({words})"
+        return (
+            words
+            if alone or not re.search("[ /]", re.sub(r"\([^()]*\)", "", words))
+            else f"({words})"
+        )
 
     def write(self, name: str, operands: Sequence[Any], options: Mapping[str, Any]) -> str:
         """Write an operation as a formula."""
         arrays = [a for a in operands if isinstance(a, RecordedArray)]
-        if name in MOVING or (name == "sum" and options.get("axis") == -1 and operands[0].shape[-1] == 1):
+        if name in MOVING or (
+            name == "sum" and options.get("axis") == -1 and operands[0].shape[-1] == 1
+        ):
             return self.word(arrays[-1] if arrays else operands[0], True)
         if name == "multiply" and any(type(a) is int and a == 1 for a in operands):
             return self.word(arrays[0])
-        alone = [name == "add" or (name == "subtract" and (not i or _binds(a))) for i, a in enumerate(operands)]
+        alone = [
+            name == "add" or (name == "subtract" and (not i or _binds(a)))
+            for i, a in enumerate(operands)
+        ]
         axis = f"; axis {options['axis']}" if options.get("axis", -1) != -1 else ""
         called = f"{_FUNCTIONS.get(name, name.replace('_', ' '))}({self.word([*operands])}{axis})"
         return _WRITTEN.get(name, called).format(*map(self.word, operands, alone))
@@ -197,7 +230,12 @@ class Recording:
 _WRITTEN = {"add": "{} + {}", "subtract": "{} − {}", "multiply": "{} ⊙ {}", "divide": "{}/{}", "matmul": "{} · {}",
             "negative": "−{}", "matrix_transpose": "{}ᵀ", "zeros_like": "0", "abs": "|{}|",
             "sqrt": "√{}"}  # fmt: skip
-_FUNCTIONS = {"maximum": "max", "minimum": "min", "cumulative_sum": "running sum", "concat": "joined"}
+_FUNCTIONS = {
+    "maximum": "max",
+    "minimum": "min",
+    "cumulative_sum": "running sum",
+    "concat": "joined",
+}
 #: What results of operations are called whose formulas are long.
 _CALLED = {"add": "sum", "subtract": "difference", "multiply": "product", "divide": "quotient", "matmul": "product",
            "sqrt": "root", "exp": "exponential", "log": "logarithm", "sum": "sum", "mean": "mean", "max": "maximum",
@@ -223,14 +261,18 @@ _TITLES = {
 def step_title(name: str) -> str:
     """Return what documents call the array of a step; empty if they do not have it."""
     last = name.rpartition(".")[2]
-    return _TITLES.get(name) or (ARRAYS[last].title.lower() if last in ARRAYS and len(last) > 1 else "")
+    return _TITLES.get(name) or (
+        ARRAYS[last].title.lower() if last in ARRAYS and len(last) > 1 else ""
+    )
 
 
 def _function(xp: Any, name: str) -> Any:
     return operator.getitem if name == "getitem" else getattr(xp, name)
 
 
-def _site(name: str, operands: Sequence[Any], frame: FrameType | None, top: FrameType) -> tuple[Site, str]:
+def _site(
+    name: str, operands: Sequence[Any], frame: FrameType | None, top: FrameType
+) -> tuple[Site, str]:
     """Return the site of an operation, and the step of the specification that it is in.
 
     A step may be run by the same line as others; and slices of several arrays by one line are different operations.
@@ -250,12 +292,18 @@ def _site(name: str, operands: Sequence[Any], frame: FrameType | None, top: Fram
 
 def _arrays(operands: Iterable[Any]) -> Iterator[Any]:
     for a in operands:
-        yield from _arrays(a) if isinstance(a, list | tuple) else (a,) if hasattr(a, "shape") else ()
+        yield from (
+            _arrays(a) if isinstance(a, list | tuple) else (a,) if hasattr(a, "shape") else ()
+        )
 
 
 def _binds(a: Any) -> bool:
     """Return whether an operand of a difference is written without brackets."""
-    return is_result(a) and a.operation is not None and a.operation.name in ("multiply", "divide", "matmul")
+    return (
+        is_result(a)
+        and a.operation is not None
+        and a.operation.name in ("multiply", "divide", "matmul")
+    )
 
 
 def _value(a: Any) -> Any:
@@ -269,8 +317,14 @@ class Replay:
     """The outputs of a recorded run with a replacement: only what depends on it is computed."""
 
     def __init__(self, recording: Recording, outputs: Any) -> None:
-        self.recording, self.outputs = recording, outputs if isinstance(outputs, tuple) else (outputs,)
-        self.reads = [[a.number for a in _arrays(operation_of(x).operands) if is_result(a)] for x in recording.nodes]
+        self.recording, self.outputs = (
+            recording,
+            outputs if isinstance(outputs, tuple) else (outputs,),
+        )
+        self.reads = [
+            [a.number for a in _arrays(operation_of(x).operands) if is_result(a)]
+            for x in recording.nodes
+        ]
 
     def at(self, node: RecordedArray, values: Mapping[int, Any]) -> OperationCall:
         """Return the operation that gives a node, if arrays by number have these other ``values``."""
@@ -285,7 +339,9 @@ class Replay:
             return arrays[max(bisect_left(arrays, node.number, key=lambda a: a.number) - 1, 0)]
 
         def stale(a: RecordedArray) -> Any:
-            return value(self.recording.arrays[a.site.calls][a.round - 1]) if a.round else 0 * value(a)
+            return (
+                value(self.recording.arrays[a.site.calls][a.round - 1]) if a.round else 0 * value(a)
+            )
 
         return OperationCall(self.recording.under, value, operation_of(node), latest, stale)
 
@@ -297,7 +353,10 @@ class Replay:
                 values[node.number] = new.run(self.at(node, values))
             elif any(n in values for n in reads):
                 values[node.number] = self.at(node, values).result()
-        return [np.asarray(values.get(y.number, y.value) if is_result(y) else _value(y)) for y in self.outputs]
+        return [
+            np.asarray(values.get(y.number, y.value) if is_result(y) else _value(y))
+            for y in self.outputs
+        ]
 
 
 def is_result(a: Any) -> bool:

@@ -56,11 +56,16 @@ def tables_of(
     ``other`` computes frequencies that replace the scaled ones; without ``magnified``, the tables' factor is left out.
     """
     size: Any = 1
-    stand_ins, x = getattr(type(x), "tables", None), x if not hasattr(type(x), "tables") else np.zeros(np.shape(x))
+    stand_ins, x = (
+        getattr(type(x), "tables", None),
+        x if not hasattr(type(x), "tables") else np.zeros(np.shape(x)),
+    )
     if frequencies is None:
         frequencies = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, x)
     if spec.scaling is not None:
-        scaled = spec.scaling.frequencies(frequencies, spec.base, int(np.max(np.asarray(positions))) + 1)
+        scaled = spec.scaling.frequencies(
+            frequencies, spec.base, int(np.max(np.asarray(positions))) + 1
+        )
         factor: Any = spec.scaling.numbers["factor"] if other else 1
         frequencies = other(frequencies, scaled, number(factor, x)) if other else scaled
         size = spec.scaling.magnitude(x) if magnified else 1
@@ -100,7 +105,9 @@ def _laid(table: Any, layout: str) -> Array:
     xp = namespace_of(table)
     if layout == "half":
         return xp.concat([table, table], axis=-1)
-    return xp.reshape(xp.stack([table, table], axis=-1), (*table.shape[:-1], 2 * int(table.shape[-1])))
+    return xp.reshape(
+        xp.stack([table, table], axis=-1), (*table.shape[:-1], 2 * int(table.shape[-1]))
+    )
 
 
 def _last(x: Any, cos: Any, sin: Any, layout: str) -> Any:
@@ -134,10 +141,15 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
         if spec.width is not None or "all columns" not in words:
             yield words, partial(_powers, exponent)
     for base in (100, 1000, 10000, 100000, 500000, 1000000):
-        if float(spec.base) not in (base, base**2):  # base² with exponents 2l/r is base with l/r, see above
+        if float(spec.base) not in (
+            base,
+            base**2,
+        ):  # base² with exponents 2l/r is base with l/r, see above
             words = f"the base of the frequencies is {base}, not {float(spec.base):g}"
             yield words, lambda a, p, x, right, base=base: right(replace(a, base=base), p, x)  # type: ignore[misc]
-    for words, other in _STRETCHED.items() if not isinstance(spec.scaling, LinearScaling | None) else ():
+    for words, other in (
+        _STRETCHED.items() if not isinstance(spec.scaling, LinearScaling | None) else ()
+    ):
         yield words, lambda a, p, x, right, other=other: tables_of(a, p, x, other=other)  # type: ignore[misc]
     if spec.scaling is not None:
         words = "the frequencies are not scaled"
@@ -203,7 +215,9 @@ _POWERS_OF_FACTOR: dict[str, Callable[[int], Fraction]] = {
 }
 #: Wrong growth of the base with the number n of positions, from the factor s and n/L; 1 up to L but for the last one.
 _GROWTHS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
-    "the base does not grow with the number of positions: the factor s is used beyond L": lambda s, n: s,
+    "the base does not grow with the number of positions: the factor s is used beyond L": lambda s, n: (
+        s
+    ),
     "the base grows by n/L, not by s n/L − (s − 1)": lambda s, n: n,
     "the base grows by s n/L, not by s n/L − (s − 1)": lambda s, n: s * n,
     "the base grows by s n/L − s, not by s n/L − (s − 1)": lambda s, n: s * n - s,
@@ -211,7 +225,9 @@ _GROWTHS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
 }
 
 
-def _regrown(power: Callable[[int], Fraction], growth: Any, spec: Rotary, p: Any, x: Array, right: Right) -> Tables:
+def _regrown(
+    power: Callable[[int], Fraction], growth: Any, spec: Rotary, p: Any, x: Array, right: Right
+) -> Tables:
     """Return tables by a base that is multiplied by another power, or by that of another growth of the factor."""
     scaling: Any = spec.scaling  # None beside the mistake that there is none
     r, n = spec.width or int(x.shape[-1]), int(np.max(np.asarray(p))) + 1
@@ -223,13 +239,19 @@ def _regrown(power: Callable[[int], Fraction], growth: Any, spec: Rotary, p: Any
     if s <= 0:
         raise KeyError("there is no such base")
     grown = powers_of(s, [Fraction(-2 * pair) * power(r) / r for pair in range(pairs(r))], x)
-    return tables_of(replace(spec, scaling=None), p, x, inverse_frequencies(r, spec.base, x) * grown)
+    return tables_of(
+        replace(spec, scaling=None), p, x, inverse_frequencies(r, spec.base, x) * grown
+    )
 
 
-def _powers(exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Array, x: Array, right: Right) -> Tables:
+def _powers(
+    exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Array, x: Array, right: Right
+) -> Tables:
     d = int(x.shape[-1])
     r = spec.width or d
-    return tables_of(spec, p, x, powers_of(spec.base, [exponent(pair, r, d) for pair in range(pairs(r))], x))
+    return tables_of(
+        spec, p, x, powers_of(spec.base, [exponent(pair, r, d) for pair in range(pairs(r))], x)
+    )
 
 
 def _places() -> dict[str, Callable[[Any], Any]]:
@@ -246,7 +268,9 @@ def _places() -> dict[str, Callable[[Any], Any]]:
     result["positions are counted from the last token to the first"] = lambda p: p[..., ::-1]
     for n in (2, 4, 8, 16, 32, 64, 128):
         result[f"positions are counted modulo {n}"] = lambda p, n=n: p % n  # type: ignore[misc]
-        result[f"positions end at {n - 1}: later tokens get this position too"] = lambda p, n=n: np.minimum(p, n - 1)  # type: ignore[misc]
+        result[f"positions end at {n - 1}: later tokens get this position too"] = lambda p, n=n: (
+            np.minimum(p, n - 1)
+        )  # type: ignore[misc]
         result[f"positions are rounded down to multiples of {n}"] = lambda p, n=n: p // n * n  # type: ignore[misc]
         result[f"positions are divided by {n}, without the remainder"] = lambda p, n=n: p // n  # type: ignore[misc]
     return result
@@ -277,22 +301,36 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         if words not in ("cosines and sines are exchanged", "the vectors are not rotated"):
             yield _turning(words, "qk", turn=turn)
             if turn is not _BACKWARDS:  # which has its own words below
-                yield from (_turning(f"{noun} only: {words}", role, turn=turn) for role, noun, _ in _ROLES)
+                yield from (
+                    _turning(f"{noun} only: {words}", role, turn=turn) for role, noun, _ in _ROLES
+                )
     if position.given == "tables":
         exchanged = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
         yield in_place_of("position", "cosines and sines are exchanged", **exchanged)
     else:
-        for words, roles in _MAGNITUDES.items() if position.scaling is not None and position.scaling.multiplier else ():
-            yield _turning(words, roles, change=lambda a, p, x, right: tables_of(a, p, x, magnified=False))
+        for words, roles in (
+            _MAGNITUDES.items()
+            if position.scaling is not None and position.scaling.multiplier
+            else ()
+        ):
+            yield _turning(
+                words, roles, change=lambda a, p, x, right: tables_of(a, p, x, magnified=False)
+            )
         for words, change in of_tables(position):
             if not words.startswith(_ALIKE[: len(_ALIKE) - (position.given == "positions")]):
                 yield _turning(words, "qk", change=change)
             if not words.startswith(_ALIKE):
-                yield from (_turning(f"{noun} only: {words}", role, change=change) for role, noun, _ in _ROLES)
+                yield from (
+                    _turning(f"{noun} only: {words}", role, change=change)
+                    for role, noun, _ in _ROLES
+                )
         for words, where, taken in other_tiles():
-            read: Change = lambda a, p, x, right, taken=taken: right(a, p[..., taken(p.shape[-1])], x)  # type: ignore[misc] # noqa: E731
+            read: Change = lambda a, p, x, right, taken=taken: right(  # type: ignore[misc] # noqa: E731
+                a, p[..., taken(p.shape[-1])], x
+            )
             yield from (
-                _turning(f"positions of {noun} are {words} ({where})", role, change=read) for role, noun, _ in _ROLES
+                _turning(f"positions of {noun} are {words} ({where})", role, change=read)
+                for role, noun, _ in _ROLES
             )
     for role, noun, other in _ROLES:
         yield _turning(f"{noun} are rotated backwards, {other} forwards", role, turn=_BACKWARDS)
@@ -302,7 +340,9 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     yield replace(rotated, in_floats=True)  # the bound covers no rotation of values
     if spec.alignment == "bottom-right":
         yield _turning(_LATE, "q", first=True)
-        for by, words in ((1, "too far from"), (-1, "too near to")) if position.given is None else ():
+        for by, words in (
+            ((1, "too far from"), (-1, "too near to")) if position.given is None else ()
+        ):
             moved: Change = lambda a, p, x, right, by=by: right(a, p + by, x)  # type: ignore[misc] # noqa: E731
             yield _turning(f"queries are one position {words} the keys", "q", change=moved)
     if position.given != "tables" and position.width is not None:
@@ -322,8 +362,12 @@ def _same(spec: Rotary, p: np.ndarray, x: np.ndarray, right: Right) -> Tables:
     return right(spec, p, x)
 
 
-def _turning(words: str, roles: str, turn: Turn = rotate, change: Change = _same, first: bool = False) -> Mistake:
-    result: dict[str, Wrong] = {f"{r}_rotated": partial(_rotated, turn, change, first) for r in roles}
+def _turning(
+    words: str, roles: str, turn: Turn = rotate, change: Change = _same, first: bool = False
+) -> Mistake:
+    result: dict[str, Wrong] = {
+        f"{r}_rotated": partial(_rotated, turn, change, first) for r in roles
+    }
     return in_steps("position", words, **result)
 
 

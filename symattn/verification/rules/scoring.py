@@ -20,7 +20,16 @@ from symattn.attention.constants import made_wide
 from symattn.attention.positions import relative, rotary
 from symattn.attention.positions.position_fields import Alibi, Buckets
 from symattn.attention.spec import Attention
-from symattn.bounds.mistake import At, Mistake, Wrong, in_steps, not_scaled, root, step, where_scaled
+from symattn.bounds.mistake import (
+    At,
+    Mistake,
+    Wrong,
+    in_steps,
+    not_scaled,
+    root,
+    step,
+    where_scaled,
+)
 from symattn.verification.rules import head_mistakes
 from symattn.verification.rules.tiling import Taken, other_tiles
 
@@ -100,20 +109,30 @@ def of_scales(spec: Attention) -> Iterator[Mistake]:
     for symbol, meant, number in (size for size, there in _sizes(spec) if there):
         for quarters, written in _POWERS.items():
             # the configured scale, and the default instead of it, have words of their own
-            if symbol != "d_k" or not_scaled(spec) or quarters not in (-2, -4 if spec.scale == "1/d_k" else -2):
+            if (
+                symbol != "d_k"
+                or not_scaled(spec)
+                or quarters not in (-2, -4 if spec.scale == "1/d_k" else -2)
+            ):
                 more = meant if not_scaled(spec) else _MEANT.get((symbol, quarters), meant)
                 verb = "multiplied" if quarters > 0 else "scaled"
                 words = f"scores are {verb} by {written.format(symbol)}{more}"
-                yield where_scaled(spec, in_steps("scale", words, scaled=partial(by_power, number, quarters)))
+                yield where_scaled(
+                    spec, in_steps("scale", words, scaled=partial(by_power, number, quarters))
+                )
     for words, whole in _WHOLE.items() if spec.scale is None and not not_scaled(spec) else ():
         by_whole: Wrong = lambda at, whole=whole: at.first / whole(sqrt(at.size("q")))  # type: ignore[misc] # noqa: E731
         yield in_steps("scale", f"scores are scaled by {words}", scaled=by_whole)
-    for role, words in (("q", "query"), ("k", "key")) if spec.score == "dot" and spec.latent is None else ():
+    for role, words in (
+        (("q", "query"), ("k", "key")) if spec.score == "dot" and spec.latent is None else ()
+    ):
         for besides in (False, True)[: 1 + (spec.scale != 1)]:
             more = " besides" if besides else ", not by √d_k" * (spec.scale is None)
             words_ = f"scores are divided by the length of the {words} vector, ‖{role}‖{more}"
             by_length = in_steps("scale", words_, scaled=partial(_by_length, role, besides))
-            yield replace(by_length, in_floats=True)  # a vector of zeros leaves its scores undefined
+            yield replace(
+                by_length, in_floats=True
+            )  # a vector of zeros leaves its scores undefined
 
 
 def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size], Any]]:
@@ -125,9 +144,19 @@ def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size], Any]]:
     yield ("n_q", "", lambda at: at.size("q", -2)), True
     yield ("(d_k + 1)", "", lambda at: at.size("q") + 1), True
     yield ("(d_k − 1)", ", by 1 where d_k = 1", lambda at: max(at.size("q") - 1, 1)), True
-    yield ("d_model", "", lambda at: at.size("x") if "x" in at.values else spec.heads * at.size("q")), heads
+    yield (
+        ("d_model", "", lambda at: at.size("x") if "x" in at.values else spec.heads * at.size("q")),
+        heads,
+    )
     yield ("h", ", by the number of heads", lambda at: spec.heads), heads
-    yield ("(d_k h_kv)", ", the width of all heads of keys", lambda at: spec.key_heads * at.size("q")), shared
+    yield (
+        (
+            "(d_k h_kv)",
+            ", the width of all heads of keys",
+            lambda at: spec.key_heads * at.size("q"),
+        ),
+        shared,
+    )
     yield ("d_n", ", d_n the columns without positions", lambda at: at.size("q_n")), spec.latent
     yield ("d_r", ", d_r the columns with positions", lambda at: at.size("q_r")), spec.latent
     whole = ", d_c the width of the latent"
@@ -164,13 +193,19 @@ def _by_length(role: str, besides: bool, at: At) -> Any:
 def of_distances(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in linear biases and in buckets."""
     if isinstance(spec.position, Alibi):
-        for words, exponents in _other_slopes(spec.heads) if spec.position.slopes == "computed" else ():
+        for words, exponents in (
+            _other_slopes(spec.heads) if spec.position.slopes == "computed" else ()
+        ):
             yield in_steps("bias", words, slopes=partial(_slopes, exponents))
         for words, wrong in _LINEAR.items():
             if spec.position.two_sided or "absolute" not in words:
                 yield in_steps("bias", words, positioned=wrong)
     for words, where, taken in other_tiles() if isinstance(spec.position, Alibi | Buckets) else ():
-        yield in_steps("bias", f"distances of keys are {words} ({where})", positioned=partial(_read_elsewhere, taken))
+        yield in_steps(
+            "bias",
+            f"distances of keys are {words} ({where})",
+            positioned=partial(_read_elsewhere, taken),
+        )
     if isinstance(spec.position, Buckets):
         for words, index in _indices(spec.position):
             yield in_steps("bias", words, positioned=partial(_bucketed, index, False))
@@ -274,7 +309,11 @@ def _bucketed(index: Index, other: bool, at: At) -> Array:
 
 
 def _t5(far: Any, position: Buckets, **other: Any) -> Any:
-    usual = {"buckets": position.number, "max_distance": position.max_distance, "bidirectional": position.bidirectional}
+    usual = {
+        "buckets": position.number,
+        "max_distance": position.max_distance,
+        "bidirectional": position.bidirectional,
+    }
     return relative.t5_bucket(far, **(usual | other))
 
 
@@ -282,7 +321,9 @@ def _indices(buckets: Buckets) -> Iterator[tuple[str, Index]]:
     yield from _OF_DISTANCES.items()
     yield from ((words, partial(_sized, size)) for words, size in _OF_SIZES.items())
     if buckets.bidirectional:
-        both: Index = lambda far, a: _t5(-np.abs(far), a, buckets=a.number // 2, bidirectional=False)  # noqa: E731
+        both: Index = lambda far, a: _t5(  # noqa: E731
+            -np.abs(far), a, buckets=a.number // 2, bidirectional=False
+        )
         yield "keys ahead and keys behind share their buckets", both
         words = "a query's own key is in the bucket of keys ahead"
         yield words, lambda far, a: _t5(far, a) + a.number // 2 * (far == 0)
@@ -321,7 +362,11 @@ def _by_logarithms(shift: int, up: bool, n: Any, half: int, buckets: Buckets) ->
 
     def wide(x: int) -> int:
         share = log(max(x, 1) / max(exact, 1)) * scale
-        return x if x < exact else min(exact + (ceil(share - 1e-12) if up else int(share + 1e-12)), half - 1)
+        return (
+            x
+            if x < exact
+            else min(exact + (ceil(share - 1e-12) if up else int(share + 1e-12)), half - 1)
+        )
 
     return np.asarray([wide(x) for x in range(int(n.max(initial=0)) + 1)])[n]
 
@@ -332,5 +377,7 @@ _OF_SIZES: dict[str, Callable[[Any, int, Buckets], Any]] = {
     "the first wide bucket begins 1 earlier": partial(_by_logarithms, -1, False),
     "distances in wide buckets are one bucket too far": _one_on,
     "logarithms are rounded up, not down, where buckets are wide": partial(_by_logarithms, 0, True),
-    "every distance has its own bucket, there are no wide ones": lambda n, half, a: np.minimum(n, half - 1),
+    "every distance has its own bucket, there are no wide ones": lambda n, half, a: np.minimum(
+        n, half - 1
+    ),
 }

@@ -34,7 +34,11 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 def _axes(spec: Attention) -> dict[int, str]:
     """Return the wrong axes that a softmax may run over."""
-    return {-2: "queries", -3: "heads", -4: "batch"} if spec.heads > 1 else {-2: "queries", -4: "batch"}
+    return (
+        {-2: "queries", -3: "heads", -4: "batch"}
+        if spec.heads > 1
+        else {-2: "queries", -4: "batch"}
+    )
 
 
 def _sets_of_axes(spec: Attention) -> Iterator[tuple[tuple[int, ...], str]]:
@@ -53,13 +57,21 @@ def _closed(spec: Attention) -> Table:
     powers = ("2", "e") if spec.base is None else ("e", "2")
     results: Table = (
         ("exp", "uses {}ˣ instead of {}ˣ".format(*powers), _other_base),
-        ("normalize", "the softmax is applied twice", lambda at: at.weights(at.finite(lambda s: at.right()))),
+        (
+            "normalize",
+            "the softmax is applied twice",
+            lambda at: at.weights(at.finite(lambda s: at.right())),
+        ),
         (
             "scale",
             "the scores have no influence: all weights of a row are equal",
             lambda at: softmax.softmax(at.finite(lambda s: s * 0), fully_masked="zeros"),
         ),
-        ("max", "each key's largest score over the queries is subtracted, not each query's over the keys", _columns),
+        (
+            "max",
+            "each key's largest score over the queries is subtracted, not each query's over the keys",
+            _columns,
+        ),
     )
     if spec.masks_anything:
         words = "the softmax is applied twice, over forbidden keys too"
@@ -68,7 +80,11 @@ def _closed(spec: Attention) -> Table:
         return (
             *results,
             ("normalize", "only the key with the highest score is taken", partial(_highest, False)),
-            ("normalize", "only the first key with the highest score is taken", partial(_highest, True)),
+            (
+                "normalize",
+                "only the first key with the highest score is taken",
+                partial(_highest, True),
+            ),
         )
     results += (
         ("sink", "the sink counts twice", lambda at: at.e / (at.total + at.sink)),
@@ -130,14 +146,20 @@ def _others(normaliser: softmax.Normaliser) -> Iterator[tuple[str, str, Wrong]]:
         yield "normalize", "log n is not subtracted from the scores", partial(_with_log, 1)
         yield "normalize", "log n is added to the scores, not subtracted", partial(_with_log, 2)
     if normaliser.formula.endswith("/n_k"):
-        yield "normalize", f"weights of {normaliser.title} are not divided by n", lambda at: at.right() * at.n
+        yield (
+            "normalize",
+            f"weights of {normaliser.title} are not divided by n",
+            lambda at: at.right() * at.n,
+        )
 
 
 def _with_log(times: int, at: At) -> Any:
     return at.right(at.first + times * at.xp.log(at.number(at.n)))
 
 
-def _with_threshold(summed: Callable[[Any, int], Any], divisor: Callable[[Any, int], Any], at: At) -> Any:
+def _with_threshold(
+    summed: Callable[[Any, int], Any], divisor: Callable[[Any, int], Any], at: At
+) -> Any:
     """Return max(s − τ, 0), τ the sum of the ``summed`` largest scores less 1, over ``divisor``; both are functions of
     k, the number of keys with a weight, and n, of all keys."""
     xp, n = at.xp, at.n
@@ -152,7 +174,11 @@ _OF_THRESHOLDS: Table = tuple(
     ("normalize", f"the threshold is {words}", partial(_with_threshold, summed, divisor))
     for words, summed, divisor in (
         ("that of all keys, not of those with a weight", lambda k, n: n, lambda k, n: n),
-        ("divided by the number of all keys, not of those with a weight", lambda k, n: k, lambda k, n: n),
+        (
+            "divided by the number of all keys, not of those with a weight",
+            lambda k, n: k,
+            lambda k, n: n,
+        ),
         ("that of one key too many", lambda k, n: k + (k < n), lambda k, n: k + (k < n)),
         ("that of one key too few", lambda k, n: k - (k > 1), lambda k, n: k - (k > 1)),
         ("of a sum of one key too many", lambda k, n: k + 1, lambda k, n: k),
@@ -174,7 +200,11 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
         words = f"exponentials of s − max s, each row's maximum, are divided by their sum over the {over}"
         yield "normalize", words, partial(_summed_along, axes)
         if len(axes) > 1:
-            yield "normalize", f"one sum is taken over {over} together", partial(_summed_together, axes)
+            yield (
+                "normalize",
+                f"one sum is taken over {over} together",
+                partial(_summed_together, axes),
+            )
     yield from _UNDIVIDED
     if spec.sink is not None:
         yield from _OF_SINKS
@@ -186,7 +216,11 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
         words = "the largest score so far starts at 0, not at −∞, and the sum is kept from 0"
         yield "max", f"{words} (by 1e−{exponent})", partial(_guarded, Fraction(1, 10**exponent))
     if spec.masks_anything:
-        yield "normalize", "the sum is taken before the mask: weights of allowed keys do not sum to 1", _sum_unmasked
+        yield (
+            "normalize",
+            "the sum is taken before the mask: weights of allowed keys do not sum to 1",
+            _sum_unmasked,
+        )
         yield (
             "normalize",
             "the mask is in the sum alone: forbidden keys keep their weights",
@@ -194,7 +228,11 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
         )
     else:
         words = "logarithms of the weights are used as the weights"
-        yield "normalize", words, lambda at: at.first - softmax.log_sum_exp(at.first, base=at.spec.base)
+        yield (
+            "normalize",
+            words,
+            lambda at: at.first - softmax.log_sum_exp(at.first, base=at.spec.base),
+        )
 
 
 def along(axis: int, at: At, fully_masked: str = "zeros") -> Any:
@@ -202,7 +240,9 @@ def along(axis: int, at: At, fully_masked: str = "zeros") -> Any:
     n = len(at.first.shape)
     if not -n <= axis < n:
         raise ValueError("there is no such axis")
-    moved = softmax.softmax(at.xp.moveaxis(at.first, axis, -1), fully_masked=fully_masked, base=at.spec.base)
+    moved = softmax.softmax(
+        at.xp.moveaxis(at.first, axis, -1), fully_masked=fully_masked, base=at.spec.base
+    )
     return at.xp.moveaxis(moved, -1, axis)
 
 
@@ -327,7 +367,9 @@ def _keys(spec: Attention) -> Iterator[Mistake]:
     for number, place in ((-1, "last"), (0, "first")):
         others: Any = lambda n, j, number=number: j != number % n  # noqa: E731
         yield in_steps("mask", f"the {place} key is dropped", weights=partial(_dropped, others))
-        yield in_steps("normalize", f"the {place} key counts twice", weights=partial(_twice, others))
+        yield in_steps(
+            "normalize", f"the {place} key counts twice", weights=partial(_twice, others)
+        )
     for kind in BY_WIDTH:
         yield from map(kind.of, kind.usual)
     if None not in spec.sides or spec.block:
@@ -355,7 +397,11 @@ class KeysByWidth:
 
     def of(self, width: int) -> Mistake:
         """Return the mistake with this width."""
-        return in_steps(self.step, self.words.format(width), weights=partial(self.wrong, partial(self.once, width)))
+        return in_steps(
+            self.step,
+            self.words.format(width),
+            weights=partial(self.wrong, partial(self.once, width)),
+        )
 
     def open(self, wrong: Iterable[int], right: Iterable[int]) -> list[int]:
         """Return the other widths that change all ``wrong`` numbers of keys, first those that change few right ones."""
@@ -366,10 +412,15 @@ class KeysByWidth:
         lengths, others = set(wrong), set(right)
         every = set(range(2, min(lengths, default=0))).difference(self.usual)
         fits = [t for t in every if all(changes(t, n) for n in lengths)]
-        return sorted(fits, key=lambda t: (sum(changes(t, n) for n in others), -np.gcd(t, _ROUND), t))[:_MOST]
+        return sorted(
+            fits, key=lambda t: (sum(changes(t, n) for n in others), -np.gcd(t, _ROUND), t)
+        )[:_MOST]
 
 
-_MOST, _ROUND = 64, 6400  # of the other widths, round numbers first: those with a large divisor in common with 2⁸·5²
+_MOST, _ROUND = (
+    64,
+    6400,
+)  # of the other widths, round numbers first: those with a large divisor in common with 2⁸·5²
 _MOVED_BACK = "the last tile is moved back to be full, so that keys of the tile before count twice (tiles of {})"
 _FIRST_TWICE = "the first key of each later tile counts twice (tiles of {})"
 _AFTER_FULL = "keys after the last full tile of {} are dropped"

@@ -37,13 +37,19 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     yield from _added(spec)
     if spec.dropout:
         of_scores: Wrong = lambda at: at.weights(at.finite(lambda s: at.of("dropped", s)))  # noqa: E731
-        yield in_steps("dropout", "scores are dropped, not weights", weights=of_scores, dropped=left_out)
+        yield in_steps(
+            "dropout", "scores are dropped, not weights", weights=of_scores, dropped=left_out
+        )
         words = "columns of the output are dropped, not weights"
         yield in_steps("dropout", words, dropped=left_out, output=_output_dropped)
     if isinstance(spec.position, Rotary) and spec.qk_norm is not None:
         normed: Wrong = lambda at: at.of(at.name.replace("rotated", "normed"), at.right())  # noqa: E731
-        late: dict[str, Wrong] = {f"{r}_normed": left_out for r in "qk"} | {f"{r}_rotated": normed for r in "qk"}
-        yield in_steps("norm", "queries and keys are normalised after the rotation, not before", **late)
+        late: dict[str, Wrong] = {f"{r}_normed": left_out for r in "qk"} | {
+            f"{r}_rotated": normed for r in "qk"
+        }
+        yield in_steps(
+            "norm", "queries and keys are normalised after the rotation, not before", **late
+        )
 
 
 def left_out(at: At) -> Any:
@@ -65,10 +71,16 @@ def _scale(spec: Attention) -> Iterator[Row]:
             yield "the scale is applied twice", _twice
         yield "the configured scale is ignored, and 1/√d_k used", partial(_by_root, inf)
         if spec.scale != 1:
-            yield "the configured scale and 1/√d_k are both applied", lambda at: _by_root(inf, at, at.right())
+            yield (
+                "the configured scale and 1/√d_k are both applied",
+                lambda at: _by_root(inf, at, at.right()),
+            )
     elif not not_scaled(spec):
         for n in (32, 64, 128):
-            yield f"scores are scaled by 1/√{n} where d_k is above {n}, not by 1/√d_k", partial(_by_root, n)
+            yield (
+                f"scores are scaled by 1/√{n} where d_k is above {n}, not by 1/√d_k",
+                partial(_by_root, n),
+            )
 
 
 def _by_root(most: float, at: At, s: Any = None) -> Any:
@@ -148,14 +160,27 @@ def _added(spec: Attention) -> Iterator[Mistake]:
              "masked": spec.mask == "additive"}  # fmt: skip
     for term, (blamed, noun, times_) in _TERMS.items():
         if there[term]:
-            name, many = "positioned" if term in ("linear", "buckets") else term, noun.startswith("the biases")
+            name, many = (
+                "positioned" if term in ("linear", "buckets") else term,
+                noun.startswith("the biases"),
+            )
             for n, words in times_.items():
                 yield in_steps(blamed, words.format(noun), **{name: partial(times, n)})
-            words = "come before the scale, and are scaled too" if many else "comes before the scale, and is scaled too"
-            yield in_steps(blamed, f"{noun} {words}", **{name: lambda at: _with(at, at.of("scaled", _term(at)))})
+            words = (
+                "come before the scale, and are scaled too"
+                if many
+                else "comes before the scale, and is scaled too"
+            )
+            yield in_steps(
+                blamed,
+                f"{noun} {words}",
+                **{name: lambda at: _with(at, at.of("scaled", _term(at)))},
+            )
             if spec.scale is not None:
                 root: Wrong = lambda at: at.finite(partial(_by_root, inf, at), at.right())  # noqa: E731
-                yield in_steps("scale", f"scores and {noun} are scaled by 1/√d_k together", **{name: root})
+                yield in_steps(
+                    "scale", f"scores and {noun} are scaled by 1/√d_k together", **{name: root}
+                )
             if term in _LATE:
                 without, late = _LATE[term]
                 words = f"{noun} is added to the weights, after the softmax"
@@ -239,7 +264,10 @@ def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
     """Yield a condition on the specification, the step to blame, the words, and the fields that differ."""
     position, scale = spec.position, 1 if spec.scale is None else spec.scale
     plain = spec.plain_softmax
-    words, dot = "the cosine of queries and keys is taken, not their dot product", spec.score == "dot"
+    words, dot = (
+        "the cosine of queries and keys is taken, not their dot product",
+        spec.score == "dot",
+    )
     yield dot and spec.latent is None, "score", words, {"score": "cosine", "scale": 1}
     words = "the dot product is taken, not the cosine of queries and keys"
     yield spec.score == "cosine", "score", words, {"score": "dot"}
@@ -247,7 +275,9 @@ def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
     yield spec.score == "distance", "score", words, {"score": "dot", "scale": scale}
     words = "all columns of queries and keys are multiplied, not the first ones"
     yield spec.truncate is not None, "score", words, {"truncate": None}
-    titles = {"softmax": "a softmax"} | {name: other.title for name, other in softmax.NORMALISERS.items()}
+    titles = {"softmax": "a softmax"} | {
+        name: other.title for name, other in softmax.NORMALISERS.items()
+    }
     usual = plain and spec.base is None and spec.stabilised and not spec.lse
     for other, noun in titles.items() if usual or not spec.is_softmax else ():
         words = f"uses {noun} instead of the requested normaliser"
@@ -260,7 +290,12 @@ def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
     if position is not None and not isinstance(position, Alibi | Buckets):
         yield True, "position", "positions are left out", {"position": None}
     if isinstance(position, Rotary) and position.scaling is not None:
-        yield True, "position", "the frequencies are not scaled", {"position": replace(position, scaling=None)}
+        yield (
+            True,
+            "position",
+            "the frequencies are not scaled",
+            {"position": replace(position, scaling=None)},
+        )
     if isinstance(position, Buckets) and (spec.causal or not position.bidirectional):
         which = "one direction" if position.bidirectional else "both directions"
         turned = replace(position, bidirectional=not position.bidirectional)

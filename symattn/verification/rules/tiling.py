@@ -29,9 +29,14 @@ Edges = Callable[[int], list[int]]
 Masses = Callable[[At, "Tiles"], list[Any]]
 
 
-def _so_far_at(maximum: str, words: str, both: tuple[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
+def _so_far_at(
+    maximum: str, words: str, both: tuple[str, str]
+) -> dict[tuple[str, str], tuple[str, str]]:
     """Return the mistakes that leave the output so far, the sum so far, or, by ``both``, both at another maximum."""
-    output, total = ("values", f"the output so far is {words}"), ("normalize", f"the sum so far is {words}")
+    output, total = (
+        ("values", f"the output so far is {words}"),
+        ("normalize", f"the sum so far is {words}"),
+    )
     return {(maximum, "all"): output, ("all", maximum): total, (maximum, maximum): both}
 
 
@@ -61,18 +66,30 @@ _ALONE = _OTHER_MAXIMA | {
 }
 #: The maxima at which r and r' are left, of numerator and denominator.
 _LEFT: dict[tuple[str, str], tuple[str, str]] = {
-    **_so_far_at("so far", f"not {_WHEN}", ("normalize", f"neither output nor sum so far is {_WHEN}")),
-    **_so_far_at("last", f"not {_LAST}", ("normalize", f"neither output nor sum so far is {_LAST}")),
+    **_so_far_at(
+        "so far", f"not {_WHEN}", ("normalize", f"neither output nor sum so far is {_WHEN}")
+    ),
+    **_so_far_at(
+        "last", f"not {_LAST}", ("normalize", f"neither output nor sum so far is {_LAST}")
+    ),
     **{
         k: v
         for m, (_, words) in _POWERS.items()
         for k, v in _so_far_at(m, words, ("merge", f"output and sum so far are {words}")).items()
     },
-    **_so_far_at("late", _LATE.format("it"), ("merge", f"output and sum so far are {_LATE.format('them')}")),
+    **_so_far_at(
+        "late", _LATE.format("it"), ("merge", f"output and sum so far are {_LATE.format('them')}")
+    ),
     ("own", "own"): ("normalize", "each tile subtracts its own maximum, and nothing is rescaled"),
     **{(maximum, maximum): ("max", words) for maximum, words in _OTHER_MAXIMA.items()},
-    **{(maximum, "all"): ("values", f"{words}: in the output alone") for maximum, words in _ALONE.items()},
-    **{("all", maximum): ("normalize", f"{words}: in the sum alone") for maximum, words in _ALONE.items()},
+    **{
+        (maximum, "all"): ("values", f"{words}: in the output alone")
+        for maximum, words in _ALONE.items()
+    },
+    **{
+        ("all", maximum): ("normalize", f"{words}: in the sum alone")
+        for maximum, words in _ALONE.items()
+    },
 }
 
 _OF_TILES = ("own", "last", *_ALONE)  # maxima that are not tried for tiles of one key
@@ -92,7 +109,9 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
                     yield in_steps(step, f"{result} ({words})", weights=wrong)
                 if (above, below) == ("own", "own"):
                     yield in_steps(
-                        "sink", f"the sink counts once in each tile ({words})", weights=partial(_each_sink, edges)
+                        "sink",
+                        f"the sink counts once in each tile ({words})",
+                        weights=partial(_each_sink, edges),
                     )
             # of two parts, the tile before has the largest score so far, and both are rescaled to the second's own
             elif not (single and {above, below} & {*_OF_TILES}) and not (
@@ -102,13 +121,17 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
                 yield in_steps(step, f"{result} ({words})", above == below, weights=wrong)
         for result, masses in _MASSES.items() if not (single or sink) else ():
             merged = partial(_merged, edges, masses, result)
-            yield in_steps("merge", f"{result} ({words})", result not in _NOT_SHARED, weights=merged)
+            yield in_steps(
+                "merge", f"{result} ({words})", result not in _NOT_SHARED, weights=merged
+            )
 
 
 def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes that read keys, values or biases from a wrong tile."""
     for place in places(spec, names):
-        for words, where, taken in other_tiles() if place.words in ("keys", "values", "biases") else ():
+        for words, where, taken in (
+            other_tiles() if place.words in ("keys", "values", "biases") else ()
+        ):
             change = partial(_loaded, taken, -1 if place.words == "biases" else -2)
             yield Mistake(place.step, f"{place.words} are {words} ({where})", place.variant(change))
 
@@ -153,7 +176,10 @@ def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
         words = f"tiles of {width}" if width > 1 else "tiles of one key"
         yield words, lambda n, w=width: [*range(0, n, w), n]  # type: ignore[misc]
     for count in () if widths else (2, 3, 4, 8):
-        yield f"{count} parts", lambda n, c=count: [0, *accumulate(map(len, np.array_split(range(n), min(c, n))))]  # type: ignore[misc]
+        yield (
+            f"{count} parts",
+            lambda n, c=count: [0, *accumulate(map(len, np.array_split(range(n), min(c, n))))],  # type: ignore[misc]
+        )
         yield f"{count} parts", lambda n, c=count: [*[*range(0, n, max(n // c, 1))][:c], n]  # type: ignore[misc]
         yield f"{count} parts", lambda n, c=count: [*range(0, n, -(-n // c)), n]  # type: ignore[misc]
     for count in () if widths else (2, 4):
@@ -189,7 +215,10 @@ class Tiles:
         if not isinstance(x, np.ndarray):
             return make()
         if id(x) not in _KEPT:
-            if len(_KEPT) >= _ARRAYS or sum(a.size * len(outcome) for a, outcome in _KEPT.values()) > _NUMBERS:
+            if (
+                len(_KEPT) >= _ARRAYS
+                or sum(a.size * len(outcome) for a, outcome in _KEPT.values()) > _NUMBERS
+            ):
                 _KEPT.clear()
             _KEPT[id(x)] = x, {}
         result = _KEPT[id(x)][1]
@@ -219,7 +248,9 @@ def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> A
     top = at.m if first else at.top
 
     def powers(maximum: str) -> Any:
-        so_far = [at.xp.maximum(m, at.z) for m in _so_far(at, tiles)] if first else _so_far(at, tiles)
+        so_far = (
+            [at.xp.maximum(m, at.z) for m in _so_far(at, tiles)] if first else _so_far(at, tiles)
+        )
         tops = so_far if maximum == "so far" else [top for _ in tiles]
         return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops, strict=True)], axis=-1)
 
@@ -283,7 +314,9 @@ def _so_far(at: At, tiles: Tiles) -> list[Any]:
 
     def made() -> list[Any]:
         tops = [at.xp.max(t, axis=-1, keepdims=True) for t in tiles]
-        return [*accumulate((at.xp.where(at.xp.isfinite(m), m, _LOWEST) for m in tops), at.xp.maximum)]
+        return [
+            *accumulate((at.xp.where(at.xp.isfinite(m), m, _LOWEST) for m in tops), at.xp.maximum)
+        ]
 
     result: list[Any] = tiles.once("largest so far", made)
     return result
@@ -296,8 +329,13 @@ def _merged(edges: Edges, masses: Masses, words: str, at: At) -> Any:
     def made() -> Any:
         result = masses(tiles.at, tiles)
         total = 1 if words in (*_TURNS, _UNDIVIDED) else sum(result[1:], result[0])
-        each = tiles.once("each", lambda: [softmax.softmax(t, fully_masked="zeros", base=at.spec.base) for t in tiles])
-        return tiles.at.xp.concat([a * (m / total) for a, m in zip(each, result, strict=True)], axis=-1)
+        each = tiles.once(
+            "each",
+            lambda: [softmax.softmax(t, fully_masked="zeros", base=at.spec.base) for t in tiles],
+        )
+        return tiles.at.xp.concat(
+            [a * (m / total) for a, m in zip(each, result, strict=True)], axis=-1
+        )
 
     return tiles.once(words, made)
 
@@ -323,7 +361,9 @@ def _larger(a: Any, b: Any) -> Any:
 
 
 def _logarithms(at: At, tiles: Tiles) -> list[Any]:
-    result: list[Any] = tiles.once("sums", lambda: [softmax.log_sum_exp(t, base=at.spec.base) for t in tiles])
+    result: list[Any] = tiles.once(
+        "sums", lambda: [softmax.log_sum_exp(t, base=at.spec.base) for t in tiles]
+    )
     return result
 
 
@@ -366,4 +406,8 @@ _MASSES: dict[str, Masses] = {words: partial(_in_turn, turn) for words, turn in 
     "parts are merged by the logarithms of their sums, not by the sums": _logarithms,
     _UNDIVIDED: partial(_powers, _logarithms, lambda at: 1),
 }  # fmt: skip
-_NOT_SHARED = (*_TURNS, _UNDIVIDED, "parts are merged by the logarithms of their sums, not by the sums")
+_NOT_SHARED = (
+    *_TURNS,
+    _UNDIVIDED,
+    "parts are merged by the logarithms of their sums, not by the sums",
+)

@@ -168,7 +168,9 @@ def _parts(tree: Tree, node: int) -> list[str]:
         return [f"{_NAMED[reading.way]}({', '.join(_shortened([*map(str, leaves)]))})"]
     if reading.merge:
         nodes = [tree.node(frozenset(leaves[k] for k in part)) for part in parts_of(reading)]
-        sums = [f"({'+'.join(_parts(tree, part))})" if part >= tree.n else str(part) for part in nodes]
+        sums = [
+            f"({'+'.join(_parts(tree, part))})" if part >= tree.n else str(part) for part in nodes
+        ]
         if reading.merge.way in _NAMED:
             return [f"{_NAMED[reading.merge.way]}({', '.join(_shortened(sums))})"]
         return sums[:: 1 if reading.merge.way == "order" else -1]
@@ -185,7 +187,11 @@ def _parts(tree: Tree, node: int) -> list[str]:
 def _inner(tree: Tree, added: tuple[int, ...]) -> str:
     """Write the terms added in one step in brackets, or in square brackets if they are added at once."""
     if len(added) > 1:
-        return "[" + ", ".join(str(a) if a < tree.n else "+".join(_parts(tree, a)) for a in added) + "]"
+        return (
+            "["
+            + ", ".join(str(a) if a < tree.n else "+".join(_parts(tree, a)) for a in added)
+            + "]"
+        )
     return "(" + "+".join(_parts(tree, added[0])) + ")"
 
 
@@ -200,7 +206,9 @@ def _spine(tree: Tree, node: int) -> list[tuple[int, ...]]:
     steps.append((node,))
     if len(steps) > 2 and len(steps[-3]) == 1 == len(steps[-2]) and steps[-2][0] < tree.n:
         begin, other, third = node, steps[-2][0], steps[-3][0]
-        if abs(third - begin) < abs(third - other):  # of the first two, write the one farther from the third first
+        if abs(third - begin) < abs(
+            third - other
+        ):  # of the first two, write the one farther from the third first
             steps[-2:] = [(begin,), (other,)]
     return steps[::-1]
 
@@ -216,7 +224,9 @@ def _joined(terms: list[int]) -> list[str]:
     start = 0
     while start < len(terms):
         end = start + 1
-        while end + 1 < len(terms) and terms[end + 1] - terms[end] == terms[start + 1] - terms[start]:
+        while (
+            end + 1 < len(terms) and terms[end + 1] - terms[end] == terms[start + 1] - terms[start]
+        ):
             end += 1
         run = terms[start : end + 1]
         result += _shortened([*map(str, run)])
@@ -228,7 +238,12 @@ _MOST = 64  # digits
 _NEAR = 0.2  # tolerance of a result, relative to the last digit, since it is rounded once more
 _NAMES = {8: "bfloat16", 11: "float16", 24: "float32", 53: "float64"}
 #: (to nearest, ties away from zero): what is left of 1/4, 1/2 and 3/4 of the last digit.
-_ROUNDED = {(True, False): (0, 0, 1), (False, False): (0, 0, 0), (True, True): (0, 1, 1), (None, False): (1, 1, 1)}
+_ROUNDED = {
+    (True, False): (0, 0, 1),
+    (False, False): (0, 0, 0),
+    (True, True): (0, 1, 1),
+    (None, False): (1, 1, 1),
+}
 _KEPT = 16  # small terms that a compensated sum does not lose; at least half of them are needed
 Triple = tuple[int, int, int]
 Pair = tuple[int, int]
@@ -249,7 +264,11 @@ class Width:
         """The digits, their format, and the rounding."""
         if self.more:
             return f"{self.digits} digits or more"
-        name = f", as {_NAMES[self.digits]} has" if self.digits in _NAMES else ", which no usual format has"
+        name = (
+            f", as {_NAMES[self.digits]} has"
+            if self.digits in _NAMES
+            else ", which no usual format has"
+        )
         rounds = {True: ", rounded to nearest", False: ", cut off", None: ""}[self.nearest]
         return f"{self.digits} digits{name}{rounds}{', ties away from zero' if self.away else ''}"
 
@@ -268,7 +287,9 @@ def widths(term_sum: TermSum, tree: Tree) -> tuple[Width, Width]:
     first, last = _triples(around, deepest(tree))
     inner = _width(term_sum, first)
     if inner.nearest is not None and _compensated(term_sum, around, last, inner.digits):
-        raise NoTree("small terms that are lost one by one survive together, as in a compensated sum")
+        raise NoTree(
+            "small terms that are lost one by one survive together, as in a compensated sum"
+        )
     return inner, inner if first == last else _width(term_sum, last)
 
 
@@ -287,7 +308,11 @@ def unlike(term_sum: TermSum, tree: Tree, known: tuple[Width, Width]) -> Pair | 
     Tested are evenly spread places where single terms meet, since all other additions are on the way from these. Where
     they meet, only those are tested whose sums then grow as that of the deepest terms does.
     """
-    pairs = [sorted(f)[:2] for f, children in zip(tree.subtrees, tree.nodes, strict=True) if max(children) < tree.n]
+    pairs = [
+        sorted(f)[:2]
+        for f, children in zip(tree.subtrees, tree.nodes, strict=True)
+        if max(children) < tree.n
+    ]
     chosen = np.unique(np.linspace(0, len(pairs) - 1, max(2, term_sum.columns // 4)).astype(int))
     at = [deepest(tree), *((pairs[k][0], pairs[k][1]) for k in chosen)]
     paths = [_path(tree, i) for i, _ in at]
@@ -299,15 +324,21 @@ def unlike(term_sum: TermSum, tree: Tree, known: tuple[Width, Width]) -> Pair | 
     if known[0] == known[1]:
         # with an m from the first and from the last subtree of several terms that joins the sum of i
         i, _, j = triples[0][1]
-        added = [b - a for a, b in pairwise(paths[0][:-1]) if len(b - a) > 1 and b - a in tree.known]
+        added = [
+            b - a for a, b in pairwise(paths[0][:-1]) if len(b - a) > 1 and b - a in tree.known
+        ]
         near += [(i, min(terms), j) for terms in dict.fromkeys((*added[:1], *added[-1:]))]
     inner = _differing(term_sum, near, probes)
-    return inner or _differing(term_sum, [last for _, last in triples], [] if known[1].more else [2.0 ** (1 - least)])
+    return inner or _differing(
+        term_sum, [last for _, last in triples], [] if known[1].more else [2.0 ** (1 - least)]
+    )
 
 
 def _differing(term_sum: TermSum, at: list[Triple], probes: list[float]) -> Pair | None:
     """Return the first pair with other results than the first place, or None."""
-    left = _left(term_sum, [(place, x) for place in at for x in probes]).reshape(len(at), len(probes))
+    left = _left(term_sum, [(place, x) for place in at for x in probes]).reshape(
+        len(at), len(probes)
+    )
     for (i, m, _), here in zip(at, left, strict=True):
         if (np.abs(here - left[0]) > _NEAR * np.array(probes)).any():
             return i, m
@@ -326,7 +357,9 @@ def _triples(path: list[frozenset[int]], pair: Pair) -> tuple[Triple, Triple]:
 
 def _width(term_sum: TermSum, at: Triple) -> Width:
     """Return the width of the accumulator at a place. Raises ``NoTree``."""
-    most = min(_MOST, 39 + int(np.log2(term_sum.numbers.weight))) if _large(term_sum) != 1 else _MOST
+    most = (
+        min(_MOST, 39 + int(np.log2(term_sum.numbers.weight))) if _large(term_sum) != 1 else _MOST
+    )
     small = 2.0 ** -np.arange(1.0, most + 1)
     values = _left(term_sum, [(at, x) for x in small])
     if not np.isfinite(values).all():
@@ -336,7 +369,9 @@ def _width(term_sum: TermSum, at: Triple) -> Width:
         return Width(most + 1, more=True)
     t = int(lost[0]) + 1
     below, above = _left(term_sum, [(at, x * 2.0**-t) for x in (0.5, 1.5)])
-    left = np.array([below, values[t - 1], above]) * 2.0 ** (t - 1)  # of less than half the last digit, half, and more
+    left = np.array([below, values[t - 1], above]) * 2.0 ** (
+        t - 1
+    )  # of less than half the last digit, half, and more
     for rounding, expected in _ROUNDED.items():
         if (np.abs(left - expected) < _NEAR).all():
             return Width(t, False, *rounding)
@@ -350,7 +385,9 @@ def _compensated(term_sum: TermSum, path: list[frozenset[int]], at: Triple, digi
         return False
     terms = np.zeros((term_sum.n, 1))
     terms[single], terms[at[0]], terms[at[2]] = 2.0 ** -(digits + 2), 1.0, -1.0
-    return bool(abs(term_sum.sums(terms * _large(term_sum))[0]) > terms[single[0], 0] * _large(term_sum))
+    return bool(
+        abs(term_sum.sums(terms * _large(term_sum))[0]) > terms[single[0], 0] * _large(term_sum)
+    )
 
 
 def _large(term_sum: TermSum) -> float:

@@ -45,8 +45,16 @@ class TreeReading:
             ends += f" ({self.last.words})" if self.last else ""
             return f"tiles of {self.size}{ends}, added {_MERGED[self.merge.way]}; within a tile: {self.inner.words}"
         if self.way == "lanes" and self.merge and self.inner:
-            th = "th" if self.size % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(self.size % 10, "th")
-            lanes = "2 lanes, even and odd" if self.size == 2 else f"{self.size} lanes, every {self.size}{th}"
+            th = (
+                "th"
+                if self.size % 100 in (11, 12, 13)
+                else {1: "st", 2: "nd", 3: "rd"}.get(self.size % 10, "th")
+            )
+            lanes = (
+                "2 lanes, even and odd"
+                if self.size == 2
+                else f"{self.size} lanes, every {self.size}{th}"
+            )
             inner = self.inner.words
             return f"in {lanes}, which are added {_MERGED[self.merge.way]}; within a lane: {inner}"
         steps = f", {self.step} at a time" if self.step > 1 else ""
@@ -69,8 +77,14 @@ class TreeReading:
 
 def read(tree: Tree) -> TreeReading:
     """Return the simplest reading: a loop, pairs, tiles or lanes, in this order, or else ``other``."""
-    tiles = (r for size in range(2, tree.n) for r in _as_parts(tree, "tiles", size, _runs(tree.n, size)))
-    lanes = (r for size in range(tree.n // 2, 1, -1) for r in _as_parts(tree, "lanes", size, _strides(tree.n, size)))
+    tiles = (
+        r for size in range(2, tree.n) for r in _as_parts(tree, "tiles", size, _runs(tree.n, size))
+    )
+    lanes = (
+        r
+        for size in range(tree.n // 2, 1, -1)
+        for r in _as_parts(tree, "lanes", size, _strides(tree.n, size))
+    )
     return _plain(tree) or next(chain(tiles, lanes), TreeReading("other", tree.n))
 
 
@@ -83,17 +97,27 @@ def _plain(tree: Tree) -> TreeReading | None:
         sizes = [2**k for k in range(1, tree.n.bit_length())]
         if tree == Tree.of(tree.n, (part for size in sizes for part in _runs(tree.n, size))):
             return TreeReading("pairs", tree.n)
-        if tree == Tree.of(tree.n, (part for size in sizes for part in _strides(tree.n, tree.n // size))):
+        if tree == Tree.of(
+            tree.n, (part for size in sizes for part in _strides(tree.n, tree.n // size))
+        ):
             return TreeReading("halves", tree.n)
     # one sum that grows by a number of terms at a time, perhaps fewer at the end
     grown = [sorted(terms) for terms in tree.subtrees]
     steps = [len(b) - len(a) for a, b in pairwise(grown)]
-    if len(set(steps[:-1])) > 1 or steps[-1] > steps[0] or steps[0] not in (len(grown[0]), len(grown[0]) - 1):
+    if (
+        len(set(steps[:-1])) > 1
+        or steps[-1] > steps[0]
+        or steps[0] not in (len(grown[0]), len(grown[0]) - 1)
+    ):
         return None
     leaves = list(range(tree.n))
     if all(terms == leaves[: len(terms)] for terms in grown):
         return TreeReading("order", tree.n, steps[0])
-    return TreeReading("reversed", tree.n, steps[0]) if all(f == leaves[-len(f) :] for f in grown) else None
+    return (
+        TreeReading("reversed", tree.n, steps[0])
+        if all(f == leaves[-len(f) :] for f in grown)
+        else None
+    )
 
 
 def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[TreeReading]:
@@ -129,7 +153,9 @@ def _strides(n: int, count: int) -> Parts:
 def tiles_of(tree: Tree) -> set[int]:
     """Return the sizes, from 2 to half of the terms, for which all runs of neighbours are subtrees."""
     sizes = range(2, (tree.n + 1) // 2 + 1)
-    return {size for size in sizes if all(frozenset(part) in tree.known for part in _runs(tree.n, size))}
+    return {
+        size for size in sizes if all(frozenset(part) in tree.known for part in _runs(tree.n, size))
+    }
 
 
 def common_parts(one: Tree, other: Tree) -> tuple[int, int]:
@@ -157,7 +183,11 @@ def _tile(one: Tree, other: Tree) -> int:
     if _plain(one) or _plain(other):
         return 0
     for size in range(2, (one.n + 1) // 2 + 1):
-        if _tiled(one, size) and _tiled(other, size) and one.within(range(size)) == other.within(range(size)):
+        if (
+            _tiled(one, size)
+            and _tiled(other, size)
+            and one.within(range(size)) == other.within(range(size))
+        ):
             return size
     return 0
 

@@ -50,7 +50,9 @@ class Attending:
         except case_result.UNFIT:
             result = None
         if result is None or "x" in result:
-            raise NoTree("no queries, keys and values like these are within what the function takes")
+            raise NoTree(
+                "no queries, keys and values like these are within what the function takes"
+            )
         zeros = {n: np.zeros_like(result[n]) for n in _ADDED if n in result}
         return {**result, **zeros}
 
@@ -66,7 +68,10 @@ class Attending:
 
     def weights(self, inputs: Mapping[str, Array]) -> Array:
         """Return the weights of the last query by the definition. Raises ``NoTree`` if it has none."""
-        spec, given = reference.canonical(self.maker.spec), {n: np.asarray(a) for n, a in inputs.items()}
+        spec, given = (
+            reference.canonical(self.maker.spec),
+            {n: np.asarray(a) for n, a in inputs.items()},
+        )
         try:
             with np.errstate(all="ignore"):
                 values = np.asarray(reference.trace(spec, given)["weights"], dtype=float)
@@ -80,9 +85,19 @@ class Attending:
         weights = self.weights(first)
         seen = np.flatnonzero(weights)
         if len(seen) < 3 or np.ptp(weights[seen]) > _ALIKE * weights[seen].max():
-            raise NoTree("with queries of zeros the weights of keys differ, or there are fewer than three")
-        numbers = TermNumbers.of(self.maker.precision.input.name, len(seen), float(weights[seen[0]]))
-        return TermSum(len(seen), self.width, numbers, self._sums(seen, first["k"].shape[-2]), first=int(seen[0]))
+            raise NoTree(
+                "with queries of zeros the weights of keys differ, or there are fewer than three"
+            )
+        numbers = TermNumbers.of(
+            self.maker.precision.input.name, len(seen), float(weights[seen[0]])
+        )
+        return TermSum(
+            len(seen),
+            self.width,
+            numbers,
+            self._sums(seen, first["k"].shape[-2]),
+            first=int(seen[0]),
+        )
 
     def _sums(self, seen: Array, keys: int) -> Callable[[Array], Array]:
         def call(terms: Array) -> Array:
@@ -109,10 +124,16 @@ def order(runner: called_target.Runner, maker: Maker, keys: int = KEYS) -> Order
 # 2048 and 2054 in bfloat16 (16384 and 16390 in float16), which the format rounds to the same number, before and after
 # scaling: the weights differ by a factor of e^0.75 if neither is stored, and are equal if one is. All other keys have
 # weight zero.
-_SCALED = {"bfloat16": 256.0, "float16": 2048.0}  # scores at which the format represents every other whole number
+_SCALED = {
+    "bfloat16": 256.0,
+    "float16": 2048.0,
+}  # scores at which the format represents every other whole number
 _APART = 0.75  # difference of the scaled scores
 _FIRST = 32.0  # first entry of the query; the second is 1
-_NEAR, _TELLING = 0.02, 0.1  # tolerance of the weights, and the least difference between the two hypotheses
+_NEAR, _TELLING = (
+    0.02,
+    0.1,
+)  # tolerance of the weights, and the least difference between the two hypotheses
 
 
 @dataclass(frozen=True)
@@ -135,7 +156,9 @@ class StoredScores:
         (s, t), (a, b) = self.scores, self.weights
         no = f"Scores are not rounded to {self.format} before the largest is subtracted"
         result = f"Scores are stored in {self.format}" if self.stored else no
-        return f"{result}: keys with the scores {s:g} and {t:g} get the weights {a:.4g} and {b:.4g}."
+        return (
+            f"{result}: keys with the scores {s:g} and {t:g} get the weights {a:.4g} and {b:.4g}."
+        )
 
     RECORD = "stored, scores, weights, why"
 
@@ -160,13 +183,17 @@ def _scores(attending: Attending, n: int) -> StoredScores:
         raise NoTree("the scale is not a power of two, or scores leave the range of the format")
     first, second = _SCALED[name] / scale, (_SCALED[name] + _APART) / scale
     given = _keys(attending, n, first, second)
-    apart, alike = (attending.weights(result)[-2:] for result in (given, _keys(attending, n, first, first)))
+    apart, alike = (
+        attending.weights(result)[-2:] for result in (given, _keys(attending, n, first, first))
+    )
     if not np.abs(apart - alike).max() > _TELLING:
         raise NoTree("by the definition the weights hardly differ")
     values = attending.row(given)[:2]
     for stored, expected in ((False, apart), (True, alike)):
         if np.abs(values - expected).max() < _NEAR:
-            return StoredScores(stored, "", (first, second), (float(values[0]), float(values[1])), name)
+            return StoredScores(
+                stored, "", (first, second), (float(values[0]), float(values[1])), name
+            )
     raise NoTree("their weights are neither those of scores that differ nor of equal scores")
 
 
@@ -181,7 +208,11 @@ def _keys(attending: Attending, n: int, first: float, second: float) -> dict[str
 
 
 _ROWS = 64
-_LARGE = {"bfloat16": 2.0**60, "float32": 2.0**60, "float64": 2.0**300}  # their squares are within the range
+_LARGE = {
+    "bfloat16": 2.0**60,
+    "float32": 2.0**60,
+    "float64": 2.0**300,
+}  # their squares are within the range
 _LONGEST = 1024  # terms
 _ALIVE = {"bfloat16": 16}  # ones, so few that their mean is exact enough to be counted
 
@@ -203,7 +234,11 @@ def norm_order(runner: Runner, spec: Norm, format: str, width: int) -> Order:
 def _row_sums(runner: Runner, spec: Norm) -> Callable[[Array], Array]:
     def call(terms: Array) -> Array:
         x = terms.T
-        inputs = {"x": x, "gain": np.full(len(terms), 0.0 if spec.one_plus else 1.0), "bias": np.zeros(len(terms))}
+        inputs = {
+            "x": x,
+            "gain": np.full(len(terms), 0.0 if spec.one_plus else 1.0),
+            "bias": np.zeros(len(terms)),
+        }
         outcome = runner.run({n: inputs[n] for n in runner.convention.inputs if n in inputs})
         if outcome.error is not None:
             raise NoTree(f"the function refuses these inputs ({outcome.error})")

@@ -93,8 +93,13 @@ class Tree:
 
     def over(self, parts: Sequence[Sequence[int]]) -> Tree:
         """Return the tree by which the results of these parts, subtrees that make up the whole, are added."""
-        outer = (result for result in self.subtrees if not any(result <= set(part) for part in parts))
-        return Tree.of(len(parts), ([k for k, part in enumerate(parts) if part[0] in result] for result in outer))
+        outer = (
+            result for result in self.subtrees if not any(result <= set(part) for part in parts)
+        )
+        return Tree.of(
+            len(parts),
+            ([k for k, part in enumerate(parts) if part[0] in result] for result in outer),
+        )
 
 
 def rebuilt(n: int, sizes: Sizes) -> Tree:
@@ -103,14 +108,22 @@ def rebuilt(n: int, sizes: Sizes) -> Tree:
     Raises ``NoTree`` if no tree has these sizes.
     """
     result: list[frozenset[int]] = []
-    open_ = [(list(range(n)), n + 1)]  # leaves of sibling subtrees, and the size of their common parent
+    open_ = [
+        (list(range(n)), n + 1)
+    ]  # leaves of sibling subtrees, and the size of their common parent
     last, doubted = False, set[Pair]()
     while open_:
         pivots = [leaves[-1 if last else 0] for leaves, _ in open_]
-        pairs = [(p, j) for p, (leaves, _) in zip(pivots, open_, strict=True) for j in leaves if j != p]
+        pairs = [
+            (p, j) for p, (leaves, _) in zip(pivots, open_, strict=True) for j in leaves if j != p
+        ]
         size = dict(zip(pairs, sizes(pairs), strict=True))
         maybe: list[tuple[list[int], int]] = []
-        current, open_, last = open_, [], not last  # the first and the last leaf in turn: loops run either way
+        current, open_, last = (
+            open_,
+            [],
+            not last,
+        )  # the first and the last leaf in turn: loops run either way
         for p, (leaves, outer) in zip(pivots, current, strict=True):
             subtrees, siblings = _around(p, {j: size[p, j] for j in leaves if j != p}, outer)
             result += subtrees
@@ -136,7 +149,9 @@ def _at_once(maybe: list[tuple[list[int], int]], sizes: Sizes) -> list[tuple[lis
     return [entry for entry, got in zip(maybe, met, strict=True) if set(got) == {entry[1]}]
 
 
-def _around(p: int, sizes: dict[int, int], outer: int) -> tuple[list[frozenset[int]], list[tuple[list[int], int]]]:
+def _around(
+    p: int, sizes: dict[int, int], outer: int
+) -> tuple[list[frozenset[int]], list[tuple[list[int], int]]]:
     """Return the subtrees that contain p below one of size ``outer``, and the sibling leaves added to get each size."""
     inside, subtrees, siblings = [p], [], []
     for size in sorted(set(sizes.values())):
@@ -186,9 +201,13 @@ class TermNumbers:
         exact = TermNumbers(1.0, 1.0, 1, weight).exact
         if format == "float16":
             one = 2.0 ** min(-14, int(np.ceil(np.log2(1 / weight))) - (24 if exact else 21))
-            return TermNumbers(2.0**15, one, max(1, min(2048 if exact else 32, int(2.0**-10 / one))), weight)
+            return TermNumbers(
+                2.0**15, one, max(1, min(2048 if exact else 32, int(2.0**-10 / one))), weight
+            )
         large = 2.0**500 if format == "float64" else 2.0**100
-        return TermNumbers(large, 1.0, (256 if exact else 32) if format == "bfloat16" else n, weight)
+        return TermNumbers(
+            large, 1.0, (256 if exact else 32) if format == "bfloat16" else n, weight
+        )
 
 
 @dataclass

@@ -46,7 +46,9 @@ class Reach:
     def __post_init__(self) -> None:
         for name in ("q", "k", "v"):
             if not 0 <= getattr(self, name) < np.inf:
-                raise InputError(f"the largest {name} must be a number of at least 0, got {getattr(self, name)}")
+                raise InputError(
+                    f"the largest {name} must be a number of at least 0, got {getattr(self, name)}"
+                )
 
 
 def normal(sizes: Sizes, risk: float = RISK) -> Reach:
@@ -62,7 +64,13 @@ def normal(sizes: Sizes, risk: float = RISK) -> Reach:
         return sqrt(sizes.d_k + 2 * sqrt(sizes.d_k * x) + 2 * x) * _UP
 
     v = sqrt(2 * log(3 * sizes.n_k * sizes.d_v / risk)) * _UP
-    return Reach(norm(sizes.n_q), norm(sizes.n_k), v, f"entries from N(0, 1), except with probability {risk:g}", True)
+    return Reach(
+        norm(sizes.n_q),
+        norm(sizes.n_k),
+        v,
+        f"entries from N(0, 1), except with probability {risk:g}",
+        True,
+    )
 
 
 def bounded(sizes: Sizes, largest: float = 1.0) -> Reach:
@@ -91,11 +99,17 @@ class Beforehand:
 def beforehand(spec: Attention, precision: Precision, sizes: Sizes, reach: Reach) -> Beforehand:
     """Return the bound by the closed formula. Raises ``InputError`` unless scores are scaled dot products."""
     if not usual(spec):
-        what = ", ".join(f"{name}={value!r}" for name, value in differing(spec, Attention()).items())
-        raise InputError(f"the formula is for scaled dot products under masks, not for {what}; hint: --inputs FILE")
+        what = ", ".join(
+            f"{name}={value!r}" for name, value in differing(spec, Attention()).items()
+        )
+        raise InputError(
+            f"the formula is for scaled dot products under masks, not for {what}; hint: --inputs FILE"
+        )
     scale = scale_of(spec, sizes.d_k)
     if scale is None:
-        raise InputError("the formula needs a scale that is a number; hint: --scale, or give --inputs FILE")
+        raise InputError(
+            "the formula needs a scale that is a number; hint: --scale, or give --inputs FILE"
+        )
     score = abs(scale) * reach.q * reach.k * _UP**2
     known = InputLimits(sizes.n_k, sizes.d_k, score, reach.v, max(reach.q, reach.k))
     return Beforehand(spec, precision, sizes, reach, score, a_priori(known, precision))
@@ -116,7 +130,9 @@ class ForInputs:
         """The least atol with rtol = 0, and the least rtol with atol = 0 (+∞ if an exact element is 0)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             parts = np.where(self.bound.allowed == 0, 0.0, self.bound.allowed / np.abs(self.exact))
-        return self.bound.largest, float(parts.max(initial=0.0)) if np.isfinite(parts).all() else inf
+        return self.bound.largest, float(parts.max(initial=0.0)) if np.isfinite(
+            parts
+        ).all() else inf
 
 
 def for_inputs(spec: Attention, precision: Precision, inputs: Mapping[str, object]) -> ForInputs:
@@ -166,7 +182,11 @@ class Sharp:
         """
         shape = self.elements.shape
         try:
-            values = np.full(shape, 1 / max(self.elements.size, 1)) if weights is None else np.asarray(weights, float)
+            values = (
+                np.full(shape, 1 / max(self.elements.size, 1))
+                if weights is None
+                else np.asarray(weights, float)
+            )
             values = np.broadcast_to(values, shape)
         except (TypeError, ValueError):
             raise InputError(
@@ -185,14 +205,18 @@ def sharp(bound: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
     how = Stores.of(bound.precision, wide_sums=True, capped=bound.spec.capped)
     if how is None:
         return None
-    inputs, words = (bound.inputs, "for these inputs") if isinstance(bound, ForInputs) else _drawn(bound, seed)
+    inputs, words = (
+        (bound.inputs, "for these inputs") if isinstance(bound, ForInputs) else _drawn(bound, seed)
+    )
     if not rows_in_float64.applies(bound.spec, inputs):
         return None
     try:
         result = tolerances(bound.spec, inputs, how, alpha)[1]
     except Refused:
         return None
-    worst = np.broadcast_to(bound.bound.allowed if isinstance(bound, ForInputs) else bound.value, result.shape)
+    worst = np.broadcast_to(
+        bound.bound.allowed if isinstance(bound, ForInputs) else bound.value, result.shape
+    )
     worse = int((worst < result).sum())
     return Sharp(np.minimum(result, worst), alpha, words, bound.spec, inputs, how, worst, worse)
 
@@ -220,14 +244,21 @@ def read_inputs(path: str, spec: Attention, precision: Precision) -> dict[str, n
     numbers. Nothing is unpickled, and no more is read than the header declares.
     """
     return _checked(
-        called(plain(path, content(path, MOST_BYTES, "; hint: fewer rows"), MOST_BYTES), path), path, spec, precision
+        called(plain(path, content(path, MOST_BYTES, "; hint: fewer rows"), MOST_BYTES), path),
+        path,
+        spec,
+        precision,
     )
 
 
-def checked(arrays: Mapping[str, object], spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
+def checked(
+    arrays: Mapping[str, object], spec: Attention, precision: Precision
+) -> dict[str, np.ndarray]:
     """Check arrays by name, and return them as float64. Raises ``InputError``."""
     try:
-        result = {name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()}
+        result = {
+            name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()
+        }
         return _checked(result, "inputs", spec, precision)
     except InputError:
         raise
@@ -241,10 +272,14 @@ def _checked(
     wanted = ("q", "k", "v", *required(spec))
     for name in wanted:
         if name not in results:
-            raise InputError(f"{where} has no array {name}; it holds {', '.join(results) or 'nothing'}")
+            raise InputError(
+                f"{where} has no array {name}; it holds {', '.join(results) or 'nothing'}"
+            )
     for name in results:
         if name not in wanted:
-            raise InputError(f"{where}: {name} is not an input of this attention; it takes {', '.join(wanted)}")
+            raise InputError(
+                f"{where}: {name} is not an input of this attention; it takes {', '.join(wanted)}"
+            )
     numbers = {name: results[name] for name in wanted}
     for name, a in numbers.items():
         if a.dtype.kind == "b" or (a.dtype.kind in "iu" and ARRAYS[name].holds != "numbers"):

@@ -32,7 +32,9 @@ def digits(x: float, of: int = 3) -> str:
     return f"{float(written):.{of}g}"
 
 
-def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, sharp: Sharp | None = None) -> md.Document:
+def beforehand(
+    asked: Beforehand, weighed: Sequence[Weighed], command: str, sharp: Sharp | None = None
+) -> md.Document:
     """Return the document of a bound for sizes."""
     value, s = asked.value, asked.sizes
     sizes = f"n = {s.n_k} · d_k = {s.d_k} · {asked.precision.name}"
@@ -80,7 +82,9 @@ def _why(asked: Beforehand) -> Iterator[md.Block]:
     yield md.Result("Formula of the bound", asked.bound.formula, (evidence,))
     yield md.Items(tuple((line,) for line in asked.bound.derivation))
     columns = md.headers("letter", "what it is", ">value")
-    yield md.Table(columns, tuple(((t,), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities))
+    yield md.Table(
+        columns, tuple(((t,), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities)
+    )
     yield md.Caveat(
         (
             "The bound is for the worst inputs and the worst roundings: typical errors are far smaller. For inputs that"
@@ -97,12 +101,18 @@ def _assumptions(asked: Beforehand) -> md.Assumptions:
         relation(Fence("abs", v), "≤", _number(reach.v)), f": {reach.words}; so scores are at most ",
         _number(asked.largest_score),
     )  # fmt: skip
-    return md.Assumptions((md.Assumption("A1", limits), _arithmetic(asked.spec, asked.precision, "A2")))
+    return md.Assumptions(
+        (md.Assumption("A1", limits), _arithmetic(asked.spec, asked.precision, "A2"))
+    )
 
 
 def _arithmetic(spec: Attention, precision: Any, label: str) -> md.Assumption:
     what = f"{called(spec)}; " if changed_fields(spec) else ""
-    order = "in any order" if precision.height is None else f"with at most {precision.height} additions to a term"
+    order = (
+        "in any order"
+        if precision.height is None
+        else f"with at most {precision.height} additions to a term"
+    )
     return md.Assumption(
         label,
         (f"{what}{precision.words}; {precision.contract} contract; sums {order}; exponentials within "
@@ -123,14 +133,17 @@ def _steps(results: Mapping[str, float], value: float) -> md.Table:
     columns = md.headers("step", ">bound", ">share")
     ordered = sorted(results.items(), key=lambda item: -item[1])
     rows = tuple(
-        ((step,), (digits(x),), (f"{x / value:.0%}" if isfinite(value) and value else "",)) for step, x in ordered
+        ((step,), (digits(x),), (f"{x / value:.0%}" if isfinite(value) and value else "",))
+        for step, x in ordered
     )
     return md.Table(columns, rows, shaded=(0,) if rows else ())
 
 
 def _result(value: float, formulas: tuple[Node, ...], evidence: Evidence) -> md.Result:
     if not isfinite(value):
-        return md.Result("Tolerance", formulas, (Evidence(Grade.UNDECIDED, "in this arithmetic"),), (_NOTHING,))
+        return md.Result(
+            "Tolerance", formulas, (Evidence(Grade.UNDECIDED, "in this arithmetic"),), (_NOTHING,)
+        )
     return md.Result("Tolerance", formulas, (evidence,), (md.Code(_atol(value)),))
 
 
@@ -140,10 +153,14 @@ def _atol(value: float) -> str:
 
 
 def _parts(results: Mapping[str, float]) -> list[Record]:
-    return [{"step": step, "value": x} for step, x in sorted(results.items(), key=lambda item: -item[1])]
+    return [
+        {"step": step, "value": x} for step, x in sorted(results.items(), key=lambda item: -item[1])
+    ]
 
 
-def for_inputs(asked: ForInputs, path: str, command: str, sharp: Sharp | None = None) -> md.Document:
+def for_inputs(
+    asked: ForInputs, path: str, command: str, sharp: Sharp | None = None
+) -> md.Document:
     """Return the document of a bound for given inputs."""
     atol, rtol = asked.needed
     shape = " × ".join(map(str, asked.bound.allowed.shape))
@@ -169,9 +186,16 @@ def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[md.Block]:
     if sharp is None:
         return
     mean = sharp.mean()
-    of_mean = f"; {digits(mean)} for the mean of all {sharp.elements.size}" if isfinite(mean) else ""
+    of_mean = (
+        f"; {digits(mean)} for the mean of all {sharp.elements.size}" if isfinite(mean) else ""
+    )
     each = f" for each element (median {digits(sharp.median)}){of_mean}"
-    yield md.Result("Rounding to nearest", (), (evidence,), (md.Code(f"atol={digits(sharp.largest)}, rtol=0"), each))
+    yield md.Result(
+        "Rounding to nearest",
+        (),
+        (evidence,),
+        (md.Code(f"atol={digits(sharp.largest)}, rtol=0"), each),
+    )
     yield md.Note((f"Except with probability {sharp.alpha:g}, {sharp.words}, if {_HYPOTHESIS}.",))
     if sharp.worse:
         several = f"{sharp.worse} of {sharp.elements.size} elements"
@@ -194,15 +218,24 @@ def _for_inputs(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
     if inputs.bound.parts:
         yield _steps(inputs.bound.steps(), atol)
         yield md.Paragraph(
-            (f"The shares are those of the element with the largest bound, {list(inputs.bound.where)}.",)
+            (
+                f"The shares are those of the element with the largest bound, {list(inputs.bound.where)}.",
+            )
         )
     yield _result(atol, (), _argued("by the printed rule, for these inputs", assumed))
-    yield from _sharply(sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below"))
+    yield from _sharply(
+        sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below")
+    )
     columns = md.headers(">row", *(f">{c}" for c in range(min(inputs.bound.allowed.shape[-1], 8))))
     rows = inputs.bound.allowed.reshape(-1, inputs.bound.allowed.shape[-1])
-    yield md.Table(columns, tuple(((str(i),), *((digits(x),) for x in row[:8])) for i, row in enumerate(rows[:8])))
+    yield md.Table(
+        columns,
+        tuple(((str(i),), *((digits(x),) for x in row[:8])) for i, row in enumerate(rows[:8])),
+    )
     if rows.shape[0] > 8 or rows.shape[1] > 8:
-        yield md.Note((f"The first rows and columns; all {inputs.bound.allowed.size} elements: -f json.",))
+        yield md.Note(
+            (f"The first rows and columns; all {inputs.bound.allowed.size} elements: -f json.",)
+        )
     if isfinite(rtol) and isfinite(atol):
         yield md.Note((f"In place of atol, rtol={digits(rtol)} would do for these inputs.",))
 
@@ -212,16 +245,22 @@ def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[md.Block]
     if not weighed:
         return
     yield md.Heading(("Common tolerances",))
-    columns = md.headers("tolerance", ">rtol", ">atol", "inputs", ">accepted mistakes", ">correct code needs")
+    columns = md.headers(
+        "tolerance", ">rtol", ">atol", "inputs", ">accepted mistakes", ">correct code needs"
+    )
     yield md.Table(columns, tuple(_weighed(w) for w in weighed))
     refused = [w for w in weighed if w.refuses]
     accepting = max(weighed, key=lambda w: len(w.accepted))
     if accepting.accepted:
         few = "; ".join(m.cause for m in accepting.accepted[:4])
-        yield md.Note((f"{accepting.tolerance.name} on {accepting.family} accepts, among others: {few}.",))
+        yield md.Note(
+            (f"{accepting.tolerance.name} on {accepting.family} accepts, among others: {few}.",)
+        )
     if refused:
         named = ", ".join(dict.fromkeys(w.tolerance.name for w in refused))
-        yield md.Note((f"Correct code in this arithmetic fails on some of these inputs with: {named}.",))
+        yield md.Note(
+            (f"Correct code in this arithmetic fails on some of these inputs with: {named}.",)
+        )
     yield md.Paragraph(
         (
             f"Sampled, with {ROWS} queries and {min(asked.sizes.n_k, KEYS)} keys. Accepted mistakes: the known mistakes"
@@ -244,7 +283,9 @@ def table(asked: Sequence[Beforehand], command: str) -> md.Document:
     columns = md.headers(">n", ">d_k", "dtype", "contract", ">atol", "most of it from")
     rows = tuple(_line(a) for a in asked)
     reach = md.Assumption("A1", (f"{asked[0].reach.words}",))
-    assumed = md.Assumptions((reach, md.Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",))))
+    assumed = md.Assumptions(
+        (reach, md.Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",)))
+    )
     unbounded = Evidence(Grade.UNDECIDED, "where there is none")
     argued = _argued("by the printed rule", assumed)
     grades = {argued if isfinite(a.value) else unbounded for a in asked}
@@ -264,7 +305,11 @@ def table(asked: Sequence[Beforehand], command: str) -> md.Document:
 
 def _line(a: Beforehand) -> tuple[md.Text, ...]:
     result = a.bound.parts
-    most = max(result, key=lambda step: result[step]) if result and isfinite(a.value) else "it says nothing"
+    most = (
+        max(result, key=lambda step: result[step])
+        if result and isfinite(a.value)
+        else "it says nothing"
+    )
     return (
         (str(a.sizes.n_k),), (str(a.sizes.d_k),), (a.precision.name,), (a.precision.contract,),
         (digits(a.value),), (most,),

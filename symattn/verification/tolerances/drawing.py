@@ -40,7 +40,9 @@ def largest_error(n: int, d_k: int, dtype: str, seed: int) -> float:
     """Return max |c − o| on entries from N(0, 1) in ``dtype``: c with sums in float32 and rounded, o in float64."""
     rng, spec, precision = np.random.default_rng(seed), Attention(), Precision.of(dtype, "fused")
     shapes = {"q": (_QUERIES, d_k), "k": (n, d_k), "v": (n, _D_V)}
-    inputs = {name: precision.input.rounded(rng.standard_normal(shape)) for name, shape in shapes.items()}
+    inputs = {
+        name: precision.input.rounded(rng.standard_normal(shape)) for name, shape in shapes.items()
+    }
     return float(np.abs(legal(spec, inputs, precision) - spec(**inputs)).max())
 
 
@@ -54,13 +56,19 @@ def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, 
         errors = [largest_error(n, d, dtype, seed) for n, d in sizes]
         notes = [[f"{dtype}, n = {n}, d_k = {d}: {plain(_digits(x))}" for (n, d), x in zip(sizes, of, strict=True)]
                  for of in (bounds, errors)]  # fmt: skip
-        points = [[(float(s), x) for s, x in zip(varied, of, strict=True)] for of in (bounds, errors)]
+        points = [
+            [(float(s), x) for s, x in zip(varied, of, strict=True)] for of in (bounds, errors)
+        ]
         result.append(Series(points[0], (f"{dtype} bound",), "ink", "square", notes=notes[0]))
-        result.append(Series(points[1], (f"{dtype} error",), "score", "disc", dash="5 4", notes=notes[1]))
+        result.append(
+            Series(points[1], (f"{dtype} error",), "score", "disc", dash="5 4", notes=notes[1])
+        )
         outcome.append(f"{dtype} {_digits(errors[-1])} of at most {_digits(bounds[-1])}")
     every = [value for one in result for _, value in one.points]
     low, high = min(every) / 2, max(every) * 2
-    plot = Plot(drawn, PlotAxis(varied[0], varied[-1], 60, 318), PlotAxis(low, high, y + 270, y + 40))
+    plot = Plot(
+        drawn, PlotAxis(varied[0], varied[-1], 60, 318), PlotAxis(low, high, y + 270, y + 40)
+    )
     plot.frame(whole_ticks(varied[0], varied[-1]), tens(low, high), name)
     plot.draw(result)
     return "; ".join(outcome)

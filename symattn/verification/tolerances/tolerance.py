@@ -45,14 +45,20 @@ class Tolerance(Printable):
     @property
     def parts(self) -> dict[str, float]:
         """The part of the tolerance that each step contributes."""
-        return self.asked.bound.steps() if isinstance(self.asked, ForInputs) else self.asked.bound.parts
+        return (
+            self.asked.bound.steps()
+            if isinstance(self.asked, ForInputs)
+            else self.asked.bound.parts
+        )
 
     @property
     def allowed(self) -> np.ndarray:
         """The bound of each element of the output, (…, n_q, d_v). Raises InputError if no inputs were given."""
         if isinstance(self.asked, ForInputs):
             return self.asked.bound.allowed
-        raise InputError("a bound for sizes has no elements; hint: give the inputs, bound(inputs={'q': …, …})")
+        raise InputError(
+            "a bound for sizes has no elements; hint: give the inputs, bound(inputs={'q': …, …})"
+        )
 
     @cached_property
     def sharp(self) -> Sharp | None:
@@ -68,7 +74,9 @@ class Tolerance(Printable):
         if isinstance(self.asked, ForInputs):
             return bound_document.for_inputs(self.asked, self.source, self.command, self.sharp)
         weighed = self._compared(seed) if compare else ()
-        return bound_document.beforehand(self.asked, weighed, self.command, sharp(self.asked, self.alpha, seed))
+        return bound_document.beforehand(
+            self.asked, weighed, self.command, sharp(self.asked, self.alpha, seed)
+        )
 
     def _compared(self, seed: int) -> tuple[Weighed, ...]:
         asked = self.asked
@@ -86,7 +94,9 @@ class Tolerance(Printable):
 def _check_kinds(spec: object, inputs: object) -> None:
     """Raise InputError for sizes given as the specification or the inputs."""
     if not (spec is None or isinstance(spec, Attention)):
-        raise InputError("bound takes an Attention first, and sizes by name; hint: bound(n=256, d_k=64)")
+        raise InputError(
+            "bound takes an Attention first, and sizes by name; hint: bound(n=256, d_k=64)"
+        )
     if not (inputs is None or isinstance(inputs, (Mapping, str, PathLike))):
         raise InputError(
             'inputs of a bound are arrays by name, or a file; hint: bound(inputs={"q": …, "k": …, "v": …})'
@@ -141,19 +151,29 @@ def bound(
         sizes = Sizes(n, n, d_k, d_k)
         precision = precision if tile is None else precision.in_tiles(n, tile)
         reach = asked.normal(sizes) if largest is None else asked.bounded(sizes, largest)
-        return Tolerance(asked.beforehand(spec, precision, sizes, reach), command=command, alpha=alpha)
+        return Tolerance(
+            asked.beforehand(spec, precision, sizes, reach), command=command, alpha=alpha
+        )
     _refuse_besides_inputs(n=n, d_k=d_k, largest=largest)
     file = "" if isinstance(inputs, Mapping) else fspath(inputs)
     form = Precision.of(dtype)
-    arrays = asked.checked(inputs, spec, form) if isinstance(inputs, Mapping) else asked.read_inputs(file, spec, form)
+    arrays = (
+        asked.checked(inputs, spec, form)
+        if isinstance(inputs, Mapping)
+        else asked.read_inputs(file, spec, form)
+    )
     precision = precision if tile is None else precision.in_tiles(arrays["k"].shape[-2], tile)
-    return Tolerance(asked.for_inputs(spec, precision, arrays), file or "the arrays", command, alpha)
+    return Tolerance(
+        asked.for_inputs(spec, precision, arrays), file or "the arrays", command, alpha
+    )
 
 
 def _refuse_besides_inputs(**others: object) -> None:
     """Raise InputError if something is given that is for a bound without inputs."""
     if names := [name for name, value in others.items() if value is not None]:
-        raise InputError(f"{names[0]} is for a bound without inputs, and inputs are given; hint: leave it out")
+        raise InputError(
+            f"{names[0]} is for a bound without inputs, and inputs are given; hint: leave it out"
+        )
 
 
 def _size(name: str, value: object) -> int:
@@ -188,5 +208,9 @@ def document(
         return result.document(bool(compare), seed or 0)
     if lines > _MOST:
         raise InputError(f"{lines} bounds were requested; a table has at most {_MOST}")
-    every = (bound(spec, None, t, n=keys, d_k=d_k, **how).asked for t, d_k, keys in product(dtype, dk, n))
-    return bound_document.table([result for result in every if isinstance(result, Beforehand)], command)
+    every = (
+        bound(spec, None, t, n=keys, d_k=d_k, **how).asked for t, d_k, keys in product(dtype, dk, n)
+    )
+    return bound_document.table(
+        [result for result in every if isinstance(result, Beforehand)], command
+    )

@@ -52,7 +52,12 @@ class WeighedTolerance:
 
 
 #: torch.testing.assert_close by type (PyTorch 2.13, torch/testing/_comparison.py); equality for 8 bits.
-_TORCH = {"float64": (1e-7, 1e-7), "float32": (1.3e-6, 1e-5), "float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5)}
+_TORCH = {
+    "float64": (1e-7, 1e-7),
+    "float32": (1.3e-6, 1e-5),
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+}
 
 
 def picked(dtype: str) -> tuple[WeighedTolerance, ...]:
@@ -96,11 +101,17 @@ FAMILIES: dict[str, Callable[[str, Array], Array]] = {
 
 
 def weigh(
-    spec: Attention, precision: Precision, sizes: Sizes, tolerances: Sequence[WeighedTolerance], seed: int = 0
+    spec: Attention,
+    precision: Precision,
+    sizes: Sizes,
+    tolerances: Sequence[WeighedTolerance],
+    seed: int = 0,
 ) -> tuple[Weighed, ...]:
     """Weigh every tolerance on every family of inputs. Raises ``InputError`` for float64."""
     if precision.input.name == "float64":
-        raise InputError("float64: what a tolerance accepts is reported for narrower types; hint: --dtype float32")
+        raise InputError(
+            "float64: what a tolerance accepts is reported for narrower types; hint: --dtype float32"
+        )
     result: list[Weighed] = []
     for family, entries in FAMILIES.items():
         inputs = drawn(spec, precision, entries, sizes, seed)
@@ -109,7 +120,9 @@ def weigh(
         got = legal(spec, inputs, precision)
         for tolerance in tolerances:
             accepted = tuple(m for m, y in wrong if tolerance.accepts(y, right.near))
-            result.append(Weighed(tolerance, family, accepted, len(wrong), tolerance.needed(got, right.near)))
+            result.append(
+                Weighed(tolerance, family, accepted, len(wrong), tolerance.needed(got, right.near))
+            )
     return tuple(result)
 
 
@@ -125,20 +138,30 @@ def drawn(
     rng = np.random.default_rng(seed)
     arguments = tuple(Argument(n, n) for n in ("q", "k", "v", *required(spec)))
     keys = min(sizes.n_k, most)
-    maker = Maker(spec, Convention(arguments), precision, Domain(max_tokens=keys, max_width=sizes.d_k))
+    maker = Maker(
+        spec, Convention(arguments), precision, Domain(max_tokens=keys, max_width=sizes.d_k)
+    )
     rows = keys if maker.square else min(sizes.n_q, ROWS)
-    return maker.make(Sizes(rows, keys, sizes.d_k, sizes.d_v), lambda n, s: changed(n, rng.standard_normal(s)), rng)
+    return maker.make(
+        Sizes(rows, keys, sizes.d_k, sizes.d_v),
+        lambda n, s: changed(n, rng.standard_normal(s)),
+        rng,
+    )
 
 
 def _wrong(spec: Attention, inputs: Inputs, exact: Array) -> Iterator[tuple[Mistake, Array]]:
     """Yield the known mistakes whose outputs have the right shape, with these outputs."""
-    kinds: dict[str, Mistake] = {}  # the first of those that differ only in a number, such as the width of a tile
+    kinds: dict[
+        str, Mistake
+    ] = {}  # the first of those that differ only in a number, such as the width of a tile
     for mistake in known(spec, frozenset(inputs)):
         kinds.setdefault(_NUMBERS.sub("", mistake.cause), mistake)
     for mistake in kinds.values():
         try:
             with np.errstate(all="ignore"):
-                output = np.asarray(reference.variant_values(spec, dict(inputs), mistake.variant)["output"])
+                output = np.asarray(
+                    reference.variant_values(spec, dict(inputs), mistake.variant)["output"]
+                )
         except UNFIT:  # the mistake does not apply to these shapes
             continue
         if output.shape == exact.shape:

@@ -31,7 +31,9 @@ def promised_causal(model: Module, kwargs: Kwargs) -> bool | None:
 def _by_fields(config: Any) -> bool | None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    if getattr(config, "is_causal", None) is False or getattr(config, "use_bidirectional_attention", None):
+    if getattr(config, "is_causal", None) is False or getattr(
+        config, "use_bidirectional_attention", None
+    ):
         return False
     if getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", True) is False:
         return None

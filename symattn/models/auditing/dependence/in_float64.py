@@ -24,7 +24,9 @@ def lifted() -> Iterator[None]:
     from torch.overrides import TorchFunctionMode
 
     class Lifted(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             if func is torch.Tensor.float:
                 return args[0].double()
             wide = [_float64_for_float32(x) for x in args]
@@ -56,7 +58,12 @@ def doubled(x: Any) -> Any:
 
 
 def really_changes(
-    module: Module, tokens: Tokens, inputs: Any, token: int, rows: Tensor, held: HeldOutputs | None = None
+    module: Module,
+    tokens: Tokens,
+    inputs: Any,
+    token: int,
+    rows: Tensor,
+    held: HeldOutputs | None = None,
 ) -> bool | None:
     """Return whether these outputs (b, n) of a module differ between two inputs, (args, kwargs), beyond rounding.
 

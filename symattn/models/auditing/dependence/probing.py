@@ -41,8 +41,12 @@ from symattn.programs.refusing import one_line
 
 #: Caches are left out, so that a pass can be repeated, and labels, whose loss is not looked at.
 _LEFT_OUT = ("past_key_values", "cache", "cache_params", "labels")
-_UNSTEADY = "a repeated pass gives other numbers, so that no change can be distinguished from chance"
-_ROUNDING_UNKNOWN = "whether later tokens matter is undecided: changes are small, and it does not run in float64"
+_UNSTEADY = (
+    "a repeated pass gives other numbers, so that no change can be distinguished from chance"
+)
+_ROUNDING_UNKNOWN = (
+    "whether later tokens matter is undecided: changes are small, and it does not run in float64"
+)
 
 
 class Unsteady(Exception):
@@ -69,7 +73,9 @@ class HeldOutputs:
         self.tokens, self.returned = tokens, returned
         self._left: dict[Module, list[Any]] = {}
 
-    def begin(self, changed: tuple[int, ...], copies: Mapping[Module, Module] | None = None) -> None:
+    def begin(
+        self, changed: tuple[int, ...], copies: Mapping[Module, Module] | None = None
+    ) -> None:
         """Begin another run; ``copies`` are modules in float64 that run in place of others."""
         self._left = {}
         for module, out in self.returned:
@@ -110,7 +116,13 @@ class Probe:
         tokens: Tokens,
         real: Tensor,
     ) -> None:
-        self.root, self.names, self.calls, self.causal, self.tokens = root, names, calls, causal, tokens
+        self.root, self.names, self.calls, self.causal, self.tokens = (
+            root,
+            names,
+            calls,
+            causal,
+            tokens,
+        )
         self.real = real  # (b, n): tokens rather than padding
         self.places = [int(t) for t in real[0].nonzero()[:, 0]]
         self.found: dict[str, MixingPart] = {}
@@ -120,7 +132,9 @@ class Probe:
 
     def _modules_around_layers(self) -> set[Module]:
         """Return layers, what contains them, and what calls attention: parts are looked for among their children."""
-        layers = [name for name, _ in self.root.named_modules() if name.rpartition(".")[2].isdigit()]
+        layers = [
+            name for name, _ in self.root.named_modules() if name.rpartition(".")[2].isdigit()
+        ]
         outer = [name for name in layers if not any(name != o and within(name, o) for o in layers)]
         result = {self.root}
         for path, module in self.root.named_modules():
@@ -137,7 +151,9 @@ class Probe:
 
         if self.held is None:
             drawn = torch.get_rng_state() if module.training else None
-            self._stack.append(Running(module, self.names.get(module, type(module).__name__), drawn=drawn))
+            self._stack.append(
+                Running(module, self.names.get(module, type(module).__name__), drawn=drawn)
+            )
 
     def left(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> Any:
         """Probe a part that has run; during its repeated runs, return what parts within it gave before."""
@@ -180,7 +196,11 @@ class Probe:
             return MixingPart(name, kind, SOME_EARLIER, reason=_UNSTEADY)
         probed = {token: run.really(token) for token in (ends[0], *middle, ends[1])}
         if not any(bool(rows.any()) for rows in probed.values()):
-            return MixingPart(name, kind, SOME_EARLIER, reason=_ROUNDING_UNKNOWN) if run.undecided else None
+            return (
+                MixingPart(name, kind, SOME_EARLIER, reason=_ROUNDING_UNKNOWN)
+                if run.undecided
+                else None
+            )
         leak = next(filter(None, (self._leak(name, t, rows) for t, rows in probed.items())), None)
         later = leak is not None and not leak.item
         allowed = later and self.causal is not True
@@ -209,7 +229,11 @@ class Probe:
         if widths == {None}:
             return ALL_EARLIER
         known = {width for width in widths if width is not None}
-        return f"{max(known)} tokens" if widths == known and len(known) == 1 else f"up to {max(known)} tokens"
+        return (
+            f"{max(known)} tokens"
+            if widths == known and len(known) == 1
+            else f"up to {max(known)} tokens"
+        )
 
     def _leak(self, name: str, token: int, rows: Tensor) -> Leak | None:
         """Return the first output (b, n) that should not have changed with a token of the first item."""
@@ -219,7 +243,9 @@ class Probe:
         return Leak(name, int(earlier[0]), token) if len(earlier) else None
 
     # -- the whole model -----------------------------------------------------------------------------------------------
-    def first_changed(self, run: Callable[[tuple[int, ...], Callable[..., Any]], None]) -> Iterator[Leak]:
+    def first_changed(
+        self, run: Callable[[tuple[int, ...], Callable[..., Any]], None]
+    ) -> Iterator[Leak]:
         """Yield, for two tokens of the model's input, the first module whose earlier outputs change beyond rounding.
 
         ``run`` runs the model with some tokens changed, and calls its second argument for each module that has run.
@@ -243,7 +269,9 @@ class Probe:
         def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
             flat = self.tokens.flat(first(out))
             if flat is not None:
-                result.append(ModuleOutput(self.names.get(module, type(module).__name__), digests(flat)))
+                result.append(
+                    ModuleOutput(self.names.get(module, type(module).__name__), digests(flat))
+                )
 
         run(changed, see)
         return result
@@ -256,7 +284,9 @@ class Probe:
         rows[0, token if self.causal else 0 :] = False
         return rows & self.real
 
-    def _first_place(self, base: list[ModuleOutput], other: list[ModuleOutput], token: int) -> int | None:
+    def _first_place(
+        self, base: list[ModuleOutput], other: list[ModuleOutput], token: int
+    ) -> int | None:
         """Return the place of the first module in which an output changed that must not; None without one."""
         rows = self._forbidden(token)
         for place, (a, b) in enumerate(zip(base, other, strict=False)):
@@ -311,7 +341,12 @@ class _Around:
     """The passes of the module at a place in the order of a run, and of the modules around it."""
 
     def __init__(self, probe: Probe, place: int) -> None:
-        self.probe, self.left, self.passes, self.names = probe, place, list[ModulePass](), set[str]()
+        self.probe, self.left, self.passes, self.names = (
+            probe,
+            place,
+            list[ModulePass](),
+            set[str](),
+        )
 
     def see(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Keep the pass of a module if it is the one at the place, or the next one around it."""
@@ -319,7 +354,9 @@ class _Around:
         if flat is None:
             return
         name = self.probe.names.get(module, type(module).__name__)
-        if self.left == 0 or (self.left < 0 and within(min(self.names, key=len), name) and name not in self.names):
+        if self.left == 0 or (
+            self.left < 0 and within(min(self.names, key=len), name) and name not in self.names
+        ):
             self.passes.append(ModulePass(module, args, kwargs, flat.detach().clone()))
             self.names.add(name)
         self.left -= 1
@@ -328,9 +365,16 @@ class _Around:
 class _Repeated:
     """A part that is run again, on its own input with tokens changed."""
 
-    def __init__(self, probe: Probe, running: Running, args: Args, kwargs: Kwargs, base: Tensor) -> None:
+    def __init__(
+        self, probe: Probe, running: Running, args: Args, kwargs: Kwargs, base: Tensor
+    ) -> None:
         self.tokens, self.real, self.base, self.held = probe.tokens, probe.real, base, probe.held
-        self.module, self.drawn, self.args, self.kwargs = running.module, running.drawn, args, kwargs
+        self.module, self.drawn, self.args, self.kwargs = (
+            running.module,
+            running.drawn,
+            args,
+            kwargs,
+        )
         self.undecided = False
 
     def _run(self, changed: tuple[int, ...]) -> Tensor | None:
@@ -365,11 +409,15 @@ class _Repeated:
             return rows
         earlier = rows.clone()
         earlier[0, token:] = False
-        inputs = [self.tokens.arguments(self.args, self.kwargs, tokens) for tokens in ((), (token,))]
+        inputs = [
+            self.tokens.arguments(self.args, self.kwargs, tokens) for tokens in ((), (token,))
+        ]
         for group in (earlier, rows & ~earlier):
             if not group.any():
                 continue
-            real = is_real(self.module, self.tokens, inputs, token, self.base, out, group, self.held)
+            real = is_real(
+                self.module, self.tokens, inputs, token, self.base, out, group, self.held
+            )
             self.undecided |= real is None
             rows = rows if real else rows & ~group
         return rows
@@ -405,13 +453,24 @@ def _never_mixes(module: Module) -> bool:
     """Return whether a module works on each token by torch's own code."""
     import torch
 
-    known = torch.nn.Linear, torch.nn.Embedding, torch.nn.Dropout, torch.nn.Identity, torch.nn.LayerNorm
+    known = (
+        torch.nn.Linear,
+        torch.nn.Embedding,
+        torch.nn.Dropout,
+        torch.nn.Identity,
+        torch.nn.LayerNorm,
+    )
     return any(type(module).forward is kind.forward for kind in known)
 
 
 # -- one probed pass ---------------------------------------------------------------------------------------------------
 def probed(
-    root: Module, args: Args, kwargs: Kwargs, names: Mapping[Module, str], calls: set[str], causal: bool | None
+    root: Module,
+    args: Args,
+    kwargs: Kwargs,
+    names: Mapping[Module, str],
+    calls: set[str],
+    causal: bool | None,
 ) -> Dependence | None:
     """Return which parts of a model mix tokens, and which outputs depend on later ones, for these inputs.
 
@@ -431,7 +490,9 @@ def probed(
         kwargs["use_cache"] = False
     probe = Probe(root, names, calls, causal, tokens, real)
 
-    def run(changed: tuple[int, ...], see: Callable[..., Any], repeating: Probe | None = None) -> None:
+    def run(
+        changed: tuple[int, ...], see: Callable[..., Any], repeating: Probe | None = None
+    ) -> None:
         given = _with_token(tokens, key, args, kwargs, changed[0]) if changed else (args, kwargs)
         with torch.no_grad(), torch.random.fork_rng(), _hooked(repeating, see):
             root(*given[0], **given[1])
@@ -455,7 +516,9 @@ def _not_probed(root: Module, kwargs: Kwargs, tokens: Tokens, real: Tensor) -> s
     length = getattr(cache_in(kwargs), "get_seq_length", None)
     if length is not None and int(length()) > tokens.n:
         return "the pass goes on from a cache"
-    batch_norms = [m for m in root.modules() if m.training and getattr(m, "running_mean", None) is not None]
+    batch_norms = [
+        m for m in root.modules() if m.training and getattr(m, "running_mean", None) is not None
+    ]
     return "a norm over the batch is in training; hint: model.eval()" if batch_norms else ""
 
 
@@ -482,7 +545,9 @@ def _not_padding(mask: Any, tokens: Tokens) -> Tensor:
     return real
 
 
-def _with_token(tokens: Tokens, key: int | str, args: Args, kwargs: Kwargs, s: int) -> tuple[Args, Kwargs]:
+def _with_token(
+    tokens: Tokens, key: int | str, args: Args, kwargs: Kwargs, s: int
+) -> tuple[Args, Kwargs]:
     """Return a model's arguments with another token at a place of the first item."""
     given = args[key] if isinstance(key, int) else kwargs[key]
     if given.is_floating_point():

@@ -59,14 +59,22 @@ class Tokens:
             placed[0, s] = row + 1 if bool((other == row).all()) else other
         return copy
 
-    def arguments(self, args: Args, kwargs: Kwargs, tokens: tuple[int, ...]) -> tuple[Args, Kwargs] | None:
+    def arguments(
+        self, args: Args, kwargs: Kwargs, tokens: tuple[int, ...]
+    ) -> tuple[Args, Kwargs] | None:
         """Return the arguments of a module with some tokens changed; None if no argument holds tokens.
 
         Containers are copied, since a module may write into them.
         """
         named = {k: x for k, x in kwargs.items() if not any(word in k for word in _OF_PLACES)}
-        chosen: dict[int | str, Any] = {i: x for i, x in enumerate(args) if self.placed(x) is not None}
-        chosen |= {k: x for k, x in named.items() if self.placed(x) is not None and (not chosen or "hidden" in k)}
+        chosen: dict[int | str, Any] = {
+            i: x for i, x in enumerate(args) if self.placed(x) is not None
+        }
+        chosen |= {
+            k: x
+            for k, x in named.items()
+            if self.placed(x) is not None and (not chosen or "hidden" in k)
+        }
         if not chosen:
             return None
         new = {key: self.changed(x, tokens) if tokens else x for key, x in chosen.items()}
@@ -104,7 +112,9 @@ def digests(x: Tensor) -> Tensor:
     import torch
 
     kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-    bits = (x.detach() + 0.0).contiguous().view(kinds[x.element_size()]).long()  # both zeros become one
+    bits = (
+        (x.detach() + 0.0).contiguous().view(kinds[x.element_size()]).long()
+    )  # both zeros become one
     factors = torch.arange(1, bits.shape[-1] + 1, device=bits.device) * 0x9E3779B97F4A7C1
     return (bits * (factors | 1)).sum(-1)
 
@@ -113,7 +123,11 @@ def laid_out(root: Module, args: Args, kwargs: Kwargs) -> tuple[Tokens, int | st
     """Return how a model's tokens are laid out, and which argument holds them; None if no argument does."""
     import torch
 
-    named = {"input_ids": kwargs.get("input_ids"), "inputs_embeds": kwargs.get("inputs_embeds"), **kwargs}
+    named = {
+        "input_ids": kwargs.get("input_ids"),
+        "inputs_embeds": kwargs.get("inputs_embeds"),
+        **kwargs,
+    }
     given: dict[int | str, Any] = dict(enumerate(args))
     given.update(named)
     first_not = any(getattr(m, "batch_first", True) is False for m in root.modules())

@@ -24,7 +24,9 @@ from symattn.programs.names import Function
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-_SEARCHED = 4  # wrong passes whose causes are searched for: those of further layers mostly have the same
+_SEARCHED = (
+    4  # wrong passes whose causes are searched for: those of further layers mostly have the same
+)
 
 
 class Layers:
@@ -46,9 +48,15 @@ class Layers:
             self._known.add(layer)
             try:
                 result = promised(config, int(name.rpartition(".")[2]), parts=True)
-                modules = {part: layer.get_submodule(path) for part, path in result.layout.paths.items()}
+                modules = {
+                    part: layer.get_submodule(path) for part, path in result.layout.paths.items()
+                }
             except (SymattnError, AttributeError) as error:
-                reason = str(error) if isinstance(error, SymattnError) else f"it has other modules: {error}"
+                reason = (
+                    str(error)
+                    if isinstance(error, SymattnError)
+                    else f"it has other modules: {error}"
+                )
                 unknown = LayerFinding(name, reason=reason)
                 self._hook(layer, None, lambda *_, unknown=unknown: self._report(unknown))
                 continue
@@ -91,7 +99,9 @@ class Layers:
             self._handles.append(module.register_forward_pre_hook(run, with_kwargs=True))
         if after is not None:
             run = partial(self._quietly, after)
-            self._handles.append(module.register_forward_hook(run, with_kwargs=True, always_call=True))
+            self._handles.append(
+                module.register_forward_hook(run, with_kwargs=True, always_call=True)
+            )
 
     def _quietly(self, act: Callable[..., None], *arguments: object) -> None:
         """Run a hook such that the model runs as usual even if symattn fails."""
@@ -129,7 +139,9 @@ class Layers:
         cache = next((a for a in (*args, *kwargs.values()) if hasattr(a, "get_seq_length")), None)
         if cache is not None:
             seen.name, seen.noted = name, self._noted.setdefault(cache, {})
-            seen.earlier = seen.noted.pop(name, None)  # a pass whose attention is not seen leaves none
+            seen.earlier = seen.noted.pop(
+                name, None
+            )  # a pass whose attention is not seen leaves none
         rows = seen.rows(tokens)
         if rows is not None:
             seen.gave["x"] = rows
@@ -194,7 +206,9 @@ class Layers:
         if ran is not None:
             ran.append((name, seen))
         if seen is None:
-            self._report(LayerFinding(name, reason="its input is not an array of tokens (b, n, d_model)"))
+            self._report(
+                LayerFinding(name, reason="its input is not an array of tokens (b, n, d_model)")
+            )
             return
         rows = seen.rows(out)
         if rows is not None:
@@ -213,15 +227,27 @@ class Layers:
     def _begin_list(self, owner: Module, args: Args, kwargs: Kwargs) -> None:
         self._running.ran = []
 
-    def _end_list(self, path: str, config: Any, owner: Module, args: Args, kwargs: Kwargs, out: object) -> None:
+    def _end_list(
+        self, path: str, config: Any, owner: Module, args: Args, kwargs: Kwargs, out: object
+    ) -> None:
         """Report the layers of the configuration that did not run, if others of the list ``path`` did."""
         ran, self._running.ran = {name for name, _ in self._running.ran}, None
         if out is None or owner.training or not ran:
             return
-        layers = list(owner.get_submodule(path.rpartition(".")[2]))[: getattr(config, "num_hidden_layers", None)]
+        layers = list(owner.get_submodule(path.rpartition(".")[2]))[
+            : getattr(config, "num_hidden_layers", None)
+        ]
         for name, layer in ((f"{path}.{i}", layer) for i, layer in enumerate(layers)):
-            if name not in ran and layer in self._known and getattr(layer, "_compiled_call_impl", None) is None:
-                self._report(LayerFinding(name, (PartFinding("output", np.inf, True, "the layer did not run"),)))
+            if (
+                name not in ran
+                and layer in self._known
+                and getattr(layer, "_compiled_call_impl", None) is None
+            ):
+                self._report(
+                    LayerFinding(
+                        name, (PartFinding("output", np.inf, True, "the layer did not run"),)
+                    )
+                )
 
     def _left(self, layer: Module) -> Pass | None:
         stack = self._stack()
@@ -235,12 +261,27 @@ class Layers:
 def _layers(root: Module) -> Iterator[tuple[str, Module, object]]:
     """Yield modules of lists that contain an attention: the name, the module, and the nearest configuration."""
     names: list[str] = []
-    configs = {name: m.config for name, m in root.named_modules() if hasattr(getattr(m, "config", None), "model_type")}
+    configs = {
+        name: m.config
+        for name, m in root.named_modules()
+        if hasattr(getattr(m, "config", None), "model_type")
+    }
     for name, module in root.named_modules():
-        if not name.rpartition(".")[2].isdigit() or name.startswith(tuple(f"{outer}." for outer in names)):
+        if not name.rpartition(".")[2].isdigit() or name.startswith(
+            tuple(f"{outer}." for outer in names)
+        ):
             continue
-        inner = [m for n, m in module.named_modules() if n and "attention" in type(m).__name__.lower()]
-        own = next((m.config for m in (module, *inner) if hasattr(getattr(m, "config", None), "model_type")), None)
+        inner = [
+            m for n, m in module.named_modules() if n and "attention" in type(m).__name__.lower()
+        ]
+        own = next(
+            (
+                m.config
+                for m in (module, *inner)
+                if hasattr(getattr(m, "config", None), "model_type")
+            ),
+            None,
+        )
         if own is None:  # the one of the nearest module around it
             outer = [path for path in configs if not path or name.startswith(f"{path}.")]
             own = configs[max(outer, key=len)] if outer else None
@@ -249,7 +290,9 @@ def _layers(root: Module) -> Iterator[tuple[str, Module, object]]:
             yield name, module, own
 
 
-def _follows(name: str, seen: Pass, before: tuple[str, Pass | None] | None) -> Iterator[PartFinding]:
+def _follows(
+    name: str, seen: Pass, before: tuple[str, Pass | None] | None
+) -> Iterator[PartFinding]:
     """Yield a fault if the layer that ran before is not the one before in the list, or gave other tokens."""
     path, _, place = name.rpartition(".")
     if before is None or before[0].rpartition(".")[0] != path:

@@ -20,7 +20,17 @@ from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.document.errors import InputError
 from symattn.models.auditing.layers import part_definitions
 from symattn.models.auditing.layers.part_judge import PartFinding, judged, judged_linear
-from symattn.models.auditing.layers.seen import Open, Pass, TokenRows, format_of, in_words, matrix, narrow, same, spaced
+from symattn.models.auditing.layers.seen import (
+    Open,
+    Pass,
+    TokenRows,
+    format_of,
+    in_words,
+    matrix,
+    narrow,
+    same,
+    spaced,
+)
 from symattn.models.auditing.setting import Floats, Module, numbers
 from symattn.models.configurations.promised_layers import Promised
 from symattn.models.configurations.stored_weights import split
@@ -29,11 +39,15 @@ from symattn.verification.definitions.rotary_vectors import subjects
 ANSWER = "attention.answered"  # what attention returned, heads side by side
 NOT_RUN = "its module did not run, or did not return an array of tokens"
 _BARE = "it is left out: attention is called with what was projected"
-_LOSSY = "the cache may return other {} than were projected: it quantizes them, or its code is unknown"
+_LOSSY = (
+    "the cache may return other {} than were projected: it quantizes them, or its code is unknown"
+)
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
-def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., Iterator[PartFinding]]:
+def known_or_open(
+    judge: Callable[..., Iterator[PartFinding]],
+) -> Callable[..., Iterator[PartFinding]]:
     """Decorate a judge of the part named by its first argument: yield that it is open if what it needs was not seen."""
 
     @wraps(judge)
@@ -49,7 +63,9 @@ def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., 
 class Judge:
     """The judge of one pass, part after part: norms and linear layers, heads, sums, and the inputs of each."""
 
-    def __init__(self, call: Pass, promised: Promised, modules: Mapping[str, Module], search: bool) -> None:
+    def __init__(
+        self, call: Pass, promised: Promised, modules: Mapping[str, Module], search: bool
+    ) -> None:
         self.seen, self.promised, self.modules, self.search = call, promised, modules, search
         self.spec, self.layout = promised.block.attention, promised.layout
 
@@ -81,7 +97,9 @@ class Judge:
             if getattr(module, field, None) is not None:
                 inputs[wanted] = numbers(getattr(module, field))
         subject, near = part_definitions.norm(*results), [part_definitions.other_eps(*results, 10)]
-        return judged(name, subject, inputs, [y.values], format_of(x, y), ["fused"], self.search, near)
+        return judged(
+            name, subject, inputs, [y.values], format_of(x, y), ["fused"], self.search, near
+        )
 
     @known_or_open
     def _linear(self, name: str, source: str) -> Iterator[PartFinding]:
@@ -115,13 +133,18 @@ class Judge:
         if "attention.in" in self.layout.paths:
             whole = self._gave("attention.in")
             try:
-                parts = dict(zip("qkv", split(whole.values, spec, self.promised.family.packing), strict=True))
+                parts = dict(
+                    zip("qkv", split(whole.values, spec, self.promised.family.packing), strict=True)
+                )
             except InputError as reason:
                 raise Open(str(reason)) from None
             result = {n: TokenRows(a, whole.dtype) for n, a in parts.items()}
         else:
             result = {n: self._gave(f"attention.{n}") for n in "qkv"}
-        return {n: TokenRows(a.values.reshape(len(a.values), spec.heads_of[n], -1), a.dtype) for n, a in result.items()}
+        return {
+            n: TokenRows(a.values.reshape(len(a.values), spec.heads_of[n], -1), a.dtype)
+            for n, a in result.items()
+        }
 
     @known_or_open
     def _positions(self, name: str) -> Iterator[PartFinding]:
@@ -146,7 +169,11 @@ class Judge:
             result = list(judge(part, role, token_rows))
             if norm in self.layout.paths and norm not in self.seen.heads and not self._across(norm):
                 bare = all(part.state == "pass" for part in result)
-                yield PartFinding(norm, np.inf, True, _BARE) if bare else PartFinding(norm, reason=NOT_RUN)
+                yield (
+                    PartFinding(norm, np.inf, True, _BARE)
+                    if bare
+                    else PartFinding(norm, reason=NOT_RUN)
+                )
             yield from self._cached(role, result)
         yield from self._cached("v", self._handed("attention.v", "v", heads["v"]))
 
@@ -158,7 +185,11 @@ class Judge:
         """Leave wrong keys or values open if a lossy cache may have changed them."""
         lossy = role != "q" and self.seen.context is not None and self.seen.context.lossy
         for part in results:
-            yield PartFinding(part.part, reason=_LOSSY.format(_ROLES[role])) if lossy and part.wrong else part
+            yield (
+                PartFinding(part.part, reason=_LOSSY.format(_ROLES[role]))
+                if lossy and part.wrong
+                else part
+            )
 
     def _head_norm(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
         """Judge the norm of queries or keys, whose arrays have heads before or after the tokens."""
@@ -174,15 +205,28 @@ class Judge:
         name, spec = "attention.position", self.spec.position
         assert isinstance(spec, Rotary)
         if self.seen.tables is None:
-            yield PartFinding(name, reason="attention was given no cosines and sines in a known form")
+            yield PartFinding(
+                name, reason="attention was given no cosines and sines in a known form"
+            )
             return
         if isinstance(spec.scaling, NTKScaling):
-            yield PartFinding(name, reason="its frequencies depend on the longest sequence so far, which is unknown")
+            yield PartFinding(
+                name,
+                reason="its frequencies depend on the longest sequence so far, which is unknown",
+            )
             return
         tables = [narrow(t.values, spec.width or columns) for t in self.seen.tables]
         inputs = {"positions": self.seen.positions, "x": np.zeros((1, columns))}
         dtype = self.seen.tables[0].dtype
-        yield judged(name, part_definitions.angles(spec, dtype), inputs, tables, dtype, ["fused"], self.search)
+        yield judged(
+            name,
+            part_definitions.angles(spec, dtype),
+            inputs,
+            tables,
+            dtype,
+            ["fused"],
+            self.search,
+        )
 
     @known_or_open
     def _rotated(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
@@ -192,7 +236,9 @@ class Judge:
         if self.seen.tables is None:
             raise Open("attention was given no cosines and sines in a known form")
         got = self._called(role, token_rows)
-        cos, sin = (narrow(t.values, spec.width or token_rows.values.shape[-1]) for t in self.seen.tables)
+        cos, sin = (
+            narrow(t.values, spec.width or token_rows.values.shape[-1]) for t in self.seen.tables
+        )
         subject = next(s for s in subjects(spec, "nhd") if s.outputs == ("y",))
         inputs = {"x": token_rows.values, "cos": cos, "sin": sin}
         dtype = format_of(token_rows)
@@ -203,20 +249,40 @@ class Judge:
         """Judge queries, keys or values that attention is called with as they were projected, up to a scale."""
         got = self._called(role, token_rows)
         if role == "q" and self.promised.family.scaled_before:
-            subject, x = part_definitions.scaled(1 / sqrt(token_rows.values.shape[-1])), {"x": token_rows.values}
-            yield judged("attention.q_scaled", subject, x, [got], format_of(token_rows), ["eager"], self.search)
+            subject, x = (
+                part_definitions.scaled(1 / sqrt(token_rows.values.shape[-1])),
+                {"x": token_rows.values},
+            )
+            yield judged(
+                "attention.q_scaled",
+                subject,
+                x,
+                [got],
+                format_of(token_rows),
+                ["eager"],
+                self.search,
+            )
         elif not np.array_equal(got, token_rows.values, equal_nan=True):
-            yield PartFinding(name, np.inf, True, f"attention is called with other {_ROLES[role]} than were projected")
+            yield PartFinding(
+                name,
+                np.inf,
+                True,
+                f"attention is called with other {_ROLES[role]} than were projected",
+            )
 
     def _called(self, role: str, token_rows: TokenRows) -> Floats:
         """Return an array (r, h, d) of the call, keys and values without repeated heads. Raises ``Open``."""
         array = self.seen.called.get(role)
         if array is None or isinstance(array, str):
-            raise Open(f"no call of attention was read in the layer{'' if array is None else f': {array}'}")
+            raise Open(
+                f"no call of attention was read in the layer{'' if array is None else f': {array}'}"
+            )
         own, many = token_rows.values.shape[1], array.values.shape[1]
         if role != "q" and many == self.spec.heads != own:
             first = array.values[:, :: many // own]
-            if not np.array_equal(np.repeat(first, many // own, axis=1), array.values, equal_nan=True):
+            if not np.array_equal(
+                np.repeat(first, many // own, axis=1), array.values, equal_nan=True
+            ):
                 raise Open("heads of keys and values are repeated in an unknown way")
             return first
         return array.values
@@ -237,7 +303,9 @@ class Judge:
             if "before" in where:
                 if norm in self.layout.paths:
                     yield from self._norm(norm, source)
-                source = norm if norm in self.layout.paths else "attention_norm"  # one norm may serve both parts
+                source = (
+                    norm if norm in self.layout.paths else "attention_norm"
+                )  # one norm may serve both parts
             if part == "attention":
                 yield from self._projections(source)
                 yield from self._positions("attention.q")
@@ -255,7 +323,11 @@ class Judge:
             total = "output" if part == "mlp" and "outside" not in where else f"{part}_stream"
             if total != "output":
                 self._read_by(where, part, total)
-            normed = ("attention_norm" if block.parallel else f"{part}_norm") if "before" in where else None
+            normed = (
+                ("attention_norm" if block.parallel else f"{part}_norm")
+                if "before" in where
+                else None
+            )
             yield from self._stream(total, stream, tuple(results), normed)
             stream, results = total, []
             if "outside" in where:
@@ -277,21 +349,29 @@ class Judge:
         yield from self._wire(name, self._gave(name), source)
 
     @known_or_open
-    def _stream(self, name: str, first: str, parts: tuple[str, ...], norm: str | None) -> Iterator[PartFinding]:
+    def _stream(
+        self, name: str, first: str, parts: tuple[str, ...], norm: str | None
+    ) -> Iterator[PartFinding]:
         """Judge the sum of the tokens before and the outputs of parts."""
         x, got = self._gave(first), self._gave(name)
-        inputs = {"x": x.values} | {n: self._gave(p).values for n, p in zip("yz", parts, strict=False)}
+        inputs = {"x": x.values} | {
+            n: self._gave(p).values for n, p in zip("yz", parts, strict=False)
+        }
         if norm is not None and norm in self.seen.gave:
             inputs["normed"] = self.seen.gave[norm].values
         chosen = {n: spaced(a) for n, a in inputs.items()}
         subject = part_definitions.stream(len(parts))
-        yield judged(name, subject, chosen, [spaced(got.values)], format_of(x, got), ["eager"], self.search)
+        yield judged(
+            name, subject, chosen, [spaced(got.values)], format_of(x, got), ["eager"], self.search
+        )
 
     def _mlp(self, source: str) -> Iterator[PartFinding]:
         """Judge the feed-forward layer."""
         block = self.promised.block
         packed = "mlp.in" in self.layout.paths
-        for name in ("mlp.in",) if packed else ("mlp.gate", "mlp.up") if block.gated else ("mlp.up",):
+        for name in (
+            ("mlp.in",) if packed else ("mlp.gate", "mlp.up") if block.gated else ("mlp.up",)
+        ):
             yield from self._linear(name, source)
         yield from self._hidden("mlp.hidden", packed)
         yield from self._linear("mlp.down", "mlp.hidden")
@@ -314,4 +394,15 @@ class Judge:
         subject = part_definitions.hidden(block.activation, block.gated)
         near = part_definitions.near_hidden(block.activation)
         extra, other = part_definitions.of_erf(chosen), block.activation != "gelu"
-        yield judged(name, subject, chosen, [spaced(got.values)], dtype, kinds, self.search, near, extra, other)
+        yield judged(
+            name,
+            subject,
+            chosen,
+            [spaced(got.values)],
+            dtype,
+            kinds,
+            self.search,
+            near,
+            extra,
+            other,
+        )

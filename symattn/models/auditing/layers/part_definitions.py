@@ -56,7 +56,9 @@ def norm(kind: str, eps: float | Fraction, one_plus: bool) -> Definition:
     return replace(definition, mistakes=(*definition.mistakes, *more))
 
 
-def other_eps(kind: str, eps: float | Fraction, one_plus: bool, times: int | Fraction) -> DefinitionMistake:
+def other_eps(
+    kind: str, eps: float | Fraction, one_plus: bool, times: int | Fraction
+) -> DefinitionMistake:
     """Return the mistake of an ε that is ``times`` too large, in the words of the rules, which know other values.
 
     An ε ten times too large changes little unless tokens are small.
@@ -77,11 +79,15 @@ def angles(spec: Rotary, dtype: str) -> Definition:
     def changed(change: Function, positions: Array, x: Array) -> object:
         return change(spec, positions, x, tables_of)
 
-    mistakes: dict[str, Function] = {cause: partial(changed, change) for cause, change in of_tables(spec)}
+    mistakes: dict[str, Function] = {
+        cause: partial(changed, change) for cause, change in of_tables(spec)
+    }
     for name in (dtype,) if dtype in HALF else HALF:
         cause = f"the frequencies are rounded to {name}, as a module does that is converted to it"
         mistakes[cause] = partial(_roughly, spec, name)
-    mistakes["cosines and sines are exchanged"] = lambda positions, x: tables_of(spec, positions, x)[::-1]
+    mistakes["cosines and sines are exchanged"] = lambda positions, x: tables_of(
+        spec, positions, x
+    )[::-1]
     every = (DefinitionMistake("position", *mistake) for mistake in mistakes.items())
     ways = [partial(way, spec) for way in WAYS]
     return _definition("Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, every)
@@ -92,7 +98,9 @@ def _roughly(spec: Rotary, name: str, positions: np.ndarray, x: Array) -> tuple[
     plain = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, np.zeros(1))
     if spec.scaling is not None:
         plain = spec.scaling.frequencies(plain, spec.base, int(np.max(positions)) + 1)
-    cos, sin = tables(positions, lifted(Format(name).rounded(np.asarray(plain, dtype=np.float64)), type(x)))
+    cos, sin = tables(
+        positions, lifted(Format(name).rounded(np.asarray(plain, dtype=np.float64)), type(x))
+    )
     size = 1 if spec.scaling is None else spec.scaling.magnitude(x)
     return cos * size, sin * size
 
@@ -158,11 +166,17 @@ def stream(parts: int) -> Definition:
     ways = [partial(_added, order) for order in orders]
     words = {"x": "the residual is left out", "y": "the output of the part is left out"}
     if parts > 1:
-        words |= {"y": "the output of attention is left out", "z": "the output of the feed-forward layer is left out"}
+        words |= {
+            "y": "the output of attention is left out",
+            "z": "the output of the feed-forward layer is left out",
+        }
     summed = {cause: tuple(n for n in names if n != name) for name, cause in words.items()}
     summed["the residual starts from the tokens after the norm"] = ("normed", *names[1:])
     summed["the residual is added twice"] = (*names, "x")
-    mistakes = (DefinitionMistake("residual", cause, partial(_added, order)) for cause, order in summed.items())
+    mistakes = (
+        DefinitionMistake("residual", cause, partial(_added, order))
+        for cause, order in summed.items()
+    )
     return _definition("residual", "residual", (*names, "normed"), ("output",), ways, mistakes)
 
 

@@ -22,7 +22,12 @@ from symattn.document.errors import SymattnError
 from symattn.models.auditing.call_judge import NARROWER, one_of
 from symattn.models.auditing.setting import Floats
 from symattn.verification.codes import code_of
-from symattn.verification.definitions.definition_mistakes import DefinitionMistake, expected, explains, legal
+from symattn.verification.definitions.definition_mistakes import (
+    DefinitionMistake,
+    expected,
+    explains,
+    legal,
+)
 from symattn.verification.definitions.definition_subject import Definition
 
 State = Literal["pass", "wrong", "cannot tell"]
@@ -86,7 +91,11 @@ class LayerFinding:
         if self.state == "pass":
             open_ = [f"{p.part}: {words}" for p in self.parts for words in p.open]
             return f"pass (cannot exclude: {'; '.join(open_)})" if open_ else "pass"
-        result = self.reason or _by_words((p.part, p.reason) for p in self.parts if p.reason) or "no part ran"
+        result = (
+            self.reason
+            or _by_words((p.part, p.reason) for p in self.parts if p.reason)
+            or "no part ran"
+        )
         return f"CANNOT TELL: {result}"
 
     @property
@@ -138,13 +147,19 @@ def judged(
     except SymattnError as error:
         return PartFinding(part, reason=str(error))
     promised = None if of_mistakes else extra
-    right = [r for r in result if r.finding not in OF_VALUES or (promised is not None and _within(r, promised))]
+    right = [
+        r
+        for r in result
+        if r.finding not in OF_VALUES or (promised is not None and _within(r, promised))
+    ]
     if not right:
         first = result[0] if extra is None else _widened(result[0], extra)
         words = "its cause was not searched for"
         if search:
             words = (
-                _cause(subject, arithmetics[0], first) or _narrower(subject, dtype, contracts, case, outcome) or NONE
+                _cause(subject, arithmetics[0], first)
+                or _narrower(subject, dtype, contracts, case, outcome)
+                or NONE
             )
         return PartFinding(part, min(r.worst for r in result), True, words)
     if any(r.undecided or not r.decisive for r in right):
@@ -169,7 +184,9 @@ def _within(case_result: CaseResult, extra: Floats) -> bool:
     return holds([part.expected for part in wide.parts], wide)
 
 
-def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: DefinitionMistake) -> bool:
+def _fits(
+    subject: Definition, precision: Precision, right: CaseResult, mistake: DefinitionMistake
+) -> bool:
     """Return whether a mistake may give the result, with errors like those of any way of the definition."""
     allowed = expected(subject, right.case.inputs, precision, [mistake.run])
     return holds(union([allowed, [part.expected for part in right.parts]]), right)
@@ -186,11 +203,16 @@ def _cause(subject: Definition, precision: Precision, case_result: CaseResult) -
     return one_of(fitting)
 
 
-def _narrower(subject: Definition, dtype: str, contracts: Sequence[Contract], case: Case, outcome: Outcome) -> str:
+def _narrower(
+    subject: Definition, dtype: str, contracts: Sequence[Contract], case: Case, outcome: Outcome
+) -> str:
     """Say that the result is one of arithmetic in a narrower format, with its widest contract, or ""."""
     for name in NARROWER.get(dtype, ()):
         precision = Precision.of(name, contracts[0])
-        if judge(legal(subject, precision, case.inputs), precision, case, outcome).finding not in OF_VALUES:
+        if (
+            judge(legal(subject, precision, case.inputs), precision, case, outcome).finding
+            not in OF_VALUES
+        ):
             return f"it is computed in {name}"
     return ""
 
@@ -209,12 +231,19 @@ def _narrower(subject: Definition, dtype: str, contracts: Sequence[Contract], ca
 _OVERFLOW = "its sums may overflow on the way, where nothing is said of infinity and NaN"
 
 
-def judged_linear(part: str, got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str) -> PartFinding:
+def judged_linear(
+    part: str, got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str
+) -> PartFinding:
     """Judge ``got`` (r, m) as x W + b for x (r, n), W (n, m)."""
     if not all(np.isfinite(a).all() for a in (x, w, *([] if b is None else [b]))):
         return PartFinding(part, reason="NaN or infinity reaches it")
     if got.shape != (len(x), w.shape[-1]):
-        return PartFinding(part, np.inf, True, f"it gives {got.shape[-1]} columns, and its matrix has {w.shape[-1]}")
+        return PartFinding(
+            part,
+            np.inf,
+            True,
+            f"it gives {got.shape[-1]} columns, and its matrix has {w.shape[-1]}",
+        )
     vague = ~np.isfinite(got) & (size_of(x, w, b) >= _beyond(_wide(Format(dtype))))
     ratio = _ratio(got, x, w, b, dtype, vague)
     if ratio <= 1:
@@ -222,12 +251,21 @@ def judged_linear(part: str, got: Floats, x: Floats, w: Floats, b: Floats | None
     others: dict[str, tuple[Floats, Floats | None]] = {"the matrix is transposed": (w.T, b)}
     if b is not None:
         others |= {"the bias is left out": (w, None), "the bias is added twice": (w, 2 * b)}
-    near = {words: v.shape == w.shape and _ratio(got, x, v, c, dtype) <= 1 for words, (v, c) in others.items()}
+    near = {
+        words: v.shape == w.shape and _ratio(got, x, v, c, dtype) <= 1
+        for words, (v, c) in others.items()
+    }
     fitting = [words for words, fits in near.items() if fits]
     if not fitting:
         for name in NARROWER.get(dtype, ()):
-            tokens, matrix, bias = _cast(x, name), _cast(w, name), None if b is None else _cast(b, name)
-            finite = all(np.isfinite(a).all() for a in (tokens, matrix, *([] if bias is None else [bias])))
+            tokens, matrix, bias = (
+                _cast(x, name),
+                _cast(w, name),
+                None if b is None else _cast(b, name),
+            )
+            finite = all(
+                np.isfinite(a).all() for a in (tokens, matrix, *([] if bias is None else [bias]))
+            )
             if finite and _ratio(got, tokens, matrix, bias, name) <= 1:
                 fitting.append(f"it is computed in {name}")
     return PartFinding(part, ratio, True, one_of(fitting) or NONE)
@@ -238,7 +276,12 @@ def _cast(a: Floats, name: str) -> Floats:
 
 
 def _ratio(
-    got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str, vague: NDArray[np.bool_] | None = None
+    got: Floats,
+    x: Floats,
+    w: Floats,
+    b: Floats | None,
+    dtype: str,
+    vague: NDArray[np.bool_] | None = None,
 ) -> float:
     """The largest error as a fraction of the bound: above 1, no legal implementation gives ``got``.
 
@@ -246,7 +289,10 @@ def _ratio(
     """
     exact = _enclosed(x, w, b)
     ratios = shares(got, exact.mid, exact.rad, allowed_of(x, w, b, dtype))[0]
-    for bias in (b, None):  # infinity is legal where the result, or the product before the bias, may overflow so
+    for bias in (
+        b,
+        None,
+    ):  # infinity is legal where the result, or the product before the bias, may overflow so
         exact = _enclosed(x, w, bias)
         furthest = np.sign(got) * exact.mid + exact.rad + allowed_of(x, w, bias, dtype)
         ratios = np.where(np.isinf(got) & (up(furthest) >= _beyond(Format(dtype))), 0.0, ratios)
@@ -287,5 +333,7 @@ def allowed_of(x: Floats, w: Floats, b: Floats | None, dtype: str) -> Floats:
     exact: Any = project(x, w, b)
     whole = np.abs(exact) + n * 2.0**-52 * size + summed
     before = whole + bias if b is not None else 0.0
-    stored = float(f.u) * (whole + before * (1 + float(f.u))) + (1 if b is None else 2) * float(f.eta)
+    stored = float(f.u) * (whole + before * (1 + float(f.u))) + (1 if b is None else 2) * float(
+        f.eta
+    )
     return np.asarray(up((summed + stored) * (1 + float(f.u))))

@@ -86,14 +86,23 @@ class Pass:
 
     def by_head(self, tensor: Tensor, first: int = 0) -> TokenRows | None:
         """Return the sampled tokens of (b, h, n', d), counted from ``first``, as (r, h, d); None if out of range."""
-        if tensor.ndim != 4 or tensor.shape[0] != self.batch or first < 0 or first + self.n > tensor.shape[-2]:
+        if (
+            tensor.ndim != 4
+            or tensor.shape[0] != self.batch
+            or first < 0
+            or first + self.n > tensor.shape[-2]
+        ):
             return None
         at = [first + t for t in self.places]
         return TokenRows(numbers(tensor[self.items, :, at]), dtype_name(tensor))
 
     def of_tables(self, tables: object) -> tuple[TokenRows, TokenRows] | None:
         """Return cosines and sines of the sampled tokens, from arrays (b or 1, n, f)."""
-        if not isinstance(tables, (tuple, list)) or len(tables) != 2 or any(t.ndim != 3 for t in tables):
+        if (
+            not isinstance(tables, (tuple, list))
+            or len(tables) != 2
+            or any(t.ndim != 3 for t in tables)
+        ):
             return None
         whole = [t.expand(self.batch, -1, -1) if t.shape[0] == 1 else t for t in tables]
         cos, sin = (self.rows(t) for t in whole)
@@ -121,13 +130,19 @@ class Pass:
     def attended(self, received: Received, out: Tensor, heads_last: bool) -> None:
         """Keep the arguments and the result of attention; of keys and values, the tokens of this pass."""
         first = self.first(received.k)
-        for name, tensor, start in (("q", received.q, 0), ("k", received.k, first), ("v", received.v, first)):
+        for name, tensor, start in (
+            ("q", received.q, 0),
+            ("k", received.k, first),
+            ("v", received.v, first),
+        ):
             token_rows = self.by_head(tensor, start)
             self.called[name] = "it is of an unknown form" if token_rows is None else token_rows
         whole = out.transpose(1, 2) if heads_last and out.ndim == 4 else out
         token_rows = self.by_head(whole) if hasattr(whole, "ndim") and whole.ndim == 4 else None
         if token_rows is not None:
-            self.answered = TokenRows(token_rows.values.reshape(len(token_rows.values), -1), token_rows.dtype)
+            self.answered = TokenRows(
+                token_rows.values.reshape(len(token_rows.values), -1), token_rows.dtype
+            )
 
     def compare(self, received: Received) -> None:
         """Compare older keys and values with those that earlier passes handed over, and note those of this pass.
@@ -138,7 +153,11 @@ class Pass:
         older = self.first(k)
         self.cached = (PartFinding(_CACHE, open=("cached keys and values",)),) if older else ()
         lossy = self.context is not None and self.context.lossy
-        if lossy or not 0 <= older <= past or any(t.ndim != 4 or t.shape[0] != self.batch for t in (k, v)):
+        if (
+            lossy
+            or not 0 <= older <= past
+            or any(t.ndim != 4 or t.shape[0] != self.batch for t in (k, v))
+        ):
             return
         digests = np.stack([_digest(k), _digest(v)], axis=-1)[:, : older + self.n]
         form = received.via, *(t for a in (k, v) for t in (a.dtype, a.shape[1], a.shape[3]))
@@ -160,15 +179,24 @@ def _digest(tensor: Tensor) -> NDArray[np.int64]:
     import torch
 
     bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
-    factors = np.random.default_rng(0).integers(-(2**63), 2**63, (tensor.shape[1], 1, tensor.shape[3])) | 1
-    product = tensor.detach().view(bits).long() * torch.from_numpy(factors).to(tensor.device)  # modulo 2⁶⁴
+    factors = (
+        np.random.default_rng(0).integers(-(2**63), 2**63, (tensor.shape[1], 1, tensor.shape[3]))
+        | 1
+    )
+    product = tensor.detach().view(bits).long() * torch.from_numpy(factors).to(
+        tensor.device
+    )  # modulo 2⁶⁴
     return np.asarray(product.sum(dim=(1, 3)).cpu().numpy())
 
 
-def _matched(got: NDArray[np.int64], wanted: NDArray[np.int64], start: int) -> tuple[NDArray[np.intp], PartFinding]:
+def _matched(
+    got: NDArray[np.int64], wanted: NDArray[np.int64], start: int
+) -> tuple[NDArray[np.intp], PartFinding]:
     """Return the earlier item that each item of the batch agrees with most, and what differs; places from ``start``."""
     own = np.arange(len(wanted))
-    items = np.array([((a == wanted).sum(axis=(1, 2)) + (own == i) / 2).argmax() for i, a in enumerate(got)])
+    items = np.array(
+        [((a == wanted).sum(axis=(1, 2)) + (own == i) / 2).argmax() for i, a in enumerate(got)]
+    )
     differs = (got != wanted[items]).any(axis=0)
     for column, name in enumerate(("key", "value")):
         places = start + np.flatnonzero(differs[:, column])
@@ -196,9 +224,10 @@ class Open(Exception):
 
 def in_words(name: str) -> str:
     """Return a description of an array that was seen."""
-    return {"x": "the tokens that the layer is given", "attention.answered": "the result of attention"}.get(
-        name, f"what {name} gave"
-    )
+    return {
+        "x": "the tokens that the layer is given",
+        "attention.answered": "the result of attention",
+    }.get(name, f"what {name} gave")
 
 
 def format_of(*arrays: TokenRows) -> str:
@@ -245,7 +274,9 @@ def matrix(module: Module) -> tuple[Floats, Floats | None]:
     code = f"{forward.__module__}.{forward.__qualname__}"
     entries = [getattr(module, name, None) for name in ("weight", "bias")]
     plain = all(
-        type(t) in (torch.Tensor, torch.nn.Parameter) and dtype_name(t) in FORMATS for t in entries if t is not None
+        type(t) in (torch.Tensor, torch.nn.Parameter) and dtype_name(t) in FORMATS
+        for t in entries
+        if t is not None
     )
     if code not in _PLAIN or not plain or entries[0] is None:
         raise Open(f"it is {type(module).__name__}, whose matrix is unknown")
