@@ -66,7 +66,7 @@ def merged(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
 
 def by_sigmoid(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
     share = 1 / (1 + np.exp(l1 - l2))
-    return o1 - share[..., None] * (o1 - o2), l1 + np.log1p(np.exp(l2 - l1))
+    return o1 - share[..., None] * (o1 - o2), np.logaddexp(l1, l2)  # e^(l2 − l1) alone overflows float16
 
 
 def infinite_log_sum(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
