@@ -102,3 +102,16 @@ def test_parts_without_keys_are_tried_on_either_side(program: Any, verdict: Verd
     with np.errstate(all="ignore"):
         report = verify(program, Merge(), framework="numpy", examples=0, precision=precision)
     assert report.verdict is verdict
+
+
+@pytest.mark.deep
+def test_infinities_are_no_result_of_an_earlier_call() -> None:
+    """e^(l₂ − l₁) overflows float16; the outputs are as infinite as those of right calls with other inputs."""
+
+    def overflowing(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
+        return by_sigmoid(o1, l1, o2, l2)[0], l1 + np.log1p(np.exp(l2 - l1))
+
+    with np.errstate(all="ignore"):
+        faults = verify(overflowing, Merge(), framework="numpy", examples=0, precision="float16").faults
+    assert faults
+    assert not any("earlier call" in fault.message for fault in faults)

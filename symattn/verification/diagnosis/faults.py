@@ -50,9 +50,12 @@ def faults(session: Session) -> tuple[Fault, ...]:
 
 
 def _stale(session: Session) -> Fault | None:
-    """Return the fault if all wrong outputs are, bit for bit, those of earlier calls with other inputs."""
+    """Return the fault if all wrong outputs are, bit for bit, those of earlier calls with other inputs.
+
+    Outputs that are not finite are alike by themselves: some wrong one has to be finite.
+    """
     wrong = [(k, r) for k, r in enumerate(session.records) if r.finding in ("values", "not finite")]
-    if not wrong or not all(
+    if not any(r.finding == "values" for _, r in wrong) or not all(
         any(e.finding is None and same_bits(e.outcome, r.outcome) for e in session.records[:k])
         for k, r in wrong
     ):
