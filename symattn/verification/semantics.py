@@ -469,25 +469,26 @@ class ResidueRun:
         """
         self._settle_roots(prepare, epsilon)
         if self.difference is not None and self.free and not (self.rough or self.ordered):
-            again = copy(self)
-            again.difference, again.ordered = None, True
-            again.settle(prepare, epsilon)
+            again = self._settle_again(prepare, epsilon, difference=None, ordered=True)
             if not again.difference and not again.reason:
                 vars(self).update(vars(again))
         if (self.difference is not None or self.reason) and self.stand_ins and not self.leveled:
-            again = copy(self)
-            again.difference, again.reason, again.leveled = None, "", True
-            again.settle(prepare, epsilon)
+            again = self._settle_again(prepare, epsilon, difference=None, reason="", leveled=True)
             if not again.difference and not again.reason:
                 vars(self).update(vars(again))
         if self.difference is not None and self.nested:
             self.difference, self.reason = None, f"modular: {NOT_LINEAR}"
         if self.reason.endswith(NOT_LINEAR) and not self.capped:
-            again = copy(self)
-            again.reason, again.capped, again.nested = "", True, True
-            again.settle(prepare, epsilon)
+            again = self._settle_again(prepare, epsilon, reason="", capped=True, nested=True)
             if not again.reason:
                 vars(self).update(vars(again))
+
+    def _settle_again(self, prepare: Prepare, epsilon: float, **fields: Any) -> ResidueRun:
+        """Return another run of the code, settled with these fields changed."""
+        again = copy(self)
+        vars(again).update(fields)
+        again.settle(prepare, epsilon)
+        return again
 
     def _settle_roots(self, prepare: Prepare, epsilon: float) -> None:
         roots: set[int] = set()
