@@ -111,19 +111,13 @@ def inner(
     spec: Attention, layout: Layout, wrong: WrongAttention, attended: Attended | None = None
 ) -> InnerAttention:
     """Return the attention of a definition that takes its arrays in a layout, besides others."""
-    axes = {i.name: len(i.shape.split()) for i in inputs(spec, layout)}
-
-    def arrange(made: Mapping[str, Array]) -> dict[str, Array]:
-        arrays = {name: with_leading_axes(axes[name], made[name]) for name in axes if name in made}
-        return {
-            n: ordered(layout, a, back=True) if n in ("q", "k", "v") else a
-            for n, a in arrays.items()
-        }
+    names = tuple(i.name for i in inputs(spec, layout))
+    arrange = partial(arrange_inputs, spec, layout)
 
     def arrays_of(inputs: Mapping[str, Array]) -> dict[str, Array]:
         return {
             n: ordered(layout, inputs[n]) if n in ("q", "k", "v") else inputs[n]
-            for n in axes
+            for n in names
             if n in inputs
         }
 
@@ -132,11 +126,11 @@ def inner(
 
     def first_output(call: Call, made: Mapping[str, Array]) -> Array | None:
         outputs = call(arrange(made))
-        return None if outputs is None else as_attended(layout, outputs[0], made)
+        return None if outputs is None else reshape_as_attended(layout, outputs[0], made)
 
     return InnerAttention(
         spec,
-        tuple(axes),
+        names,
         arrange,
         largest_score,
         arrays_of=arrays_of,
@@ -146,7 +140,16 @@ def inner(
     )
 
 
-def as_attended(layout: Layout, output: Array, made: Mapping[str, Array]) -> Array | None:
+def arrange_inputs(spec: Attention, layout: Layout, made: Mapping[str, Array]) -> dict[str, Array]:
+    """Return arrays of an attention as inputs in a layout, with the leading axes that it has."""
+    axes = {i.name: len(i.shape.split()) for i in inputs(spec, layout)}
+    arrays = {name: with_leading_axes(axes[name], made[name]) for name in axes if name in made}
+    return {
+        n: ordered(layout, a, back=True) if n in ("q", "k", "v") else a for n, a in arrays.items()
+    }
+
+
+def reshape_as_attended(layout: Layout, output: Array, made: Mapping[str, Array]) -> Array | None:
     """Return an output in a layout with the axes of an attention's output for these arrays; None if it does not fit."""
     shape = (*made["q"].shape[:-1], made["v"].shape[-1])
     fits = output.ndim >= max(2, -tokens_axis(layout)) and output.size == prod(shape)
@@ -171,7 +174,7 @@ def enclosed_run(spec: Attention, arrays: Inputs) -> reference.Run:
 
 def known_mistakes(wrong: WrongAttention) -> Iterator[DefinitionMistake]:
     """Yield the mistakes by rule in the steps of the attention of a definition."""
-    yield from wrong.made_of(rules.known(wrong.spec, wrong.names))
+    yield from wrong.convert_mistakes(rules.known(wrong.spec, wrong.names))
 
 
 def by_number(

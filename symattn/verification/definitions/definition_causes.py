@@ -50,7 +50,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
     def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[DefinitionMistake]:
         """See ``AttentionSearch``."""
         wrong = self._wrong_attention
-        yield from () if wrong is None else wrong.made_of(mistakes)
+        yield from () if wrong is None else wrong.convert_mistakes(mistakes)
 
     @property
     def searched(self) -> tuple[Attention, frozenset[str]] | None:
@@ -338,7 +338,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         allowed = part.expected.allowed
         if mistake.around:
             place = next(k for k, p in enumerate(judged.parts) if p is part)
-            runs = ([*self.subject_outputs(judged, way)] for way in mistake.around)
+            runs = ([*self.run_way(judged, way)] for way in mistake.around)
             moved = (np.abs(outputs[place] - wrong) for outputs in runs)
             return np.asarray(
                 _BESIDE * (allowed if allowed.shape == wrong.shape else 0) + sum(moved)
@@ -357,8 +357,8 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
 
     def run(self, judged: CaseResult, mistake: DefinitionMistake) -> list[np.ndarray]:
         """See ``Search``."""
-        return self.subject_outputs(judged, mistake.run)
+        return self.run_way(judged, mistake.run)
 
-    def subject_outputs(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
+    def run_way(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
         """Return the outputs by a way of computing, in float64."""
         return reference.float64_outputs(partial(self.subject.run, way), judged.case.inputs)

@@ -310,12 +310,10 @@ def _attended(
     """Return P V with the weights P of the backward pass: dV = Pᵀ dO, so that they are dVᵀ if dO is the identity."""
     if spec.group > 1:
         return None  # dV is a sum over heads
-    inner = attending.inner(spec, layout, wrong_attention(spec, lambda run: run))
     queries = int(made["q"].shape[-2])
     identity = np.broadcast_to(np.eye(queries), (*made["q"].shape[:-1], queries))
-    arranged = inner.arrange({**made, "v": np.zeros((*made["v"].shape[:-1], queries))})
-    if arranged is None:
-        return None
+    no_values = np.zeros((*made["v"].shape[:-1], queries))
+    arranged = attending.arrange_inputs(spec, layout, {**made, "v": no_values})
     do = with_leading_axes(arranged["q"].ndim, identity)
     outputs = call({**arranged, "do": attending.ordered(layout, do, back=True)})
     if outputs is None or len(outputs) < len(WRT) or outputs[2].ndim != do.ndim:

@@ -64,7 +64,7 @@ class WrongAttention:
     lead: str = ""
     takes: Callable[[Mistake], bool] = lambda mistake: True
 
-    def made_of(self, mistakes: Iterable[Mistake]) -> Iterator[DefinitionMistake]:
+    def convert_mistakes(self, mistakes: Iterable[Mistake]) -> Iterator[DefinitionMistake]:
         """Yield the mistakes of the definition that these mistakes of its attention are."""
         for mistake in filter(self.takes, mistakes):
             yield DefinitionMistake(
