@@ -259,8 +259,9 @@ def generation(
     ()
     """
     checked(model)
-    plan = _chosen(ways, caches or {}, model.config.is_encoder_decoder)
     sequences = _sequences(model, tokens, seed)
+    is_longer_than_window = 0 < window_of(model.config) < len(sequences[0]) - 1
+    plan = _chosen(ways, caches or {}, model.config.is_encoder_decoder, is_longer_than_window)
     dtype, pad = dtype_name(model), getattr(model.config, "pad_token_id", None)
     own, wide = Model(model, wide=False), Model(model, wide=True)
     reference = Reference.of(own, wide, sequences, dtype)
@@ -288,9 +289,10 @@ def generation(
 
 
 def _chosen(
-    names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool
+    names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool, has_window: bool
 ) -> tuple[GenerationWay, ...]:
-    """Return the prefill, the ways by name, and those of the user's caches; without padding if there is an encoder."""
+    """Return the prefill, the ways by name, and those of the user's caches; without padding if there is an encoder, and
+    without those of windows if there is none."""
     usual = {way.name for way in WAYS}
     if twice := next((way.name for way in of_caches(caches) if way.name in usual), None):
         raise InputError(
@@ -300,7 +302,9 @@ def _chosen(
     for name in names or ():
         if name not in known:
             raise InputError(f"there is no way {name!r}; known: {'; '.join(known)}")
-    return tuple(way for name, way in known.items() if names is None or name in (PREFILL, *names))
+    if names is None:
+        return tuple(way for way in known.values() if has_window or not way.for_windows)
+    return tuple(way for name, way in known.items() if name in (PREFILL, *names))
 
 
 def _sequences(model: Module, tokens: int | Sequence[int] | None, seed: int) -> tuple[Text, Text]:

@@ -239,6 +239,7 @@ class GenerationWay:
     implementation  of attention, or None for the model's own
     other           whether the words of the second half are changed; the result is the first half, which must not
                     change
+    for_windows     whether the way is the same as another one for a model without a window
     """
 
     name: str
@@ -250,6 +251,7 @@ class GenerationWay:
     draft: int = 1
     implementation: str | None = None
     other: bool = False
+    for_windows: bool = False
 
     def run(
         self, model: Model, sequences: Sequence[Text], positions: Positions, pad: int
@@ -344,6 +346,12 @@ def _before_window(n: int, window: int) -> int:
     return min(n // 2, window - 1) if window > 1 else n // 2
 
 
+def _behind_window(n: int, window: int) -> Sequence[int]:
+    """Return chunks of one token after a prefill that is longer than the window: the cache keeps its end alone."""
+    first = max(n // 2, (window + n) // 2)
+    return (first, *(1,) * (n - first))
+
+
 def plain_cache(config: object, length: int) -> Any:
     """Return a cache that keeps every position."""
     from transformers import DynamicCache
@@ -367,6 +375,7 @@ def static_cache(config: Any, length: int) -> Any:
 
 PREFIX, PREFILL, CONTINUATION = "prefix alone", "prefill", "other continuation"
 TAKEN_BACK = "rejected draft tokens (cache rollback)"
+AFTER_A_WINDOW = "decoding after a prefill longer than the window"
 CACHES: Mapping[str, Cache] = {"dynamic cache": own_cache, "static cache": static_cache}
 WAYS: tuple[GenerationWay, ...] = (
     GenerationWay(PREFILL),
@@ -378,6 +387,10 @@ WAYS: tuple[GenerationWay, ...] = (
     *(GenerationWay(f"{name}, decoding", cache, _decoding) for name, cache in CACHES.items()),
     *(
         GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several)
+        for name, cache in CACHES.items()
+    ),
+    *(
+        GenerationWay(f"{name}, {AFTER_A_WINDOW}", cache, _behind_window, for_windows=True)
         for name, cache in CACHES.items()
     ),
     GenerationWay(f"dynamic cache, {TAKEN_BACK}", own_cache, _halves, drafts=_DRAFTS),
@@ -397,5 +410,6 @@ def of_caches(caches: Mapping[str, Cache]) -> Iterator[GenerationWay]:
     for name, cache in caches.items():
         yield GenerationWay(f"{name}, decoding", cache, _decoding)
         yield GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several)
+        yield GenerationWay(f"{name}, {AFTER_A_WINDOW}", cache, _behind_window, for_windows=True)
         yield GenerationWay(f"left padding, {name}", cache, _halves, 2, "left")
         yield GenerationWay(f"{name}, {TAKEN_BACK}", cache, _halves, drafts=_DRAFTS)

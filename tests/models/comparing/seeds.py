@@ -127,6 +127,22 @@ def windowed(by: int) -> Any:
     return make
 
 
+def keeping_the_front(config: Any, length: int) -> Any:
+    """A cache that keeps the first tokens of a prefill that is longer than the window, in place of the last ones."""
+    from transformers import DynamicCache
+
+    class Front(DynamicCache):
+        def update(self, keys: Any, values: Any, layer: int, *given: Any, **told: Any) -> Any:
+            result = super().update(keys, values, layer, *given, **told)
+            kept, new = self.layers[layer], keys.shape[-2]
+            held = kept.keys.shape[-2]
+            if held < new:
+                kept.keys, kept.values = keys[:, :, :held], values[:, :, :held]
+            return result
+
+    return Front(config=config)
+
+
 def all_columns(mask: Any, past: int) -> Any:
     """Positions that count padding everywhere: for rotary positions, all tokens are moved alike."""
     import torch
@@ -232,6 +248,7 @@ def decoded(family: str, dtype: str) -> Iterator[Seed]:
     """Decoding is wrong, and the prefill is right."""
     right, model = {"prefill", *DECODED}, families.made(family, dtype=dtype)
     way, drafts = "mine, decoding", "mine, rejected draft tokens (cache rollback)"
+    long = "mine, decoding after a prefill longer than the window"
     windowed_family = family in families.WINDOWED
     # Decoding begins where it just fills the window of 5, and behind half of the 10 tokens without a window.
     first = 4 if windowed_family else 5
@@ -240,7 +257,9 @@ def decoded(family: str, dtype: str) -> Iterator[Seed]:
     for name, store, wrong, at in [
         ("a token is lost", losing, way, (None, "layers.0", first, "does not see token 3")),
         ("drafts stay in the cache", leaving, drafts, (None, None, 5, taken_back)),
-        *([("the window is short", windowed(-1), way, (None, "layers.0", first, "does not see token 0"))]
+        *([("the window is short", windowed(-1), way, (None, "layers.0", first, "does not see token 0")),
+           ("the front of a long prefill is kept", keeping_the_front, long,
+            (None, "layers.0", 7, "does not see tokens 4, 5, 6 and sees tokens 0, 1, 2, which it must not"))]
           if windowed_family else []),
     ]:  # fmt: skip
         yield Seed(name, model, {"ways": [*DECODED, wrong], "caches": {"mine": store}}, {wrong}, right, at=at)
