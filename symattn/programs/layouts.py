@@ -440,14 +440,15 @@ def _with_axes(
 def numbers_of_documents(*labels: Tensor) -> Tensor:
     """Return the numbers of all documents; numbers that labels skip are those of documents without tokens.
 
-    If some are skipped, documents without tokens also come before the first and after the last one.
+    Of many numbers skipped in a row the first and the last one count. If some are skipped, documents without tokens
+    also come before the first and after the last one.
     """
-    present = np.unique(np.concatenate(labels))
-    if not present.size:
-        return present
-    first, last = int(present[0]), int(present[-1])
-    skipped = present.size < last - first + 1
-    return np.arange(first - skipped, last + skipped + 1)
+    present = np.unique(np.concatenate(labels)).astype(np.int64)
+    beside = np.concatenate([present[:-1] + 1, present[1:] - 1])
+    documents = np.union1d(present, beside)
+    if documents.size == present.size:
+        return documents
+    return np.concatenate([[documents[0] - 1], documents, [documents[-1] + 1]])
 
 
 def _bounds_of(labels: Tensor, documents: Tensor) -> Tensor:

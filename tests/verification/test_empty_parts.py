@@ -53,6 +53,7 @@ def test_documents_without_tokens_are_tried(program: Any, verdict: Verdict, left
 def test_numbers_that_labels_skip_are_documents_without_tokens() -> None:
     assert numbers_of_documents(np.array([1, 1, 2])).tolist() == [1, 2]
     assert numbers_of_documents(np.array([0, 2]), np.array([2, 4])).tolist() == [-1, 0, 1, 2, 3, 4, 5]
+    assert numbers_of_documents(np.array([0, 10**12])).tolist() == [-1, 0, 1, 10**12 - 1, 10**12, 10**12 + 1]
 
 
 def merged(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
