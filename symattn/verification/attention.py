@@ -361,9 +361,10 @@ class OfAttention(Subject):
             f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e") for x in open_
         ]
         if untried:
+            stands = "stands" if len(untried) == 1 else "stand"
             yield (
-                f"{', '.join(untried)} stands for −∞: that is right if no score lies below; scores were tried down to "
-                f"−{level:g}, and --max-abs-score tries others."
+                f"{', '.join(untried)} {stands} for −∞: that is right if no score lies below; scores were tried "
+                f"down to −{level:g}, and --max-abs-score tries others."
             )
         yield from empty_documents.reservations(session)
         reach = max((n for n in self.spec.sides if n is not None), default=0)

@@ -101,3 +101,16 @@ def test_nan_where_no_bound_holds_is_said() -> None:
     report = verify(program, precision="float16", examples=0, domain=SMALL)
     assert report.verdict is not Verdict.FAULT
     assert any("returns NaN or infinities where no bound holds" in line for line in report.reservations)
+
+
+@pytest.mark.deep
+def test_numbers_that_print_alike_are_said_once() -> None:
+    def program(q: Array, k: Array, v: Array) -> Array:
+        s = scores(q, k)
+        narrow, wide = (np.full((len(q), 1), x).astype(q.dtype) for x in (np.float32(-1e20), np.float64(-1e20)))
+        e = np.exp(s - np.maximum(np.maximum(s.max(-1, keepdims=True), narrow), wide))
+        return e / e.sum(-1, keepdims=True) @ v
+
+    said = [words for words in verify(program, examples=0, domain=SMALL).reservations if "−∞" in words]
+    assert len(said) == 1
+    assert said[0].startswith("−1e20 stands for −∞")
