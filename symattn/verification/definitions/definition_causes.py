@@ -359,6 +359,13 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         """See ``Search``."""
         return self.run_way(judged, mistake.run)
 
+    def run_as_scores(self, judged: CaseResult, mistake: DefinitionMistake) -> list[np.ndarray]:
+        """See ``Search``."""
+        if self.session.precision.score.name == "float64":
+            return self.run(judged, mistake)
+        run = partial(self.subject.run, mistake.run)
+        return reference.float32_outputs(run, judged.case.inputs)
+
     def run_way(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
         """Return the outputs by a way of computing, in float64."""
         return reference.float64_outputs(partial(self.subject.run, way), judged.case.inputs)

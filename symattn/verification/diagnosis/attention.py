@@ -107,6 +107,10 @@ class InAttention(AttentionSearch[Mistake]):
         """See ``FloatRuns``."""
         return [self.runs.run(judged, mistake.variant)]
 
+    def run_as_scores(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
+        """See ``Search``."""
+        return [self.runs.run_as_scores(judged, mistake.variant)]
+
     def slack(
         self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
     ) -> np.ndarray:
@@ -451,19 +455,23 @@ class FloatRuns:
         with np.errstate(all="ignore"):
             return self._rough(ran[2])
 
+    def run_as_scores(self, judged: CaseResult, variant: Variant) -> Array:
+        """Return the output of a variant in the format of the scores, in float32 for half formats."""
+        is_wide = self.precision.score.name == "float64"
+        traced = self._traced(judged, variant, np.float64 if is_wide else np.float32)
+        return np.asarray(traced["output"], dtype=np.float64)
+
     def loses(self, judged: CaseResult, variant: Variant) -> bool:
         """Return whether the variant, in the format of the scores, is not finite wherever the function was not."""
-        got, wide = judged.outcome.output, self.precision.score.name == "float64"
+        got = judged.outcome.output
         try:
-            out = np.asarray(
-                self._traced(judged, variant, np.float64 if wide else np.float32)["output"]
-            )
+            finite = np.isfinite(self.run_as_scores(judged, variant))
         except UNFIT:
             return False
         return (
             got is not None
-            and got.shape == out.shape
-            and bool((~np.isfinite(out))[~np.isfinite(got)].all())
+            and got.shape == finite.shape
+            and not bool(finite[~np.isfinite(got)].any())
         )
 
     def _traced(

@@ -174,6 +174,10 @@ class Search(ABC, Generic[M]):
     def run(self, judged: CaseResult, mistake: M) -> list[np.ndarray]:
         """Return the outputs of a mistake in float64. Raises ``KeyError`` if what it changes is missing."""
 
+    def run_as_scores(self, judged: CaseResult, mistake: M) -> list[np.ndarray]:
+        """Return the outputs of a mistake in the format of the scores, in float32 for half formats."""
+        return self.run(judged, mistake)
+
     @abstractmethod
     def slack(self, judged: CaseResult, mistake: M, part: Part, wrong: np.ndarray) -> np.ndarray:
         """Return a generous bound on the distance of code with the mistake from its result in float64."""
@@ -372,11 +376,29 @@ class Search(ABC, Generic[M]):
             return judged.finding == "raises" or None if judged.outcome.error else False
         if judged.outcome.output is None or not mistake.exact:
             return None
-        answers = [
-            self._of_part(judged, mistake, part, wrong)
-            for part, wrong in self.meant(judged, outputs)
-        ]
+        answer = self._answer_at(judged, mistake, self.meant(judged, outputs))
+        if answer is False and not screening.is_finite(judged):
+            return self._answer_at(judged, mistake, self._where_held(judged, mistake, outputs))
+        return answer
+
+    def _answer_at(
+        self, judged: CaseResult, mistake: M, outputs: Iterable[tuple[Part, np.ndarray]]
+    ) -> bool | None:
+        answers = [self._of_part(judged, mistake, part, wrong) for part, wrong in outputs]
         return False if False in answers else True if True in answers else None
+
+    def _where_held(
+        self, judged: CaseResult, mistake: M, outputs: Sequence[np.ndarray]
+    ) -> list[tuple[Part, np.ndarray]]:
+        """Return the outputs concerned, with NaN where the mistake in the format of the scores is not what it is in
+        float64: its sums leave the range there, so that code with the mistake has other numbers."""
+        narrow = self.meant(judged, self.run_as_scores(judged, mistake))
+        pairs = []
+        for (part, wrong), (_, held) in zip(self.meant(judged, outputs), narrow, strict=True):
+            with np.errstate(all="ignore"):
+                is_near = np.abs(held - wrong) <= self.slack(judged, mistake, part, wrong)
+            pairs.append((part, np.where(is_near, wrong, np.nan)))
+        return pairs
 
     def explains_an_output(self, cases: Sequence[CaseResult], mistake: M) -> bool:
         """Return whether a mistake explains one of several outputs in all cases."""
