@@ -409,6 +409,8 @@ class _JaxprReader:
             return self._launched(equation, operands)
         if name in ("while", "cond"):
             return self._conditional(equation, operands)
+        if name == "custom_linear_solve":
+            return self._solved(outcome, operands)
         inner = (
             next((outcome[k] for k in _CALLED if k in outcome), None) if name in _CALLS else None
         )
@@ -423,6 +425,14 @@ class _JaxprReader:
         ):
             self._maxima.update(result)
         return result
+
+    def _solved(self, parameters: Mapping[str, Value], operands: list[Value]) -> list[Value]:
+        """Add the solver of a system of equations, which JAX runs; the other parts are for its derivatives."""
+        lengths = parameters["const_lengths"]
+        before = lengths.matvec + lengths.vecmat
+        own = operands[before : before + lengths.solve]
+        right_sides = operands[before + lengths.solve + lengths.transpose_solve :]
+        return self.inlined(parameters["jaxprs"].solve, [*own, *right_sides])
 
     def _attribute(self, x: object) -> Value:
         """Return a parameter of an equation as plain values; an open length as the node that computes it."""

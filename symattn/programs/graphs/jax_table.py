@@ -91,10 +91,10 @@ def _integer_power(c: Context, x: Value, y: int) -> Value:
 
 
 def _of_known(what: str, rule: Rule) -> Rule:
-    def run(c: Context, *arrays: Value) -> Value:
+    def run(c: Context, *arrays: Value, **parameters: Value) -> Value:
         if not all(map(is_plain, arrays)):
             raise InputError(f"{what} of computed numbers is not read")
-        return rule(*arrays)
+        return rule(*arrays, **parameters)
 
     return run
 
@@ -178,14 +178,13 @@ def _gather(
     numbers = dimension_numbers
     if not is_plain(index):
         raise InputError("a gather by places that are computed from the inputs is not read")
-    if numbers["operand_batching_dims"]:
-        raise InputError("a gather in a batch is not read")
     first, shape = np.asarray(index), [length(n) for n in x.shape]
     last = first + [slice_sizes[k] - 1 for k in numbers["start_index_map"]]
     if (first < 0).any() or (last >= [shape[k] for k in numbers["start_index_map"]]).any():
         raise InputError("a gather beyond the end of an axis is not read")
     axis, *more = numbers["start_index_map"]
     whole = all(n == shape[k] for k, n in enumerate(slice_sizes) if k != axis)
+    whole = whole and not numbers["operand_batching_dims"]
     if more or not whole or numbers["collapsed_slice_dims"] != [axis] or index.ndim != 2:
         return x[_places(first, numbers, slice_sizes)]
     result = op.gather(c, x, index[:, 0], axis)
@@ -198,7 +197,9 @@ def _places(
     first: np.ndarray, numbers: Value, slice_sizes: Sequence[int]
 ) -> tuple[np.ndarray, ...]:
     """Return the places of the elements of a gather along each axis, which are broadcast to the shape of the result."""
-    within = [k for k in range(len(slice_sizes)) if k not in numbers["collapsed_slice_dims"]]
+    batching = numbers["operand_batching_dims"]
+    left_out = [*numbers["collapsed_slice_dims"], *batching]
+    within = [k for k in range(len(slice_sizes)) if k not in left_out]
     axes = len(within) + first.ndim - 1
     batch = tuple(1 if k in numbers["offset_dims"] else -1 for k in range(axes))
     lengths = iter(first.shape[:-1])
@@ -206,6 +207,10 @@ def _places(
     result = [np.zeros((1,) * axes, np.int64) for _ in slice_sizes]
     for at, k in enumerate(numbers["start_index_map"]):
         result[k] = first[..., at].reshape(batch)
+    of_items = [k for k in range(axes) if k not in numbers["offset_dims"]]
+    for k, of in zip(batching, numbers["start_indices_batching_dims"], strict=True):
+        items = np.arange(first.shape[of])
+        result[k] = items.reshape([-1 if n == of_items[of] else 1 for n in range(axes)])
     for to, k in zip(sorted(numbers["offset_dims"]), within, strict=True):
         result[k] = result[k] + np.arange(slice_sizes[k]).reshape(
             [-1 if n == to else 1 for n in range(axes)]
@@ -363,6 +368,8 @@ RULES: Mapping[str, Rule] = {
     "reduce_or": _of_truth("any"),
     "cumsum": _cumulative,
     "triangular_solve": _triangular_solve,
+    "lu": linear_systems.factorise,
+    "lu_pivots_to_permutation": _of_known("an order of rows", linear_systems.order_rows),
     "iota": _iota,
     "broadcast_in_dim": _broadcast_in_dim,
     "reshape": _reshape,

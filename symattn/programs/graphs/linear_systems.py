@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.document.errors import Refused
-from symattn.programs.graphs.graph_operators import concat, swap, triangle
+from symattn.programs.graphs.graph_operators import concat, swap
 from symattn.programs.graphs.values import Context, Value, whole
 
 
@@ -49,11 +49,10 @@ def solve(c: Context, a: Value, b: Value, *_: object, left: bool = True, **__: o
         return _substituted(c, a, b, range(n), unit)
     if zero[..., *np.tril_indices(n, -1)].all():
         return _substituted(c, a, b, range(n)[::-1], unit)
-    for i in range(n - 1):
-        below = a[..., i + 1 :, i : i + 1] / a[..., i : i + 1, i : i + 1]
-        a = concat(c, [a[..., : i + 1, :], a[..., i + 1 :, :] - below * a[..., i : i + 1, :]], -2)
-        b = concat(c, [b[..., : i + 1, :], b[..., i + 1 :, :] - below * b[..., i : i + 1, :]], -2)
-    return _substituted(c, triangle(c, a), b, range(n)[::-1], False)
+    factors, *_ = factorise(c, a)
+    return _substituted(
+        c, factors, _substituted(c, factors, b, range(n), True), range(n)[::-1], False
+    )
 
 
 def invert(c: Context, a: Value, *_: object, **__: object) -> Value:
@@ -62,6 +61,45 @@ def invert(c: Context, a: Value, *_: object, **__: object) -> Value:
     return solve(
         c, a, c.xp.broadcast_to(c.lifted(np.eye(_order(a), dtype=np.int64)), tuple(a.shape))
     )
+
+
+def factorise(c: Context, a: Value, *_: object, **__: object) -> tuple[Value, Value, Value]:
+    """Return A = L U as one matrix, L without its diagonal of ones, and which rows are exchanged: none.
+
+    With pivots the factors are others, and the solutions by them the same numbers. Shapes: A (…, n, n), rows (…, n).
+    """
+    a = c.lifted(a)
+    n, zero = _order(a), _known_zeros(a)
+    rows = np.broadcast_to(np.arange(n), tuple(map(int, a.shape[:-1])))
+    is_upper = zero[..., *np.tril_indices(n, -1)].all()
+    is_unit_lower = zero[..., *np.triu_indices(n, 1)].all() and _ones_on_diagonal(c, a)
+    if not (is_upper or is_unit_lower):
+        for i in range(n - 1):
+            a = _eliminated(c, a, i)
+    return a, rows, rows
+
+
+def order_rows(exchanged: np.ndarray, permutation_size: int) -> np.ndarray:
+    """Return the order of rows (…, m) after row i is exchanged with row ``exchanged[…, i]``, one i after another."""
+    exchanged = np.asarray(exchanged)
+    order = np.tile(np.arange(permutation_size), (*exchanged.shape[:-1], 1))
+    for i in range(exchanged.shape[-1]):
+        other = exchanged[..., i : i + 1].astype(np.int64)
+        moved = np.take_along_axis(order, other, -1)
+        np.put_along_axis(order, other, order[..., i : i + 1], -1)
+        order[..., i : i + 1] = moved
+    return order
+
+
+def _eliminated(c: Context, a: Array, i: int) -> Array:
+    """Return A with multiples of row i subtracted from those below, and the factors in column i."""
+    pivot = a[..., i : i + 1, i : i + 1]
+    if _known_zeros(pivot).any():
+        raise Refused("a system of equations is not read if its rows have to be exchanged")
+    below = a[..., i + 1 :, i : i + 1] / pivot
+    rest = a[..., i + 1 :, i + 1 :] - below * a[..., i : i + 1, i + 1 :]
+    parts = [below, rest] if i == 0 else [a[..., i + 1 :, :i], below, rest]
+    return concat(c, [a[..., : i + 1, :], concat(c, parts, -1)], -2)
 
 
 def _order(a: Array) -> int:

@@ -5,12 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, LinearAttention, Verdict, verify
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
 from symattn.programs.graphs.jax_reader import _fixed_and_carried, traced
+from symattn.programs.graphs.linear_systems import order_rows
 from symattn.verification.definitions.gradients import Gradient
 from tests.refusals import refuses
 
@@ -300,6 +302,53 @@ def test_what_is_not_read_is_one_line(function: Callable[..., Any], words: str) 
     with pytest.raises(InputError, match=words) as error:
         verify_graph(traced(function, x, x, x))
     assert "\n" not in str(error.value)
+
+
+def by_chunks(solve: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The delta rule in chunks of 5 tokens: (I + L) u = β (v − k S)."""
+
+    def delta(q: Any, k: Any, v: Any, beta: Any) -> Any:
+        state, outputs = jnp.zeros((*q.shape[:-2], k.shape[-1], v.shape[-1]), q.dtype), []
+        for start in range(0, q.shape[-2], 5):
+            of_q, of_k, of_v, b = (a[..., start : start + 5, :] for a in (q, k, v, beta[..., None]))
+            turned = jnp.swapaxes(of_k, -1, -2)
+            system = jnp.tril(b * (of_k @ turned), -1) + jnp.eye(of_q.shape[-2], dtype=q.dtype)
+            u = solve(system, b * (of_v - of_k @ state))
+            outputs.append(of_q @ state + jnp.tril(of_q @ turned) @ u)
+            state = state + turned @ u
+        return jnp.concatenate(outputs, -2)
+
+    return delta
+
+
+def by_factors(a: Any, b: Any) -> Any:
+    from jax.scipy.linalg import lu_factor, lu_solve
+
+    return lu_solve(lu_factor(a), b)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("solve", "right"),
+    [
+        (jnp.linalg.solve, True),
+        (lambda a, b: jnp.linalg.inv(a) @ b, True),
+        (by_factors, True),
+        (lambda a, b: jnp.linalg.solve(jnp.swapaxes(a, -1, -2), b), False),
+    ],
+    ids=["solve", "inverse", "factors", "transposed"],
+)
+def test_systems_of_equations_are_solved_on_residues(solve: Any, right: bool) -> None:
+    spec = LinearAttention(feature="identity", normalised=False, delta=True)
+    report = verify(by_chunks(solve), spec, framework="jax", examples=0)
+    assert (report.verdict is Verdict.NO_FAULT) is right
+    assert any(check.epsilon is not None for check in report.checks) is right
+
+
+def test_rows_are_ordered_as_jax_orders_them() -> None:
+    pivots = np.array([[2, 1, 3, 3], [0, 3, 2, 3]])
+    expected = lax.linalg.lu_pivots_to_permutation(jnp.asarray(pivots, jnp.int32), 4)
+    assert (order_rows(pivots, 4) == np.asarray(expected)).all()
 
 
 def test_nan_in_a_function_is_one_line() -> None:

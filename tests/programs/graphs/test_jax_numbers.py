@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, Refused
 from symattn.graphs import verify_graph
 from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.graphs.running import run
@@ -39,6 +39,7 @@ AS_IN_JAX: dict[str, Callable[[], Any]] = {
     "unsigned, and none below 0": lambda: (jnp.arange(3, 7).astype(jnp.uint32) - jnp.uint32(3)) < 2,
     "the largest": lambda: jnp.arange(4) == jnp.arange(4).max(),
     "a split into one part": lambda: (x := lax.split(jnp.arange(4), (4,))[0])[:, None] <= x,
+    "systems of equations": lambda: jnp.linalg.solve(jnp.tril(jnp.ones((3, 3))) * 2 + 1, jnp.arange(6.0).reshape(3, 2)),
     "powers": lambda: jnp.arange(4) ** 3 <= jnp.square(jnp.arange(4)),
 }
 # A refusal begins with the operator and its place.
@@ -76,6 +77,11 @@ def test_what_wraps_around_is_refused_by_name(name: str) -> None:
     function, words = REFUSED[name]
     with pytest.raises(InputError, match=words):
         read(function)
+
+
+def test_systems_whose_rows_have_to_be_exchanged_are_refused() -> None:
+    with pytest.raises(Refused, match="rows have to be exchanged"):
+        read(lambda: jnp.linalg.solve(jnp.eye(3)[::-1], jnp.ones((3, 2))))
 
 
 def masked(seen: Callable[[Any], Any]) -> Callable[..., Any]:
