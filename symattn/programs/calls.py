@@ -10,6 +10,7 @@ import io
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
@@ -65,6 +66,9 @@ class Target:
         ] = {}  # the arrays of the last call whose memory is used again
         self.convention = convention
         self.begin_call: Callable[[], None] = lambda: None  # called before each ``run``
+        self.is_brief = False  # whether residues are tried at few sizes alone, as in slow kernels
+        # entered around each call, for edited functions
+        self.around_call: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
     def describe(self) -> str:
         """Return the function with its arguments: ``attn.py:attention(q, k, v)``."""
@@ -91,7 +95,10 @@ class Target:
             for a, array in passed.items()
             if not isinstance(array, (int, float))
         }
-        with suspects(self.convention.framework, self.convention.dtype) as runtimes:
+        with (
+            suspects(self.convention.framework, self.convention.dtype) as runtimes,
+            self.around_call(),
+        ):
             seen = watch(self._function, *placed(self.convention.arguments, passed))
         first = _first_of(seen.output)
         # the array that the previous call returned, now and then
@@ -138,7 +145,8 @@ class Target:
         for listener in _listeners:
             listener()
         try:
-            output = self._function(*places, **keywords)
+            with self.around_call():
+                output = self._function(*places, **keywords)
         except KeyboardInterrupt:
             raise
         except BaseException:
@@ -161,6 +169,7 @@ class Target:
         from symattn.bounds.domain import Domain
         from symattn.programs.identity import (
             LARGE,
+            OF_BLOCKS,
             TOGETHER,
             identity,
             multiples,
@@ -168,7 +177,11 @@ class Target:
         )  # slow to import
         from symattn.verification.semantics import SIZES
 
-        stages = (SIZES, LARGE, multiples(domain or Domain()), TOGETHER)
+        stages = (
+            (SIZES, multiples(domain or Domain()), OF_BLOCKS)
+            if self.is_brief
+            else (SIZES, LARGE, multiples(domain or Domain()), TOGETHER)
+        )
         return tried_apart(
             self, lambda sizes: identity(self, spec, sizes, domain=domain), seconds, stages
         )

@@ -44,6 +44,8 @@ LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(2, 258, 4, 2, 6))
 #: Several blocks of 128 queries and of 128 keys in widths above 64, whose root is whole; the first that is small enough
 #: is tried.
 TOGETHER = (Sizes(140, 270, 100, 66, 6), Sizes(140, 150, 100, 66, 6))
+#: Several short blocks of keys, where larger sizes take too long.
+OF_BLOCKS = (Sizes(2, 35, 4, 3, 6),)
 _CELLS = 1 << 17  # scores of all heads and items in one run
 _CELLS_OF_MULTIPLES = 1 << 18  # scores of one head, if short lengths are not promised
 _LENGTHS = 4  # numbers of queries and keys of which so many pairs are then tried

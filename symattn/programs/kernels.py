@@ -338,16 +338,10 @@ class _Run:
         module: Any = sys.modules[INTERPRETER]
         operators = _Operators(module, self._memory)
         ranges = module.InterpreterBuilder.create_make_range
-        launch, pointer, patch_language = (
-            module.GridExecutor.__call__,
-            module._implicit_cvt,
-            module._patch_lang,
-        )
-        ready: set[int] = set()  # modules of the language that this launch has patched
+        launch, pointer = module.GridExecutor.__call__, module._implicit_cvt
 
         def launched(executor: Any, *places: Value, **keywords: Value) -> Value:
             self.launches += 1
-            ready.clear()
             operators.kernel = executor.fn.__name__
             with importlib.import_module("torch.utils._python_dispatch")._disable_current_modes():
                 for name, x in (*zip(executor.arg_names, places, strict=False), *keywords.items()):
@@ -368,22 +362,10 @@ class _Run:
                 result.handle.data = np.array([(block.number << _APART) + at], np.uint64)
             return result
 
-        def patched(function: Any) -> Any:
-            own = {
-                id(x)
-                for x in function.__globals__.values()
-                if x is module.tl or x is module.tl.core
-            }
-            if own and own <= ready:
-                return module._LangPatchScope()
-            ready.update(own)
-            return patch_language(function)
-
         with ExitStack() as stack:
             for target, name, new in (
                 (module.GridExecutor, "__call__", launched),
                 (module, "_implicit_cvt", converted),
-                (module, "_patch_lang", patched),
                 (module.InterpreterBuilder, "create_make_range", ranged),
                 *operators.patches(),
             ):

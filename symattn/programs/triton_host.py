@@ -14,13 +14,17 @@ import importlib.util
 import os
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from symattn.arrays.notes import note
 
 _DRIVER, _TUNER = "triton.runtime.driver", "triton.runtime.autotuner"
+_INTERPRETER = "triton.runtime.interpreter"
 _ARCHITECTURE, _LANES = (
     80,
     32,
@@ -179,4 +183,41 @@ def _is_refusal(error: BaseException | None) -> bool:
     return False
 
 
-_CHANGES: dict[str, Callable[[Any], None]] = {_DRIVER: _with_driver, _TUNER: _without_clock}
+# -- the interpreter ---------------------------------------------------------------------------------------------------
+def _patched_once(module: Any) -> None:
+    """Let the interpreter replace the functions of Triton's language once: for each launch it takes longer than a
+    small kernel runs."""
+    own: Any = module._patch_lang
+    ready: set[int] = set()
+    if own.__module__ == __name__:
+        return
+
+    def patch_language(function: Any) -> Any:
+        used = {
+            id(x) for x in function.__globals__.values() if x is module.tl or x is module.tl.core
+        }
+        if not used or not used <= ready:
+            own(function)
+            ready.update(used)
+        return SimpleNamespace(restore=lambda: None)
+
+    module._patch_lang = patch_language
+
+
+@contextmanager
+def without_checks_of_overflow() -> Iterator[None]:
+    """Let the interpreter compute whole numbers without looking for overflow, which takes half its time."""
+    module = sys.modules.get(_INTERPRETER)
+    if module is None:
+        yield
+        return
+    builder = module.interpreter_builder
+    with patch.object(builder, "options", replace(builder.options, sanitize_overflow=False)):
+        yield
+
+
+_CHANGES: dict[str, Callable[[Any], None]] = {
+    _DRIVER: _with_driver,
+    _TUNER: _without_clock,
+    _INTERPRETER: _patched_once,
+}

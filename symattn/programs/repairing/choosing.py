@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import combinations
 from math import inf, isfinite
@@ -35,10 +35,14 @@ MAX_AFTER_OTHER_PATH = (
     2500  # further ones, once an edit is accepted by which the code takes another path
 )
 MAX_PAIRS = 3000  # pairs of edits
+MAX_EDITS_OF_KERNELS = 2500  # single edits of a function that launches kernels, which run slowly
 MAX_EXAMINED = 6  # candidates of a tier for which faults are sought anew
 MAX_CANDIDATES = 60  # candidates of a tier that are tried on each judged case
 _MOST_SLACK = 8.0
 _SHARE_OF_BUDGET = 3  # the part of the budget of processor time: a third
+_TOKENS_OF_KERNEL = 40  # tokens of the last inputs of an interpreted kernel of short blocks,
+_BEYOND_BLOCKS = 3  # and beyond two blocks if these are longer
+_SHARE_FOR_KERNELS = 1  # interpreted kernels get all of it
 _CHUNK = 250  # edits sent to the function's process at once
 _FIRST_WRONG, _FIRST_RIGHT, _VARIOUS = 9, 6, 12  # cases of the first screen, and of partial repairs
 _MAX_ENTRIES = 20_000  # of a case that is sent along
@@ -181,6 +185,24 @@ def size_of(edit: Edit) -> float:
 Several = tuple[Edit, ...]
 
 
+def in_turn(edits: Sequence[Edit]) -> list[Edit]:
+    """Return edits of a tier in the order in which they are tried if not all of them may be.
+
+    Likely ones come first; among them each rule has its turn, with its smallest edits first.
+    """
+    turns: dict[str, int] = {}
+    order: dict[int, tuple[bool, int]] = {}
+    for edit in sorted(edits, key=size_of):
+        turns[edit.rule] = turns.get(edit.rule, 0) + 1
+        order[id(edit)] = not edit.likely, turns[edit.rule]
+    return sorted(edits, key=lambda e: order[id(e)])
+
+
+def _parts(several: Sequence[Several], size: int) -> Iterator[Sequence[Several]]:
+    for start in range(0, len(several), max(size, 1)):
+        yield several[start : start + size]
+
+
 class _EditSearch:
     """One search. ``tried`` counts the edits, each of which was called at least once."""
 
@@ -188,8 +210,9 @@ class _EditSearch:
         self, session: Session, trials: TriesEdits, opened: Opened, samples: Samples, wrong: int
     ) -> None:
         self._session, self._trials, self._opened = session, trials, opened
+        share = _SHARE_FOR_KERNELS if opened.has_kernels else _SHARE_OF_BUDGET
         self._effort = Effort(
-            inf, session.budget / _SHARE_OF_BUDGET, lambda: getattr(session.runner, "spent", (0, 0))
+            inf, session.budget / share, lambda: getattr(session.runner, "spent", (0, 0))
         )
         self._tried, self._cut = 0, False
         self._accepted: list[tuple[bool, Several, EditAnswer]] = []
@@ -198,15 +221,18 @@ class _EditSearch:
 
     def found(self) -> Repairs:
         """Search tier by tier, until an edit is accepted by which the code keeps its path."""
-        left = MAX_EDITS
+        kernels = self._opened.has_kernels
+        left = MAX_EDITS_OF_KERNELS if kernels else MAX_EDITS
         for tier in TIERS:
             left = min(left, MAX_AFTER_OTHER_PATH) if self._accepted else left
-            edits = [(e,) for e in self._opened.edits if e.tier == tier]
+            edits = [e for e in self._opened.edits if e.tier == tier]
             self._cut |= len(edits) > left
-            if self._settle(edits[:left]):
-                return self._result()
+            ordered = in_turn(edits) if kernels else edits
+            for part in _parts([(e,) for e in ordered[:left]], _CHUNK if kernels else left):
+                if self._settle(part):
+                    return self._result()
             left -= len(edits[:left])
-        if not self._accepted and not self._effort.over:
+        if not self._accepted and not self._effort.over and not kernels:
             best = self._partial()
             if self._settle(self._pairs(best)):
                 return self._result()
@@ -243,9 +269,11 @@ class _EditSearch:
 
     def _examined(self, edits: Several) -> EditAnswer:
         edited = self._trials.version(edits)
-        return (
-            EditAnswer(None) if edited is None else examine(self._session, edited, self._refuting)
-        )
+        if edited is None:
+            return EditAnswer(None)
+        block = self._opened.longest_block
+        most_tokens = max(_TOKENS_OF_KERNEL, 2 * block + _BEYOND_BLOCKS) if block else 0
+        return examine(self._session, edited, self._refuting, most_tokens)
 
     def _partial(self) -> list[Edit]:
         """Return the edits that repair most of the wrong calls, best first."""

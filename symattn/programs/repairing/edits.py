@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import ast
 import builtins
+import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from symattn.programs.repairing.observing import NUMBERS, UNSEEN, Kind, Observed, places_of
 from symattn.programs.repairing.source import SourceFunction, Sources
 from symattn.verification.repair import Replacement, replaced
 
 TIERS = (1, 2, 3)
+#: The functions in which a rule makes edits: those on arrays, kernels of Triton, or both.
+Where = Literal["arrays", "kernels", "everywhere"]
 _SHOWN = 48  # characters up to which a change is shown whole
 _AROUND = 3  # tokens that are shown around a change
 _LONGEST_GRAFT = 40  # characters of an expression that may stand in place of another one
+MOST_NAMES_IN_KERNEL = 6  # names that are tried in place of one
+_BOUNDING = ("range", "static_range", "minimum", "maximum", "min", "max", "cdiv")
 _LONGEST = 120  # characters of a text that is shown
 
 
@@ -62,6 +67,7 @@ class EditRule:
     change: Callable[[Place], Iterator[str | ast.expr]]
     likely: bool = False
     added: str = ""
+    where: Where = "everywhere"
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,7 @@ class BlockRule:
     change: Callable[[BlockStatement], Iterator[tuple[Sequence[Replacement], str, str]]]
     likely: bool = False
     added: str = ""
+    where: Where = "everywhere"
 
 
 @dataclass
@@ -94,13 +101,25 @@ class FunctionPlaces:
                 self.subscripts |= {ast.unparse(item): item for item in items}
         function = self.found.function
         names = function.__globals__
-        self.xp = _name_of_library(self.found, self.observed.library)
+        self.library = "triton" if self.found.is_kernel else self.observed.library
+        self.xp = _name_of_library(self.found, self.library)
         self.free_names = {
             *function.__code__.co_freevars,
             *(n for n in function.__code__.co_names if n in names),
         }
         self.free_names |= vars(builtins).keys()
         self.expressions = self._short_expressions()
+        self.bounds = self._names_that_bound()
+
+    def _names_that_bound(self) -> set[str]:
+        """Return the names in comparisons, ranges, minima and maxima."""
+        result: set[str] = set()
+        for node in ast.walk(self.found.tree):
+            word = getattr(node, "func", None)
+            called = str(getattr(word, "attr", getattr(word, "id", "")))
+            if isinstance(node, ast.Compare) or called in _BOUNDING:
+                result |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        return result
 
     def _short_expressions(self) -> dict[str, tuple[Kind, set[str]]]:
         """Return the short expressions that hold numbers, each with its kind and the names in it."""
@@ -146,7 +165,17 @@ class Place:
     @property
     def is_torch(self) -> bool:
         """Return whether the function computes with tensors of torch."""
-        return self.function.observed.library == "torch"
+        return self.function.library == "torch"
+
+    @property
+    def is_kernel(self) -> bool:
+        """Return whether the function is a kernel of Triton."""
+        return self.function.found.is_kernel
+
+    @property
+    def infinity(self) -> str:
+        """The text of infinity."""
+        return "float('inf')" if self.is_kernel else f"{self.xp}.inf"
 
     @property
     def in_product(self) -> bool:
@@ -157,6 +186,25 @@ class Place:
     def is_called(self) -> bool:
         """Return whether it is the function of a call."""
         return isinstance(self.parent, ast.Call) and self.field == "func"
+
+    @property
+    def whole_names(self) -> list[str]:
+        """The names of whole numbers that a term or a bound may be made of.
+
+        A kernel has dozens of strides; there only numbers that bound something elsewhere are taken.
+        """
+        names = list(self.names("int"))
+        return [n for n in names if n in self.function.bounds] if self.is_kernel else names
+
+    def most_similar(self, names: Iterable[str]) -> list[str]:
+        """Return the names that read most like this one; all of them where there is no kernel."""
+        if not self.is_kernel:
+            return list(names)
+
+        def unlikeness(name: str) -> float:
+            return -difflib.SequenceMatcher(None, self.node.id, name).ratio()
+
+        return sorted(names, key=unlikeness)[:MOST_NAMES_IN_KERNEL]
 
     def kind_of(self, node: ast.AST) -> Kind:
         """Return the kind of another expression of the function."""
@@ -229,15 +277,18 @@ class BlockStatement:
         return Replacement(end, len(last), end, len(last), "".join(f"\n{line}" for line in lines))
 
 
+PARALLEL = "in parallel"  # the rule that makes one change of parallel statements, such as of keys and values
+PARALLEL_TIER = 3
+_MOST_PARALLEL = 400  # such edits of one function
 EVERYWHERE = "everywhere"  # the rule that makes one change of tier 1 wherever the same text stands
 EVERYWHERE_TIER = 2
 
 
 def expression_rules() -> tuple[EditRule, ...]:
     """Return the rules that change an expression."""
-    from symattn.programs.repairing import expressions, lengths, orders
+    from symattn.programs.repairing import expressions, kernel_rules, lengths, orders
 
-    return (*expressions.RULES, *orders.RULES, *lengths.RULES)
+    return (*expressions.RULES, *orders.RULES, *lengths.RULES, *kernel_rules.RULES)
 
 
 def enumerate_edits(
@@ -247,15 +298,27 @@ def enumerate_edits(
     tiers: Sequence[int] = TIERS,
 ) -> list[Edit]:
     """Return all edits of the functions, in the order of their text, each text once."""
+    from symattn.programs.repairing import kernel_rules
     from symattn.programs.repairing.block_rules import BLOCK_RULES
 
     result: list[Edit] = []
     everywhere = EVERYWHERE_TIER in tiers  # it is made of the edits of tier 1
-    rules = [r for r in expression_rules() if r.tier in tiers or (everywhere and r.tier == 1)]
-    block_rules = [r for r in BLOCK_RULES if r.tier in tiers]
+    parallel = PARALLEL_TIER in tiers  # of those of likely rules
+    rules = [
+        r
+        for r in expression_rules()
+        if r.tier in tiers or (everywhere and r.tier == 1) or (parallel and r.likely)
+    ]
+    block_rules = [r for r in (*BLOCK_RULES, *kernel_rules.BLOCK_RULES) if r.tier in tiers]
     for key in sources.editable:
-        function = FunctionPlaces(sources.place(key), sources.functions[key], observed, numbers)
-        result += _EditsOfFunction(function).enumerate(rules, block_rules, tiers)
+        found = sources.functions[key]
+        function = FunctionPlaces(sources.place(key), found, observed, numbers)
+        where = ("everywhere", "kernels" if found.is_kernel else "arrays")
+        result += _EditsOfFunction(function).enumerate(
+            [r for r in rules if r.where in where],
+            [r for r in block_rules if r.where in where],
+            tiers,
+        )
     return [e for e in result if e.tier in tiers]
 
 
@@ -267,9 +330,10 @@ class _EditsOfFunction:
         self._known: set[tuple[Any, ...]] = set()
         self._result: list[Edit] = []
         self._places: list[Place] = []  # of expressions, in the order of their text
-        self._same: dict[
-            tuple[str, str, str], list[Replacement]
-        ] = {}  # of tier 1: rule, old and new text
+        # of tier 1: rule, old and new text
+        self._same: dict[tuple[str, str, str], list[Replacement]] = {}
+        # of likely rules: rule, old and new text without names; for each old text its replacement
+        self._alike: dict[tuple[str, str, str], dict[str, tuple[Replacement, str]]] = {}
 
     def enumerate(
         self, rules: Sequence[EditRule], block_rules: Sequence[BlockRule], tiers: Sequence[int]
@@ -291,6 +355,8 @@ class _EditsOfFunction:
                             self._add(rule, place, new)
         if EVERYWHERE_TIER in tiers:
             self._change_everywhere()
+        if PARALLEL_TIER in tiers:
+            self._change_in_parallel()
         self._move_operations(tiers)
         return self._result
 
@@ -329,6 +395,18 @@ class _EditsOfFunction:
                     Edit(*change, tuple(replacements), shorten(old), shorten(words))
                 )
 
+    def _change_in_parallel(self) -> None:
+        """Add each change of a likely rule at all places where the code is the same but for its names."""
+        for (rule, *_), places in list(self._alike.items())[:_MOST_PARALLEL]:
+            replacements = [replacement for replacement, _ in places.values()]
+            if len(replacements) < 2 or overlapping(replacements):
+                continue
+            old = "; ".join(places)
+            new = "; ".join(text for _, text in places.values())
+            words = f"{PARALLEL}: {rule}"
+            change = words, PARALLEL_TIER, self._function.place
+            self._result.append(Edit(*change, tuple(replacements), shorten(old), shorten(new)))
+
     def _has_run(self, node: ast.stmt) -> bool:
         return getattr(node, "number", -1) in self._function.observed.scopes
 
@@ -352,6 +430,9 @@ class _EditsOfFunction:
         replacement = narrowed(self._function.found.span(node, new), old)
         if rule.tier == 1:
             self._same.setdefault((rule.name, old, text), []).append(replacement)
+        if rule.likely and not isinstance(node, ast.Name | ast.Constant):
+            key = (rule.name, *_without_names(old, text))
+            self._alike.setdefault(key, {}).setdefault(old, (replacement, text))
         self._keep(rule, (replacement,), *shown_change(old, text))
 
     def _edit_statement(
@@ -395,6 +476,19 @@ def overlapping(replacements: Sequence[Replacement]) -> bool:
     """Return whether two of the replacements change the same part of the text."""
     spans = sorted(replacements)
     return any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(spans))
+
+
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\s*[\w.(=])")
+
+
+def _without_names(old: str, new: str) -> tuple[str, str]:
+    """Return an old and a new text with their names numbered: equal for the same code of other names."""
+    numbers: dict[str, str] = {}
+
+    def numbered(name: re.Match[str]) -> str:
+        return numbers.setdefault(name[0], f"@{len(numbers)}")
+
+    return _NAME.sub(numbered, old), _NAME.sub(numbered, new)
 
 
 _TOKEN = re.compile(r"""'[^'\n]*'|"[^"\n]*"|\w+|\S""")
@@ -441,13 +535,17 @@ def shorten(text: str) -> str:
     return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
 
 
-_MODULES = {"torch": "torch", "jax": "jax.numpy", "numpy": "numpy"}
+_MODULES = {
+    "torch": "torch", "jax": "jax.numpy", "numpy": "numpy", "triton": "triton.language",
+}  # fmt: skip
 
 
 def _name_of_library(found: SourceFunction, library: str) -> str | None:
     """Return the name by which a function reaches the module of its arrays: a global one, or of its own imports."""
     module = _MODULES.get(library, "numpy")
-    for name, value in found.function.__globals__.items():
+    space = found.function.__globals__
+    used_first = {**{n: space[n] for n in found.function.__code__.co_names if n in space}, **space}
+    for name, value in used_first.items():
         if isinstance(value, ModuleType) and value.__name__ == module:
             return name
     for node in ast.walk(found.tree):

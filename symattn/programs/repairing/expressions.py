@@ -83,7 +83,11 @@ def change_operator(p: Place) -> Changes:
 
 
 def round_up(p: Place) -> Changes:
-    if isinstance(p.node.op, ast.FloorDiv):
+    if not isinstance(p.node.op, ast.FloorDiv):
+        return
+    if p.is_kernel:  # there a quotient is rounded towards zero
+        yield f"{p.xp}.cdiv({unparse(p.node.left)}, {unparse(p.node.right)})"
+    else:
         yield f"-(-({unparse(p.node.left)}) // ({unparse(p.node.right)}))"
 
 
@@ -243,10 +247,12 @@ def move_new_axis(p: Place) -> Changes:
 def change_name(p: Place) -> Changes:
     if p.kind.name not in NUMBERS or p.is_called:
         return
+    fitting = []
     for name, kind in p.names(*NUMBERS).items():
         alike = kind.name == p.kind.name or {kind.name, p.kind.name} <= {"int", "ints"}
         if alike and abs(len(kind.shape) - len(p.kind.shape)) <= 1:
-            yield name
+            fitting.append(name)
+    yield from p.most_similar(fitting)
 
 
 def change_constant(p: Place) -> Changes:
@@ -329,7 +335,7 @@ def replace_by_name(p: Place) -> Changes:
 def add_whole_term(p: Place) -> Changes:
     if p.kind.name not in ("int", "ints") or not isinstance(p.node, ast.Name):
         return
-    for name in p.names("int"):
+    for name in p.whole_names:
         for op in ("+", "-", "*", "//", "%"):
             yield f"{p.text} {op} {name}"
 
@@ -337,9 +343,15 @@ def add_whole_term(p: Place) -> Changes:
 def clip_whole(p: Place) -> Changes:
     if p.kind.name != "int" or isinstance(p.node, ast.Constant):
         return
-    for name in p.names("int"):
-        yield f"min({p.text}, {name})"
-        yield f"max({p.text}, {name})"
+    for name in p.whole_names:
+        if p.is_kernel:
+            yield f"{p.xp}.minimum({p.text}, {name})"
+            yield f"{p.xp}.maximum({p.text}, {name})"
+        else:
+            yield f"min({p.text}, {name})"
+            yield f"max({p.text}, {name})"
+    if p.is_kernel:
+        return
     yield f"max({p.text}, 0)"
     yield f"max({p.text}, 1)"
 
@@ -371,13 +383,13 @@ def add_mask(p: Place) -> Changes:
     elif p.kind.name == "floats" and p.xp:
         for name, kind in p.names("bools").items():
             if kind.broadcasts_to(p.kind):
-                for filled in (f"-{p.xp}.inf", "0.0"):
+                for filled in (f"-{p.infinity}", "0.0"):
                     yield f"{p.xp}.where({name}, {p.text}, {filled})"
 
 
 def transpose(p: Place) -> Changes:
     if p.kind.is_array and len(p.kind.shape) >= 2:
-        yield f"{p.text}.swapaxes(-1, -2)"
+        yield f"{p.xp}.trans({p.text})" if p.is_kernel else f"{p.text}.swapaxes(-1, -2)"
 
 
 def _is_number_to_change(p: Place) -> bool:
@@ -392,7 +404,7 @@ def wrap(p: Place) -> Changes:
 
 def raise_to_power(p: Place) -> Changes:
     if _is_number_to_change(p):
-        for exponent in ("2", "0.5", "-1", "-0.5", "3"):
+        for exponent in () if p.is_kernel else ("2", "0.5", "-1", "-0.5", "3"):
             yield f"{p.text} ** {exponent}"
         if p.kind.is_array and p.xp:
             for name in ("exp", "log", "abs", "sqrt", "tanh"):
@@ -411,7 +423,7 @@ def insert_factor(p: Place) -> Changes:
     roots = [
         f"{n}.shape[-1] ** 0.5"
         for n, kind in p.scope.items()
-        if kind.name == "floats" and len(kind.shape) > 1
+        if kind.name == "floats" and len(kind.shape) > 1 and not p.is_kernel
     ]
     numbers = [f"({x!r})" for x in p.function.numbers if x not in (0, 1)]
     for factor in (*_numbers_that_fit(p), *roots, *numbers, "2", repr(_LN2)):
@@ -441,7 +453,8 @@ def normalise(p: Place) -> Changes:
 
 def guard(p: Place) -> Changes:
     if _is_number_to_change(p) and p.kind.name == "floats" and p.xp:
-        yield f"{p.xp}.where({p.xp}.isfinite({p.text}), {p.text}, 0)"
+        if not p.is_kernel:
+            yield f"{p.xp}.where({p.xp}.isfinite({p.text}), {p.text}, 0)"
         yield f"{p.xp}.where({p.text} == 0, 1, {p.text})"
 
 
@@ -456,8 +469,9 @@ def clip_to_name(p: Place) -> Changes:
 def cast(p: Place) -> Changes:
     if p.kind.name != "floats" or not p.xp or p.is_called:
         return
-    for word in ("float32", "float64"):
-        yield f"{p.text}.to({p.xp}.{word})" if p.is_torch else f"{p.text}.astype({p.xp}.{word})"
+    for word in ("float32",) if p.is_kernel else ("float32", "float64"):
+        converts = "to" if p.is_torch or p.is_kernel else "astype"
+        yield f"{p.text}.{converts}({p.xp}.{word})"
 
 
 def copy_array(p: Place) -> Changes:
@@ -477,7 +491,7 @@ def take_index(p: Place) -> Changes:
 
 
 def add_difference(p: Place) -> Changes:
-    whole = p.names("int")
+    whole = p.whole_names
     if p.kind.name == "ints" or (p.kind.name == "int" and isinstance(p.node, ast.Name)):
         for a in whole:
             for b in whole:
@@ -487,7 +501,7 @@ def add_difference(p: Place) -> Changes:
 
 def combine_whole(p: Place) -> Changes:
     if p.kind.name == "int" and isinstance(p.node, ast.Name | ast.Constant) and not p.is_called:
-        whole = list(p.names("int"))
+        whole = p.whole_names
         for a in whole:
             for b in whole:
                 if a != b:
@@ -531,8 +545,8 @@ RULES: tuple[EditRule, ...] = (
     EditRule("slice", 1, ast.Subscript, change_slice, likely=True),
     EditRule("axis", 1, ast.Subscript, move_new_axis, likely=True),
     EditRule("constant", 1, ast.Constant, change_constant, likely=True),
-    EditRule("einsum", 1, ast.Constant, change_einsum, likely=True),
-    EditRule("constant", 1, ast.Attribute, change_infinity, likely=True),
+    EditRule("einsum", 1, ast.Constant, change_einsum, likely=True, where="arrays"),
+    EditRule("constant", 1, ast.Attribute, change_infinity, likely=True, where="arrays"),
     EditRule("±1", 1, ANY, shift_by_one, likely=True),
     EditRule("negated", 1, ANY, negate, likely=True),
     EditRule("variable", 1, ast.Name, change_name),
@@ -540,7 +554,7 @@ RULES: tuple[EditRule, ...] = (
     EditRule("variable", 2, ANY, replace_by_name),
     EditRule("term", 2, ANY, add_whole_term),
     EditRule("bound", 2, ANY, clip_whole),
-    EditRule("length", 2, ANY, take_length),
+    EditRule("length", 2, ANY, take_length, where="arrays"),
     EditRule("number of the specification", 2, ANY, take_number),
     EditRule("mask", 2, ANY, add_mask),
     EditRule("transposed", 2, ANY, transpose),
@@ -548,11 +562,11 @@ RULES: tuple[EditRule, ...] = (
     EditRule("exponent", 2, ANY, raise_to_power),
     EditRule("factor", 2, ANY, insert_factor),
     EditRule("term", 2, ANY, insert_term),
-    EditRule("normalised", 2, ANY, normalise),
+    EditRule("normalised", 2, ANY, normalise, where="arrays"),
     EditRule("guard", 2, ANY, guard),
     EditRule("bound", 2, ANY, clip_to_name),
     EditRule("cast", 2, ANY, cast),
-    EditRule("copy", 2, ANY, copy_array),
+    EditRule("copy", 2, ANY, copy_array, where="arrays"),
     EditRule("index", 3, ast.Subscript, take_index),
     EditRule("term", 3, ANY, add_difference),
     EditRule("term", 3, ANY, combine_whole),

@@ -220,12 +220,12 @@ def keep_rows_of_mask(p: Place) -> Changes:
 
 ANY = ast.expr
 RULES: tuple[EditRule, ...] = (
-    EditRule("diagonal", 2, ast.Call, move_diagonal, likely=True, added=_LOOKED_AT),
-    EditRule("offset", 3, ANY, shift_by_lengths, added=_LOOKED_AT),
-    EditRule("offset", 3, ast.Constant, take_difference, added=_LOOKED_AT),
-    EditRule("ratio", 3, ANY, divide_by_ratio, added=_LOOKED_AT),
-    EditRule("length", 3, ANY, insert_function_of_length, added=_LOOKED_AT),
-    EditRule("guard", 3, ast.expr, guard_divisor, added=_LOOKED_AT),
-    EditRule("mask", 3, ANY, add_mask_of_positions, added=_LOOKED_AT),
-    EditRule("mask", 3, ANY, keep_rows_of_mask, added=_LOOKED_AT),
+    EditRule("diagonal", 2, ast.Call, move_diagonal, likely=True, added=_LOOKED_AT, where="arrays"),
+    EditRule("offset", 3, ANY, shift_by_lengths, added=_LOOKED_AT, where="arrays"),
+    EditRule("offset", 3, ast.Constant, take_difference, added=_LOOKED_AT, where="arrays"),
+    EditRule("ratio", 3, ANY, divide_by_ratio, added=_LOOKED_AT, where="arrays"),
+    EditRule("length", 3, ANY, insert_function_of_length, added=_LOOKED_AT, where="arrays"),
+    EditRule("guard", 3, ast.expr, guard_divisor, added=_LOOKED_AT, where="arrays"),
+    EditRule("mask", 3, ANY, add_mask_of_positions, added=_LOOKED_AT, where="arrays"),
+    EditRule("mask", 3, ANY, keep_rows_of_mask, added=_LOOKED_AT, where="arrays"),
 )

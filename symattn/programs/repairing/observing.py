@@ -15,9 +15,12 @@ from typing import Any, Literal
 import numpy as np
 
 from symattn.programs.names import Function
+from symattn.programs.repairing.kernels import LANGUAGE
 from symattn.programs.repairing.source import SourceFunction, Sources
 
-KindName = Literal["bool", "int", "float", "function", "other", "unseen", "bools", "ints", "floats"]
+KindName = Literal[
+    "bool", "int", "float", "function", "other", "unseen", "bools", "ints", "floats", "pointer", "pointers"
+]  # fmt: skip
 _SEEN, _SCOPE = "__symattn_seen__", "__symattn_scope__"
 #: Numbers, alone or in arrays.
 NUMBERS = ("int", "float", "bool", "ints", "floats", "bools")
@@ -57,8 +60,35 @@ class Kind:
 UNSEEN = Kind("unseen")
 
 
+_OF_SCALARS: dict[KindName, KindName] = {
+    "bools": "bool", "ints": "int", "floats": "float", "pointers": "pointer",
+}  # fmt: skip
+
+
+def _kind_in_kernel(x: Any) -> Kind:
+    """Return the kind of a value in a kernel of Triton: a block or one number, pointers among them."""
+    if type(x).__name__ == "constexpr":
+        return kind_of(x.value)
+    if type(x).__name__ != "tensor":
+        return Kind("other")
+    words, shape = str(x.dtype), tuple(int(n) for n in x.type.shape) if x.type.is_block() else ()
+    name: KindName = "floats"
+    if "pointer" in words:
+        name = "pointers"
+    elif words == "int1":
+        name = "bools"
+    elif words.startswith(("int", "uint")):
+        name = "ints"
+    if shape:
+        return Kind(name, shape)
+    whole = int(x.handle.data.reshape(-1)[0]) if name == "ints" else None
+    return Kind(_OF_SCALARS[name], whole=whole)
+
+
 def kind_of(x: object) -> Kind:
     """Return the kind of a value."""
+    if type(x).__module__.startswith(LANGUAGE):
+        return _kind_in_kernel(x)
     if isinstance(x, bool | np.bool_):
         return Kind("bool")
     if isinstance(x, int | np.integer):
@@ -97,7 +127,8 @@ class Observed:
     @property
     def library(self) -> str:
         """The package of most arrays: ``numpy``, ``torch``, ``jax`` or another; empty if none was seen."""
-        return next((name for name, _ in self.arrays.most_common(1)), "")
+        outside = (name for name, _ in self.arrays.most_common() if name != "triton")
+        return next(outside, "")
 
     def see(self, number: int, value: Any) -> Any:
         """Record the kind of an expression, and return its value."""

@@ -21,6 +21,7 @@ from symattn.verification.semantics import IdentityResult
 _OTHER_SEED = 7919  # added to the seed, so that the new inputs are others
 _REFUTING = 2  # cases of an edit that refute others at once
 _FEWER = 4  # a part of the random inputs of a verification is drawn anew
+_FEWER_OF_KERNELS = 16  # the same for interpreted kernels
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,19 @@ class EditAnswer:
     new_search: bool = False  # whether it took a new verification, which is slow
 
 
-def examine(session: Session, edited: Runner, refuting: list[Case] | None = None) -> EditAnswer:
+def examine(
+    session: Session, edited: Runner, refuting: list[Case] | None = None, most_tokens: int = 0
+) -> EditAnswer:
     """Ask the last questions about an edited function.
 
-    ``refuting`` are cases that refuted other edits in a new search; it gets those that refute this one.
+    ``refuting`` are cases that refuted other edits in a new search; it gets those that refute this one. The new search
+    takes at most so many tokens if ``most_tokens`` is not 0: interpreted kernels are slow, and get a few blocks.
     """
     refuting = [] if refuting is None else refuting
     try:
         if (failed := _failed(session, edited)) is not None:
             return EditAnswer(None, reason=f"floats, {failed.case.group}")
-        again = _session_of(session, edited)
+        again = _session_of(session, edited, most_tokens)
         if any(again.run_case(case).finding is not None for case in refuting):
             return EditAnswer(None, reason="a case that refuted another edit")
         answer = replace(_searched_anew(session, again), new_search=True)
@@ -78,10 +82,15 @@ def _failed(session: Session, edited: Runner) -> CaseResult | None:
     return None
 
 
-def _session_of(session: Session, edited: Runner) -> Session:
+def _session_of(session: Session, edited: Runner, most_tokens: int = 0) -> Session:
+    promised, fewer = session.promised, _FEWER
+    if most_tokens:
+        fewest = max(most_tokens, promised.min_tokens)
+        most = min(fewest, promised.max_tokens or fewest)
+        promised, fewer = replace(promised, max_tokens=most), _FEWER_OF_KERNELS
     return Session(
-        edited, session.subject, session.precision, session.promised, session.seed + _OTHER_SEED,
-        -(-session.examples // _FEWER), session.budget, session.progress,
+        edited, session.subject, session.precision, promised, session.seed + _OTHER_SEED,
+        -(-session.examples // fewer), session.budget, session.progress,
     )  # fmt: skip
 
 

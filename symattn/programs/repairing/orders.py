@@ -157,7 +157,7 @@ def take_infinity(p: Place) -> Changes:
         value = node.value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and value not in _SMALL_NUMBERS:
-            yield f"{p.xp}.inf"
+            yield p.infinity
     elif (
         node.attr in ("min", "max")
         and isinstance(node.value, ast.Call)
@@ -172,6 +172,28 @@ def take_small_number(p: Place) -> Changes:
     if isinstance(value, float) and 0 < value < 0.1:
         for number in _TENFOLDS:
             yield repr(number)
+
+
+def take_plain_number(p: Place) -> Changes:
+    """A name that holds one number in place of an operand that is an array."""
+    is_operand = isinstance(p.parent, ast.BinOp) and p.kind_of(p.parent).name == "floats"
+    if is_operand and p.kind.name == "floats":
+        yield from p.names("float")
+
+
+def replace_number_by_name(p: Place) -> Changes:
+    """A name, or its exponential, in place of a number that is a term or a factor of an array."""
+    if not isinstance(p.parent, ast.BinOp) or isinstance(p.node.value, bool) or not p.xp:
+        return
+    whole = p.kind_of(p.parent)
+    if whole.name != "floats" or not isinstance(p.node.value, int | float):
+        return
+    for name, kind in p.names("float", "floats").items():
+        if kind.broadcasts_to(whole):
+            yield name
+            yield f"-{name}"
+            yield f"{p.xp}.exp({name})"
+            yield f"{p.xp}.exp(-{name})"
 
 
 # -- formats -----------------------------------------------------------------------------------------------------------
@@ -221,15 +243,19 @@ RULES: tuple[EditRule, ...] = (
     EditRule(
         "infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=_LOOKED_AT
     ),
-    EditRule("exponent", 2, ANY, take_root, likely=True, added=_LOOKED_AT),
-    EditRule("reduced", 2, ANY, reduce_operand, added=_LOOKED_AT),
+    EditRule("exponent", 2, ANY, take_root, likely=True, added=_LOOKED_AT, where="arrays"),
+    EditRule("reduced", 2, ANY, reduce_operand, added=_LOOKED_AT, where="arrays"),
     EditRule("guard", 2, ast.Constant, take_small_number, added=_LOOKED_AT),
+    EditRule("variable", 2, ast.Name, take_plain_number, added=_LOOKED_AT),
+    EditRule("expression", 3, ast.Constant, replace_number_by_name, added=_LOOKED_AT),
     EditRule("brackets", 2, ast.BinOp, distribute, added=_LOOKED_AT),
     EditRule("order of operations", 2, (ast.BinOp, ast.Call), move_operation, added=_LOOKED_AT),
     EditRule("order of calls", 2, ast.Call, swap_nested_calls, added=_LOOKED_AT),
-    EditRule("repeated", 2, ast.Call, repeat_or_tile, likely=True, added=_LOOKED_AT),
-    EditRule("shape", 2, ast.Call, reshape_in_another_order, added=_LOOKED_AT),
-    EditRule("transposed", 3, ANY, swap_other_axes, added=_LOOKED_AT),
-    EditRule("wider", 3, ANY, compute_wider, added=_LOOKED_AT),
+    EditRule(
+        "repeated", 2, ast.Call, repeat_or_tile, likely=True, added=_LOOKED_AT, where="arrays"
+    ),
+    EditRule("shape", 2, ast.Call, reshape_in_another_order, added=_LOOKED_AT, where="arrays"),
+    EditRule("transposed", 3, ANY, swap_other_axes, added=_LOOKED_AT, where="arrays"),
+    EditRule("wider", 3, ANY, compute_wider, added=_LOOKED_AT, where="arrays"),
     EditRule("expression", 3, ANY, take_expression, added=_LOOKED_AT),
 )

@@ -23,6 +23,7 @@ from typing import Any
 
 from symattn.programs.names import Function
 from symattn.programs.refusing import installed
+from symattn.programs.repairing import kernels
 from symattn.verification.repair import Replacement, replaced
 
 #: Code that reaches beyond numbers is never edited: a changed argument could delete a file.
@@ -67,6 +68,7 @@ class SourceFunction:
     tree: Any  # an ``ast.FunctionDef``
     lines: list[str]  # of the definition, without decorators
     first: int  # the number of the first of them
+    is_kernel: bool = False  # of Triton, and interpreted
 
     def position(self, line: int, offset: int) -> int:
         """Return the column in characters of an offset in bytes, as trees give it."""
@@ -108,6 +110,8 @@ class SourceFunction:
 
     def _compiled(self, source: Any) -> types.CodeType:
         flags = self.function.__code__.co_flags & _FUTURE_FLAGS
+        if self.is_kernel:
+            source = kernels.interpreted(source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an edit such as ``1 is 2``
             code = compile(
@@ -173,7 +177,9 @@ def _codes_within(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes_within(constant)
 
 
-def read_function(function: types.FunctionType, file: FileText) -> SourceFunction | None:
+def read_function(
+    function: types.FunctionType, file: FileText, is_kernel: bool = False
+) -> SourceFunction | None:
     """Return the definition of a function; None without one, or if its file is no longer what was loaded."""
     code, lines = function.__code__, file.lines
     if not 0 < code.co_firstlineno <= len(lines) or not file.gives(code):
@@ -182,7 +188,8 @@ def read_function(function: types.FunctionType, file: FileText) -> SourceFunctio
         block = inspect.getblock(lines[code.co_firstlineno - 1 :])
         block = [line.rstrip("\r\n") for line in block]
         at = next(k for k, line in enumerate(block) if line.lstrip().startswith("def "))
-        found = SourceFunction(function, _NOTHING, block[at:], code.co_firstlineno + at)
+        first = code.co_firstlineno + at
+        found = SourceFunction(function, _NOTHING, block[at:], first, is_kernel)
         found = replace(found, tree=found.parse(found.lines))
         found.compile_tree(found.tree)
     except (
@@ -364,10 +371,33 @@ class Sources:
                 self.functions[id(x)] = found
             for part in _values_used(x):
                 self._reach(part)
+        elif kernels.is_kernel(x):
+            self._reach_kernel(x)
+        elif kernels.is_tuned(x):
+            self._objects[id(x)] = x
+            self._reach(x.fn)
         elif (methods := self._methods(x)) or modules_within(x):
             self._objects[id(x)] = x
             for part in (*methods.values(), *parts_of(x).values()):
                 self._reach(part)
+
+    def _reach_kernel(self, x: Any) -> None:
+        """Reach a kernel whose text can be read; one from elsewhere runs as it is."""
+        if x.fn.__code__.co_filename != self.file:
+            return
+        found = read_function(x.fn, self.text, is_kernel=True)
+        if found is None:
+            return
+        self._objects[id(x)] = x
+        self._objects[id(x.fn)] = x.fn
+        self.functions[id(x.fn)] = found
+        for part in _values_used(x.fn):
+            self._reach(part)
+
+    @property
+    def has_kernels(self) -> bool:
+        """Return whether the function launches kernels that are edited."""
+        return any(found.is_kernel for found in self.functions.values())
 
     def _methods(self, x: Any) -> dict[str, types.FunctionType]:
         """Return the methods of an instance that are defined in the file, by name."""
@@ -454,6 +484,11 @@ class _Rebuilt:
             self._made[id(x)] = types.MethodType(self.value(x.__func__), self.value(x.__self__))
         elif isinstance(x, types.FunctionType):
             return self._function(x)
+        elif kernels.is_kernel(x):
+            self._made[id(x)] = kernels.with_function(x, self.value(x.fn))
+        elif kernels.is_tuned(x):
+            base = self.value(getattr(x, "base_fn", None))
+            self._made[id(x)] = kernels.with_kernel(x, self.value(x.fn), base)
         else:
             self._made[id(x)] = self._instance(x)
         return self._made[id(x)]
@@ -521,6 +556,9 @@ class _Rebuilt:
             elif id(x) in self._sources._objects:
                 new[name] = self.value(x)
         new.update(self._names)
+        if self._sources.has_kernels:
+            for name, x in kernels.names_of_interpreter().items():
+                new.setdefault(name, x)
         return new
 
 

@@ -6,6 +6,7 @@ then all of them. What passes is only a candidate; ``oracle`` asks the last ques
 
 from __future__ import annotations
 
+import ast
 import sys
 import warnings
 from collections import Counter
@@ -21,8 +22,10 @@ from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.bounds.case_result import holds, shares
 from symattn.programs.calls import captured
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
-from symattn.programs.repairing.observing import observe
+from symattn.programs.repairing.kernels import within_memory
+from symattn.programs.repairing.observing import Observed, observe
 from symattn.programs.repairing.source import Sources
+from symattn.programs.triton_host import without_checks_of_overflow
 
 if TYPE_CHECKING:
     from symattn.programs.calls import Target
@@ -64,11 +67,17 @@ class Samples:
 
 @dataclass(frozen=True)
 class Opened:
-    """The material of a search: the file, its digest, all edits, and the units that one trial costs on average."""
+    """The material of a search: the file, its digest, all edits, and the longest block of kernels, 0 without any."""
 
     file: str
     digest: str
     edits: tuple[Edit, ...]
+    longest_block: int = 0
+
+    @property
+    def has_kernels(self) -> bool:
+        """Return whether the function launches kernels that are interpreted."""
+        return self.longest_block > 0
 
 
 class Trials:
@@ -111,13 +120,25 @@ class Trials:
                 break
         assert observed is not None
         edits = enumerate_edits(sources, observed, samples.numbers)
-        return Opened(sources.file, sources.digest, tuple(edits))
+        return Opened(sources.file, sources.digest, tuple(edits), self._longest_block(observed))
+
+    def _longest_block(self, observed: Observed) -> int:
+        """Return the longest block in a kernel that was observed, 1 if its numbers are single, 0 without a kernel."""
+        if not self.sources.has_kernels:
+            return 0
+        lengths = [1]
+        for found in self.sources.functions.values():
+            for node in ast.walk(found.tree) if found.is_kernel else ():
+                kind = observed.kinds.get(getattr(node, "number", -1))
+                lengths += kind.shape if kind is not None else ()
+        return max(lengths)
 
     def version(self, edits: Sequence[Edit]) -> Target | None:
         """Return the target with edits of one function for the last questions, or None if they give no code."""
         result = self._version(edits)
         if result is not None:
             result.begin_call = self._begin_last_call
+            result.is_brief = self.sources.has_kernels
             self._begin_last_call()
         return result
 
@@ -128,7 +149,10 @@ class Trials:
             edited = self.sources.edited(self.sources.at(edits[0].place), replacements)
         except (SyntaxError, ValueError):
             return None
-        return self._target.version(edited)
+        version = self._target.version(edited)
+        if self.sources.has_kernels:
+            version.around_call = within_memory
+        return version
 
     def _begin_last_call(self) -> None:
         """Count the passes of loops in this call by itself: the last questions ask hundreds."""
@@ -140,7 +164,12 @@ class Trials:
     def screen(self, several: Iterable[tuple[Edit, ...]]) -> list[tuple[int, bool]]:
         """Try edits, or several at once; return the numbers of those that pass all samples, and whether they stray."""
         result = []
-        with captured(), warnings.catch_warnings(), np.errstate(all="ignore"):
+        with (
+            captured(),
+            warnings.catch_warnings(),
+            np.errstate(all="ignore"),
+            without_checks_of_overflow(),
+        ):
             warnings.simplefilter("ignore")
             for number, edits in enumerate(several):
                 version = self._version(edits)

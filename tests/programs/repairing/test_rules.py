@@ -10,7 +10,15 @@ import pytest
 from symattn.programs.loading import load
 from symattn.programs.repairing import moves
 from symattn.programs.repairing.block_rules import BLOCK_RULES
-from symattn.programs.repairing.edits import EVERYWHERE, EVERYWHERE_TIER, Edit, enumerate_edits, expression_rules
+from symattn.programs.repairing.edits import (
+    EVERYWHERE,
+    EVERYWHERE_TIER,
+    PARALLEL,
+    PARALLEL_TIER,
+    Edit,
+    enumerate_edits,
+    expression_rules,
+)
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
 
@@ -104,6 +112,10 @@ BODIES = [
     ("transposed", 3, "z = x[None]\n    return z.sum(0) + y", "return x.sum(0) + y"),
     ("wider", 3, f"{HALVES}    return z @ z.T", f"{HALVES}    return (z.astype('d') @ z.T).astype('e')"),
     ("expression", 3, "z = x - 1\n    return x * 2 + z", "return (x - 1) * 2 + x - 1"),
+    ("variable", 2, "return x * np.tanh(x)", "return half * np.tanh(x)"),
+    ("expression", 3, "return 1 + np.exp(x)", "return np.exp(-x) + np.exp(x)"),
+    ("in parallel: repeated", 3, "return np.tile(x, (1, n)) + np.tile(y, (1, n))",
+     "return np.repeat(x, n, axis=1) + np.repeat(y, n, axis=1)"),
     ("assignment", 3, "z = x\n    for i in range(2):\n        w = z + y\n    return z", "return x + 2 * y"),
 ]  # fmt: skip
 
@@ -152,5 +164,5 @@ def test_a_rule_repairs_a_mistake(tmp_path: Path, rule: str, tier: int, wrong: s
 
 def test_every_rule_has_a_mistake_that_it_repairs() -> None:
     named = {(rule, tier) for rule, tier, *_ in BODIES}
-    apart = {(EVERYWHERE, EVERYWHERE_TIER), (moves.NAME, moves.TIER)}
+    apart = {(EVERYWHERE, EVERYWHERE_TIER), (moves.NAME, moves.TIER), (f"{PARALLEL}: repeated", PARALLEL_TIER)}
     assert {*apart, *((r.name, r.tier) for r in (*expression_rules(), *BLOCK_RULES))} == named

@@ -1,0 +1,203 @@
+"""The rules of kernels of Triton: blocks, pointers, masks of loads and stores.
+
+As all rules they know the language and nothing of attention. A kernel keeps rows as blocks of one axis, which get a
+new axis where they meet blocks of two; its masks stand within calls rather than under names; it has no infinity of its
+own, and no powers.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from symattn.programs.repairing.edits import BlockRule, BlockStatement, EditRule, Place, Where
+from symattn.programs.repairing.observing import Kind
+from symattn.verification.repair import Replacement
+
+Changes = Iterator[str | ast.expr]
+_GROUPS_OF_TWINS = (
+    ("program_id", "num_programs"), ("store", "atomic_add"), ("exp", "exp2"), ("log", "log2"),
+    ("max", "min", "sum"), ("maximum", "minimum"), ("sum", "cumsum"), ("zeros", "zeros_like"),
+)  # fmt: skip
+_NEW_AXES = ("[:, None]", "[None, :]")
+_MOST_MASKS = 8  # conditions of the kernel that are tried in one place
+_LOG2_OF_E = "1.4426950408889634"
+_POINTERS = ("pointer", "pointers")
+
+
+def _word(node: ast.expr) -> str:
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+# -- tier 1: one token or operand --------------------------------------------------------------------------------------
+def change_function_of_kernel(p: Place) -> Changes:
+    if not p.is_called:
+        return
+    for group in _GROUPS_OF_TWINS:
+        if p.node.attr in group:
+            for other in group:
+                if other != p.node.attr:
+                    yield f"{ast.unparse(p.node.value)}.{other}"
+
+
+def change_pointer(p: Place) -> Changes:
+    """Another pointer of the same kind."""
+    if p.kind.name in _POINTERS:
+        for name, kind in p.names(p.kind.name).items():
+            if kind.shape == p.kind.shape:
+                yield name
+
+
+def fill_with_infinity(p: Place) -> Changes:
+    """What a call fills in, such as the other values of a load: infinity for zero, and the other way."""
+    node = p.node
+    is_argument = isinstance(p.parent, ast.Call | ast.keyword) and p.field != "func"
+    if isinstance(node, ast.Constant):
+        if is_argument and isinstance(node.value, float) and node.value == 0:
+            yield f"-{p.infinity}"
+    elif _is_infinity(node):
+        yield "0.0"
+        if not isinstance(p.parent, ast.UnaryOp):
+            yield f"-{ast.unparse(node)}"
+
+
+def _is_infinity(node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or _word(node.func) != "float" or len(node.args) != 1:
+        return False
+    value = getattr(node.args[0], "value", None)
+    return isinstance(value, str) and value.strip("+-").lower().startswith("inf")
+
+
+# -- tier 2: one insertion ---------------------------------------------------------------------------------------------
+def forms_of_rows(p: Place) -> Iterator[str]:
+    """Yield the names that are factors or terms of an expression, rows with a new axis."""
+    for name, kind in p.names("int", "float", "floats").items():
+        yield from (form for form in _forms(name, kind, p.kind) if form != name)
+
+
+def _forms(name: str, kind: Kind, of: Kind) -> Iterator[str]:
+    """Yield the ways in which a block of one axis, or a number, meets a block of two axes."""
+    if len(kind.shape) == 1 and len(of.shape) == 2:
+        for axis, words in enumerate(_NEW_AXES):
+            if kind.shape[0] in (1, of.shape[axis]):
+                yield name + words
+    elif kind.broadcasts_to(of):
+        yield name
+
+
+def _is_computed(p: Place) -> bool:
+    return p.kind.is_real and not isinstance(p.node, ast.Constant) and not p.is_called
+
+
+def insert_row(p: Place) -> Changes:
+    """A factor, a divisor or a term that is a row of numbers, with a new axis."""
+    if not _is_computed(p):
+        return
+    for form in forms_of_rows(p):
+        if not p.in_product:
+            yield f"{p.text} * {form}"
+            yield f"{p.text} / {form}"
+        yield f"{p.text} + {form}"
+        yield f"{p.text} - {form}"
+
+
+def insert_log2_of_e(p: Place) -> Changes:
+    """A factor by which powers of 2 are those of e, or logarithms to the base 2 natural ones."""
+    if _is_computed(p):
+        yield f"{p.text} * {_LOG2_OF_E}"
+        yield f"{p.text} / {_LOG2_OF_E}"
+
+
+def _conditions(p: Place, of: Kind) -> Iterator[str]:
+    """Yield the conditions of the kernel that fit a block: names first, then comparisons as they are written."""
+    known, count = p.scope.keys() | p.function.free_names, 0
+    for name, kind in p.names("bools").items():
+        if kind.broadcasts_to(of):
+            yield name
+    for text, (kind, names) in p.function.expressions.items():
+        fits = kind.name == "bools" and kind.broadcasts_to(of) and names <= known
+        if fits and count < _MOST_MASKS:
+            yield f"({text})"
+            count += 1
+
+
+def add_condition(p: Place) -> Changes:
+    """Another condition of the kernel in a mask."""
+    inside = isinstance(p.parent, ast.BinOp) and isinstance(p.parent.op, ast.BitAnd | ast.BitOr)
+    if p.kind.name != "bools" or inside or p.is_called:
+        return
+    own = ast.unparse(p.node)
+    for text in _conditions(p, p.kind):
+        if text.strip("()") not in own:
+            yield f"{p.text} & {text}"
+            yield f"{p.text} | {text}"
+
+
+def keep_by_condition(p: Place) -> Changes:
+    """Numbers where a condition of the kernel holds."""
+    if p.kind.name != "floats" or not _is_computed(p) or not p.kind.shape:
+        return
+    for text in _conditions(p, p.kind):
+        for filled in (f"-{p.infinity}", "0.0"):
+            yield f"{p.xp}.where({text}, {p.text}, {filled})"
+
+
+def add_mask_of_access(p: Place) -> Changes:
+    """A mask for a load or a store, and what a load gives where it does not hold."""
+    node, word = p.node, _word(p.node.func)
+    if word not in ("load", "store") or not node.args:
+        return
+    pointers, given = p.kind_of(node.args[0]), {k.arg for k in node.keywords}
+    known = len(node.args) > (1 if word == "load" else 2) or "mask" in given
+    text = ast.unparse(node).removesuffix(")")
+    if not known:
+        filled = ", other=0.0" if word == "load" else ""
+        for condition in _conditions(p, Kind("bools", pointers.shape)):
+            yield f"{text}, mask={condition}{filled})"
+    elif word == "load" and "other" not in given:
+        yield f"{text}, other=0.0)"
+        yield f"{text}, other=-{p.infinity})"
+
+
+def add_to_product(p: Place) -> Changes:
+    """The block to which a product is added."""
+    node = p.node
+    if _word(node.func) == "dot" and len(node.args) == 2 and not node.keywords:
+        for name, kind in p.names("floats").items():
+            if kind == p.kind:
+                yield f"{ast.unparse(node).removesuffix(')')}, {name})"
+
+
+def rescale_rows_before(s: BlockStatement) -> Iterator[tuple[Sequence[Replacement], str, str]]:
+    """A line that multiplies or divides a block by a row of numbers before it changes."""
+    target = getattr(s.node, "target", None) or next(iter(getattr(s.node, "targets", ())), None)
+    name = target.id if isinstance(target, ast.Name) else ""
+    kind = s.scope.get(name)
+    if kind is None or not kind.is_real:
+        return
+    for row, held in s.scope.items():
+        if row == name or not held.is_real:
+            continue
+        for form in _forms(row, held, kind):
+            for sign in ("*", "/"):
+                new = f"{name} = {name} {sign} {form}"
+                lines = [s.indent(s.node) + new]
+                yield [s.inserted_before(s.node, lines)], "", f"{new}  (a new line)"
+
+
+ANY = ast.expr
+KERNELS: Where = "kernels"
+RULES: tuple[EditRule, ...] = (
+    EditRule("function", 1, ast.Attribute, change_function_of_kernel, likely=True, where=KERNELS),
+    EditRule("variable", 1, ast.Name, change_pointer, where=KERNELS),
+    EditRule(
+        "infinity", 1, (ast.Constant, ast.Call), fill_with_infinity, likely=True, where=KERNELS
+    ),
+    EditRule("factor", 2, ANY, insert_log2_of_e, where=KERNELS),
+    EditRule("factor", 2, ANY, insert_row, where=KERNELS),
+    EditRule("mask", 2, ANY, add_condition, where=KERNELS),
+    EditRule("mask", 2, ANY, keep_by_condition, where=KERNELS),
+    EditRule("mask", 2, ast.Call, add_mask_of_access, likely=True, where=KERNELS),
+    EditRule("term", 2, ast.Call, add_to_product, likely=True, where=KERNELS),
+)
+BLOCK_RULES: tuple[BlockRule, ...] = (BlockRule("factor", 2, rescale_rows_before, where=KERNELS),)

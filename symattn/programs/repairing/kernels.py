@@ -1,0 +1,153 @@
+"""Kernels of Triton as sources: found behind their decorators, and rebuilt for Triton's interpreter.
+
+A kernel that is interpreted is an object around a function of Python, perhaps within objects that tune it. The
+interpreter reads the function's file, changes its tree, and keeps the result. An edited kernel has no file: its
+tree is changed in the same way, and the code is put in the place of what the interpreter would keep.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy, deepcopy
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from symattn.programs.frameworks import INTERPRETER
+
+_TUNER = "triton.runtime.autotuner"
+LANGUAGE = "triton.language"
+
+
+def is_kernel(x: object) -> bool:
+    """Return whether Triton interprets this object as a kernel, or as a helper of kernels."""
+    if type(x).__module__ != INTERPRETER:
+        return False
+    return isinstance(getattr(x, "fn", None), types.FunctionType) and hasattr(x, "rewrite")
+
+
+def is_tuned(x: object) -> bool:
+    """Return whether an object chooses configurations for a kernel."""
+    return type(x).__module__ == _TUNER and hasattr(x, "fn")
+
+
+def with_function(kernel: Any, function: types.FunctionType) -> Any:
+    """Return a kernel that runs another function, whose code is as the interpreter needs it."""
+    result = copy(kernel)
+    result.fn = function
+    result.rewrite = lambda: function
+    return result
+
+
+def with_kernel(tuner: Any, kernel: Any, base: Any) -> Any:
+    """Return a copy of what chooses configurations, for another kernel; ``base`` is the innermost function."""
+    result = copy(tuner)
+    result.fn = kernel
+    if hasattr(result, "base_fn"):
+        result.base_fn = base
+    return result
+
+
+def interpreted(source: Any) -> Any:
+    """Return a text, or a tree, as Triton's interpreter compiles it; a given tree stays as it is."""
+    tree = ast.parse(source) if isinstance(source, str) else deepcopy(source)
+    transformer = sys.modules[INTERPRETER].FunctionRewriter.ast_transformer
+    return ast.fix_missing_locations(transformer.visit(tree))
+
+
+def names_of_interpreter() -> dict[str, Any]:
+    """Return the names that interpreted code may use beside those of its own file."""
+    names = vars(sys.modules[INTERPRETER])
+    return {name: x for name, x in names.items() if not name.startswith("__")}
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+class OutOfBounds(Exception):
+    """Raised where an edited kernel reads or writes beyond the tensors that its launch was given."""
+
+
+class _Memory:
+    """The memory of the tensors of a launch; accesses of the interpreter go through it, beyond it none does."""
+
+    def __init__(self, interpreter: Any) -> None:
+        self._interpreter = interpreter
+        self._ranges: list[tuple[int, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._interpreter, name)
+
+    def begin_launch(self) -> None:
+        """Forget the tensors of earlier launches: their memory may be free."""
+        self._ranges.clear()
+
+    def permit(self, tensor: Any) -> None:
+        """Permit accesses to the memory of a tensor."""
+        storage = tensor.untyped_storage()
+        first = storage.data_ptr()
+        if (first, first + storage.nbytes()) not in self._ranges:
+            self._ranges.append((first, first + storage.nbytes()))
+
+    def _check(self, pointers: Any, mask: Any, width: int) -> None:
+        if mask.size != pointers.size:
+            raise OutOfBounds("a mask has another shape than its pointers")
+        addresses = pointers.reshape(-1)[mask.reshape(-1).astype(bool)].astype(np.int64)
+        within = np.zeros(addresses.shape, bool)
+        for first, end in self._ranges:
+            within |= (addresses >= first) & (addresses + width <= end)
+        if not within.all():
+            raise OutOfBounds("an edited kernel reaches beyond its tensors")
+
+    def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
+        """Load numbers; see the interpreter."""
+        if other.size != pointers.size:
+            raise OutOfBounds("other values have another shape than their pointers")
+        self._check(pointers, mask, np.dtype(dtype).itemsize)
+        return self._interpreter.load(pointers, mask, other, dtype)
+
+    def store(self, pointers: Any, value: Any, mask: Any) -> Any:
+        """Store numbers; see the interpreter."""
+        if value.size != pointers.size:
+            raise OutOfBounds("values have another shape than their pointers")
+        self._check(pointers, mask, value.itemsize)
+        return self._interpreter.store(pointers, value, mask)
+
+    def atomic_rmw(self, operator: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        """Change numbers; see the interpreter."""
+        if value.size != pointers.size:
+            raise OutOfBounds("values have another shape than their pointers")
+        self._check(pointers, mask, value.itemsize)
+        return self._interpreter.atomic_rmw(operator, pointers, value, mask, *rest)
+
+    def atomic_cas(self, pointers: Any, expected: Any, value: Any, *rest: Any) -> Any:
+        """Exchange numbers; see the interpreter."""
+        self._check(pointers, np.ones(pointers.shape, bool), value.itemsize)
+        return self._interpreter.atomic_cas(pointers, expected, value, *rest)
+
+
+@contextmanager
+def within_memory() -> Iterator[None]:
+    """Let interpreted kernels reach the tensors of their launch alone: others raise, so that no edit spoils memory."""
+    module: Any = sys.modules[INTERPRETER]
+    memory = _Memory(module._interpreter)
+    launch, convert = module.GridExecutor.__call__, module._implicit_cvt
+
+    def launched(executor: Any, *places: Any, **keywords: Any) -> Any:
+        memory.begin_launch()
+        return launch(executor, *places, **keywords)
+
+    def converted(x: Any) -> Any:
+        if hasattr(x, "data_ptr"):
+            memory.permit(getattr(x, "base", x) if not hasattr(x, "untyped_storage") else x)
+        return convert(x)
+
+    with (
+        patch.object(module, "_interpreter", memory),
+        patch.object(module.GridExecutor, "__call__", launched),
+        patch.object(module, "_implicit_cvt", converted),
+    ):
+        yield

@@ -1,0 +1,183 @@
+"""Kernels of Triton are edited: each rule of kernels repairs a mistake, no edit leaves the memory of its tensors."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symattn import Attention, verify
+from symattn.programs import triton_host
+from symattn.programs.repairing.edits import Edit, enumerate_edits
+from symattn.programs.repairing.kernels import OutOfBounds, within_memory
+from symattn.programs.repairing.observing import observe
+from symattn.programs.repairing.source import Sources
+from symattn.verification.repair import Replacement, replaced
+
+pytestmark = [pytest.mark.guests, pytest.mark.filterwarnings("ignore")]
+
+RIGHT = Path(__file__).with_name("flash_of_triton.py").read_text(encoding="utf-8")
+ALL_KERNELS = Path(__file__).parent.with_name("kernels_of_triton.py").read_text(encoding="utf-8")
+BODY = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x, y, m, o, n, T: tl.constexpr, D: tl.constexpr):
+    i, c = tl.arange(0, T), tl.arange(0, D)
+    at = i[:, None] * D + c[None, :]
+    a, b = tl.load(x + at), tl.load(y + at)
+    r = tl.load(m + i)
+    BODY
+    tl.store(o + at, z)
+
+
+def f(x, y, m, n=5):
+    o = torch.zeros(8, 16)
+    rows[(1,)](x, y, m, o, n, T=8, D=16)
+    return o
+"""
+# rule, tier, the wrong body, the right one
+BODIES = [
+    ("function", 1, "z = tl.exp(a) + b", "z = tl.exp2(a) + b"),
+    ("function", 1, "z = a - tl.max(b, 1)[:, None]", "z = a - tl.sum(b, 1)[:, None]"),
+    ("variable", 1, "z = tl.load(x + at) * a", "z = tl.load(y + at) * a"),
+    ("infinity", 1, "z = tl.where(a > 0, a, 0.0)", "z = tl.where(a > 0, a, -float('inf'))"),
+    ("operator", 1, "z = a + r[:, None]", "z = a * r[:, None]"),
+    ("factor", 2, "z = tl.exp2(a)", "z = tl.exp2(a * 1.4426950408889634)"),
+    ("factor", 2, "z = a + b", "z = a * r[:, None] + b"),
+    ("factor", 2, "z = a\n    z += b", "z = a\n    z = z * r[:, None]\n    z += b"),
+    ("mask", 2, "w = b > 0\n    z = tl.where(a > 0, a, b)", "z = tl.where((a > 0) & (b > 0), a, b)"),
+    ("mask", 2, "w = a > 0\n    z = b", "w = a > 0\n    z = tl.where(w, b, 0.0)"),
+    ("mask", 2, "w = i < n\n    z = a + tl.load(m + i)[:, None]",
+     "w = i < n\n    z = a + tl.load(m + i, mask=w, other=0.0)[:, None]"),
+    ("term", 2, "s = tl.dot(a, tl.trans(b))\n    z = a + tl.sum(tl.dot(a, tl.trans(b)), 1)[:, None]",
+     "s = tl.dot(a, tl.trans(b))\n    z = a + tl.sum(tl.dot(a, tl.trans(b), s), 1)[:, None]"),
+    ("transposed", 2, "z = a + tl.dot(tl.dot(a, tl.trans(b)), b)",
+     "z = a + tl.dot(tl.trans(tl.dot(a, tl.trans(b))), b)"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Any:
+    os.environ["TRITON_INTERPRET"] = "1"
+    triton_host.prepare()
+    names: list[str] = []
+
+    def load(text: str) -> Any:
+        file = tmp_path / f"repaired_kernel_{len(names)}.py"
+        file.write_text(text, encoding="utf-8")
+        names.append(file.stem)
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[file.stem] = module
+        spec.loader.exec_module(module)
+        return module
+
+    yield load
+    for name in names:
+        del sys.modules[name]
+
+
+def given() -> tuple[Any, ...]:
+    import torch
+
+    torch.manual_seed(0)
+    return torch.randn(8, 16), torch.randn(8, 16), torch.randn(8)
+
+
+def repairs_of(text: str, right: Any, loaded: Callable[[str], Any], rule: str, tier: int) -> list[Edit]:
+    sources = Sources(loaded(text).f)
+    seen = observe(sources, lambda f: f(*given()))
+    edits = [e for e in enumerate_edits(sources, seen, tiers=(tier,)) if e.rule == rule]
+    found = []
+    for edit in edits:
+        try:
+            edited = sources.edited(sources.at(edit.place), edit.replacements)
+            with within_memory():
+                got = edited(*given())
+        except Exception:
+            continue
+        if got.shape == right.shape and (got == right).float().mean() == 1:
+            found.append(edit)
+    return found
+
+
+@pytest.mark.parametrize(("rule", "tier", "wrong", "right"), BODIES)
+def test_a_rule_repairs_a_kernel(loaded: Any, rule: str, tier: int, wrong: str, right: str) -> None:
+    expected = loaded(BODY.replace("BODY", right)).f(*given())
+    text = BODY.replace("BODY", wrong)
+    assert not (loaded(text).f(*given()) == expected).all()
+    assert repairs_of(text, expected, loaded, rule, tier)
+
+
+def test_kernels_their_helpers_and_the_launching_function_are_rebuilt(loaded: Any) -> None:
+    import torch
+
+    module = loaded(RIGHT)
+    sources = Sources(module.attention)
+    kernels = {f.function.__name__ for f in sources.functions.values() if f.is_kernel}
+    assert kernels == {"forward", "scores_of_tile"}
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 5, 3), torch.randn(2, 20, 3), torch.randn(2, 20, 4)
+    assert torch.equal(sources.rebuild()(q, k, v), module.attention(q, k, v))
+
+
+def test_a_tuned_kernel_is_rebuilt_behind_its_decorators(loaded: Any) -> None:
+    import torch
+
+    module = loaded(ALL_KERNELS)
+    sources = Sources(module.tuned)
+    q, k, v = torch.randn(5, 3), torch.randn(20, 3), torch.randn(20, 4)
+    assert torch.equal(sources.rebuild()(q, k, v), module.tuned(q, k, v))
+    key = next(key for key, f in sources.functions.items() if f.is_kernel)
+    found = sources.functions[key]
+    line = next(n for n, text in enumerate(found.lines) if "total += " in text)
+    at = found.lines[line].index("+=")
+    edit = Replacement(found.first + line, at, found.first + line, at + 2, "-=")
+    assert torch.allclose(sources.edited(key, [edit])(q, k, v), -module.tuned(q, k, v))
+
+
+def test_an_edit_that_leaves_the_memory_of_its_tensors_raises(loaded: Any) -> None:
+    module = loaded(BODY.replace("BODY", "z = a"))
+    sources = Sources(module.f)
+    key = next(key for key, f in sources.functions.items() if f.is_kernel)
+    found = sources.functions[key]
+    line = next(n for n, text in enumerate(found.lines) if "tl.store" in text)
+    at = found.lines[line].index("o + at")
+    edit = Replacement(found.first + line, at, found.first + line, at + 6, "o + 100000 * at")
+    with within_memory(), pytest.raises(Exception, match="beyond its tensors") as raised:
+        sources.edited(key, [edit])(*given())
+    assert isinstance(raised.value, OutOfBounds) or isinstance(raised.value.__cause__, OutOfBounds)
+
+
+# the whole search
+MISTAKES = [
+    ("<= i[:, None] + late)", "< i[:, None] + late)"),
+    ("acc = acc * old[:, None] + tl.dot(p, z)", "acc = acc + tl.dot(p, z)"),
+    ("v + head * stride_vh", "v + head * stride_kh"),
+]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("right", "wrong"), MISTAKES)
+def test_a_mistake_in_a_kernel_is_repaired(loaded: Any, right: str, wrong: str) -> None:
+    import torch
+
+    assert RIGHT.count(right) == 1
+    text = RIGHT.replace(right, wrong)
+    module, spec = loaded(text), Attention(causal=True, heads=2)
+    report = verify(module.attention, spec, framework="torch", examples=8, repair=True)
+    repair = next(r for r in report.repairs if r.is_whole)
+    assert repair.line == RIGHT[: RIGHT.index(right)].count("\n") + 1
+    twin, edited = loaded(RIGHT), loaded("\n".join(replaced(text.split("\n"), repair.replacements)))
+    for n_q, n_k in ((1, 1), (3, 40), (33, 50)):
+        q, k, v = torch.randn(2, n_q, 5), torch.randn(2, n_k, 5), torch.randn(2, n_k, 20)
+        assert torch.allclose(edited.attention(q, k, v), twin.attention(q, k, v), atol=1e-4)
