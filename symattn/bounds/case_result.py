@@ -169,6 +169,10 @@ class Screened(Expected):
         return np.asarray(ball(self.values), dtype=object)
 
 
+class ByLaw(Screened):
+    """An output in float64 whose own error is part of what is allowed; no way of computing gives what is beyond."""
+
+
 def screening_error(near: np.ndarray, precision: Precision) -> np.ndarray:
     """Return an error for each entry that most implementations stay below, and that the bound of large sums allows.
 

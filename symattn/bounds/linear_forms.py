@@ -95,6 +95,10 @@ def _pairs(q: Array, k: Array, sums: Array | None, diagonal: int) -> Array:
     """Σ_f q_if k_jf e^{G_if − G_jf} for j up to a diagonal, 0 elsewhere. Shape: (…, n, n)."""
     if sums is None:
         return np.tril(q @ k.swapaxes(-1, -2), diagonal)
+    if sums.shape[-1] == 1:
+        seen = np.tri(q.shape[-2], dtype=bool)
+        decays = np.exp(np.where(seen, sums - sums.swapaxes(-1, -2), -np.inf))
+        return np.tril(q @ k.swapaxes(-1, -2) * decays, diagonal)
     seen = np.tri(q.shape[-2], dtype=bool)[:, :, None]
     between = np.where(seen, sums[..., :, None, :] - sums[..., None, :, :], -np.inf)
     products = q[..., :, None, :] * k[..., None, :, :] * np.exp(between)

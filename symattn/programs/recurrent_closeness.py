@@ -31,6 +31,7 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
 from symattn.programs.closeness import check_alpha, check_representable, form_words, read_array
 from symattn.verification.definitions.linear import LinearAttention
+from symattn.verification.definitions.recurrent_law import explain_uncovered, recurrences
 
 Array = np.ndarray
 #: Longest sequence of which every row is judged by default.
@@ -40,8 +41,6 @@ FURTHEST_ROWS, DRAWN_ROWS = 64, 128
 #: Rows with which other arithmetics are tried first.
 FEW_ROWS = 8
 NAMES = ("q", "k", "v", "g", "beta", "initial_state", "final_state", "cu_seqlens")
-#: Features that are computed without a rounding.
-EXACT_FEATURES = ("identity", "relu")
 
 
 class RecurrentVerdict(NamedTuple):
@@ -101,18 +100,8 @@ def judge_recurrence(
 
 def check_covered(spec: LinearAttention) -> None:
     """Raise ``InputError`` for a specification that the law does not cover."""
-    fields = {"normalised": False, "causal": True}
-    for name, wanted in fields.items():
-        if getattr(spec, name) != wanted:
-            raise InputError(
-                f"the law of recurrences does not cover {name}={not wanted}; hint: {name}={wanted}"
-            )
-    if spec.feature not in EXACT_FEATURES:
-        known = " or ".join(EXACT_FEATURES)
-        raise InputError(
-            f"the law of recurrences does not cover feature={spec.feature!r}; hint: give the features as q and k, and"
-            f" feature={known}"
-        )
+    if words := explain_uncovered(spec):
+        raise InputError(words)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -152,7 +141,7 @@ def _questions(
         length = mine["q"].shape[-2]
         ways = _ways(arithmetic, contract, length, kept)
         final = mine.pop("final_state", None)
-        heads = tuple(_heads(spec, mine))
+        heads = tuple(recurrences(spec, mine))
         flat = its.reshape(-1, *its.shape[-2:])
         state = None if final is None else final.reshape(-1, *final.shape[-2:])
         few = min(int(rows), length) if isinstance(rows, Integral) else rows
@@ -234,24 +223,6 @@ def _check_states(values: dict[str, Array], shape: tuple[int, ...]) -> None:
             raise InputError(
                 f"{name} has the shape {values[name].shape}; hint: {hint}, a state of keys by values"
             )
-
-
-def _heads(spec: LinearAttention, values: dict[str, Array]) -> Iterator[Recurrence]:
-    q, k, v = (a.reshape(-1, *a.shape[-2:]) for a in (values[name] for name in "qkv"))
-    if spec.feature == "relu":
-        q, k = np.maximum(q, 0), np.maximum(k, 0)
-    if spec.scale:
-        q = q / np.sqrt(q.shape[-1])
-    state = values.get("initial_state")
-    shape = (len(q), q.shape[-1], v.shape[-1])
-    states = np.zeros(shape) if state is None else state.reshape(shape)
-    gates, betas = (
-        None if a is None else a.reshape(-1, *a.shape[-2:])
-        for a in (values.get("g"), values.get("beta"))
-    )
-    for head in range(len(q)):
-        gate, beta = (None if a is None else a[head] for a in (gates, betas))
-        yield Recurrence(q[head], k[head], v[head], gate, beta, states[head])
 
 
 def _ways(

@@ -20,6 +20,7 @@ from symattn.bounds.judge import Legal
 from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import SymattnError
 from symattn.verification.power import LEAST
+from symattn.verification.reduce import TRIALS
 from symattn.verification.report import Counterexample, Fault, SmallestSeen, StepPower
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Subject(ABC):
     climbed   largest number of input entries from which larger errors are sought
     meant     groups that test what is computed rather than its arithmetic
     costs     number of runs that one run counts for
+    trials    effort of the search for a smaller input that shows a fault
     returns_attended  whether the first output is that of an attention, as ``attended`` returns it
     screened_groups  groups whose calls are compared with float64 first, however small they are
     """
@@ -61,6 +63,7 @@ class Subject(ABC):
     climbed: int = 600
     meant: frozenset[str] = frozenset()
     costs: int = 1
+    trials: int = TRIALS
     returns_attended: bool = False
     screened_groups: frozenset[str] = frozenset()
 

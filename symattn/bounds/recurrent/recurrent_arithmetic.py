@@ -33,7 +33,8 @@ class RecurrentArithmetic:
     ending     format of the final state
     system     how (I + L) u = b is solved: ``rows``: by substitution, or by an inverse made by substitution;
                ``blocks``: an inverse merged from those of blocks; ``general``: LU factors without exchanges of rows, or
-               an inverse by them
+               an inverse by them; ``powers``: an inverse that is a sum or a product of powers of L; ``any``: in one of
+               these ways
     residual   whether the system is solved for w V − (p e^G) S, not for w V and p e^G apart
     factors    whether p e^{G − m} and k e^{m − G} are stored in ``stored`` before L and N are made of them
     """
@@ -45,7 +46,7 @@ class RecurrentArithmetic:
     kept: Format | None = None
     output: Format = Format("float32")  # noqa: RUF009
     ending: Format | None = None
-    system: Literal["rows", "blocks", "general"] = "rows"
+    system: Literal["rows", "blocks", "general", "powers", "any"] = "rows"
     residual: bool = False
     factors: bool = False
 
@@ -67,15 +68,10 @@ def of_precision(precision: Precision, length: int) -> Iterator[RecurrentArithme
 
     With sums in the format of the inputs, everything may be stored in it: no format is finer than that of the sums.
     """
-    sums, given = precision.accumulate, precision.input
-    stored = None if given.u <= sums.u else given
-    base = RecurrentArithmetic(sums=sums, stored=stored, output=precision.returned)
-    sizes = [size for size in SIZES if size < length] or [max(length, 1)]
-    if length <= MAX_WHOLE_CHUNK:
-        sizes = [*dict.fromkeys([*sizes, length])]
-    chunks = [replace(base, size=size) for size in sizes]
+    chunks = list(_chunks_of_precision(precision, length))
+    stored = chunks[0].stored
     yield chunks[0]
-    yield replace(base, order="tokens", stored=None)
+    yield replace(chunks[0], order="tokens", stored=None)
     if stored is not None:
         yield replace(chunks[0], residual=True)
     yield from chunks[1:]
@@ -83,6 +79,35 @@ def of_precision(precision: Precision, length: int) -> Iterator[RecurrentArithme
         wide = replace(one, factors=stored is not None)
         yield replace(wide, system="general")
         yield replace(wide, system="blocks")
+
+
+def widest_of_precision(precision: Precision, length: int) -> Iterator[RecurrentArithmetic]:
+    """Yield arithmetics of which one allows what any implementation in a precision gives: one for each size of chunks.
+
+    The first has the narrowest limits, and is enough for most right outputs. Inverses made of powers of L are among
+    these, unlike those of ``of_precision``: they lose digits where keys are alike.
+    """
+    chunks = list(_chunks_of_precision(precision, length))
+    stored = chunks[0].stored
+    yield chunks[0]
+    yield replace(chunks[0], order="tokens", stored=None)
+    for one in chunks:
+        wide = replace(one, system="any", factors=stored is not None)
+        yield wide
+        if stored is not None:
+            yield replace(wide, residual=True)
+
+
+def _chunks_of_precision(precision: Precision, length: int) -> Iterator[RecurrentArithmetic]:
+    """Yield chunks of each size in a precision, solved by substitution."""
+    sums, given = precision.accumulate, precision.input
+    stored = None if given.u <= sums.u else given
+    base = RecurrentArithmetic(sums=sums, stored=stored, output=precision.returned)
+    sizes = [size for size in SIZES if size < length] or [max(length, 1)]
+    if length <= MAX_WHOLE_CHUNK:
+        sizes = [*dict.fromkeys([*sizes, length])]
+    for size in sizes:
+        yield replace(base, size=size)
 
 
 def rounding_of(x: np.ndarray, form: Format | None) -> np.ndarray:

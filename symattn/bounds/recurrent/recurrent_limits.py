@@ -6,8 +6,8 @@ each is off by at most ``sharp``, all at once, but for a probability of α.
 R1  The order is that of a ``RecurrentArithmetic``: token by token, or in chunks of its size from the first token on,
     the system solved in its way; products summed in any order, scaled before or after; gates summed in any order, and
     e^{G_i − G_j} as one exponential or as two about any row.
-R2  Operations of its formats are rounded to within u, or half the least number; exponentials to within three units in
-    the last place; numbers below the normal ones are kept.
+R2  Operations of its formats are rounded to within u, or η: half the least number, or all of what a format whose
+    numbers below the normal ones may be flushed to zero flushes; exponentials to within three units in the last place.
 R3  Nothing overflows. (Two exponentials about a row do if |G| is large; then ``limits`` is not about them.)
 R4  Sums are taken in float32 or wider; roundings to nearest have mean 0 given those before them.
 
@@ -118,14 +118,16 @@ def limits(
     alpha: float = 1e-9,
     heads: int = 1,
     with_state: bool = True,
+    with_sharp: bool = True,
 ) -> Limits:
     """Return the limits of one head; ``alpha`` is for all entries of all ``heads``, whatever the rows.
 
-    Without the state its limits are ∞.
+    Without the state its limits are ∞; without sharp limits these are None.
     """
     chosen = np.arange(len(of.q)) if rows is None else np.unique(np.asarray(rows, dtype=int))
     with np.errstate(all="ignore"):  # what overflows becomes ∞ or NaN, and counts as ∞
-        sweep = _Sweep(of, chosen, with_state, sharp=float(how.sums.u) <= WIDEST_SUMS)
+        is_sharp = with_sharp and float(how.sums.u) <= WIDEST_SUMS
+        sweep = _Sweep(of, chosen, with_state, sharp=is_sharp)
         if how.order == "tokens":
             _by_tokens(of, how, sweep)
         else:

@@ -15,6 +15,9 @@ least fixed point of their own inequalities (``_grown``). With X̂ for the bound
    |R| ≤ γ(n + 2) L̂ T̂. Merged from blocks, T₂₁ = −T₂₂ (L₂₁ T₁₁), R₂₁ is −R₂₂ L₂₁ T₁₁ and (I + L₂₂) times the error
    of two products: over r levels |R| ≤ γ(2n + 2) |I + L| T̂ Σ_{i ≤ r + 1} (L̂ T̂)^i. By LU factors without exchanges
    |R| ≤ γ(3n) |I + L| T̂, or as much of T̂ |I + L| û at u if the residual is that of T̂ (I + L) (Higham, §14.3).
+   By powers, Π_k (I + (−L)^{2^k}) or any sum of them: T is the sum of one product for every path of edges L_ij, and
+   each join of two parts of a path adds at most n + 3 roundings, fewer joins than edges. With r = γ(n + 3) and
+   M(r) = (I − (1 + r) |L̂|)⁻¹, |T̂ − T| ≤ M(r) − M(0) = M(r) r |L̂| M(0), and |R| is at most |I + L̂| times that.
 3. Stores of w V, p e^G, T, U, W, u, the state read, q e^G, K̄ and N add h of each, times what multiplies it.
 4. A number that underflows adds η for each operation, times the largest factors that it meets.
 5. The output is rounded with all errors in it, so ``limits`` adds u |o| and u of the other errors at the end.
@@ -34,7 +37,12 @@ from math import ceil, expm1, log2
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.bounds.recurrent.recurrence import Chunk, Recurrence, decayed_products
+from symattn.bounds.recurrent.recurrence import (
+    Chunk,
+    Recurrence,
+    decayed_products,
+    unit_lower_inverse,
+)
 from symattn.bounds.recurrent.recurrent_arithmetic import (
     EXPONENTIAL,
     RecurrentArithmetic,
@@ -117,6 +125,13 @@ def _residual(system: str, lower: Array, inverse: Array, form: Format) -> Array:
     return np.asarray(growth(2 * count + 2, form) * ((one + lower) @ inverse @ total))
 
 
+def _residual_of_powers(lower: Array, form: Format) -> Array:
+    """Return the bound of |R| if the inverse is made of powers of L, whatever it is."""
+    more = growth(len(lower) + 3, form)
+    moved = unit_lower_inverse(-(1 + more) * lower) @ (more * lower) @ unit_lower_inverse(-lower)
+    return np.asarray((np.eye(len(lower)) + lower) @ moved)
+
+
 def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
     """Return whether a number of a chunk is near the largest one of a format in which it may be held."""
     chunked = (
@@ -171,13 +186,22 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
 
     # T, b and u as computed
     exact_inverse = magnitude(x.inverse)
+    is_any, is_general = how.system == "any", how.system in ("general", "any")
+    by_powers = how.system == "powers" or is_any
+    fixed = _residual_of_powers(lower, form) if by_powers else np.zeros_like(lower)
+
+    def residual_for(inverse: Array) -> Array:
+        if how.system == "powers":
+            return fixed
+        systems = ("general", "blocks") if is_any else (how.system,)
+        every = [_residual(system, lower, inverse, form) for system in systems]
+        return np.asarray(np.maximum.reduce([fixed, *every]))
 
     def inverse_grows(inverse: Array) -> Array:
-        residual = _residual(how.system, lower, inverse, form)
-        return np.asarray(exact_inverse @ (residual + lower_off @ inverse))
+        return np.asarray(exact_inverse @ (residual_for(inverse) + lower_off @ inverse))
 
     inverse = _grown(exact_inverse, inverse_grows)
-    residual = _residual(how.system, lower, inverse, form)
+    residual = residual_for(inverse)
     stored_inverse = rounding_of(inverse, held)
     inverse = inverse + stored_inverse
     read_off = (
@@ -198,7 +222,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     else:
         solved = apart + read_off
     right_size, read_size = magnitude(x.right), magnitude(x.read)
-    passed = 3 * count if how.system == "general" else count + 2
+    passed = 3 * count if is_general else count + 2
     substituted = growth(passed, form) * (lower + np.eye(count))
 
     def slack(size: Array, entered: Array) -> Array:
@@ -229,9 +253,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     exact_u = magnitude(x.u) + _row_norms(x.factor) * error
 
     general = (
-        growth(3 * count, form) * (inverse @ (lower + np.eye(count)))
-        if how.system == "general"
-        else 0 * lower
+        growth(3 * count, form) * (inverse @ (lower + np.eye(count))) if is_general else 0 * lower
     )
     entries = lower_off + substituted if how.residual else lower_off
 
@@ -290,7 +312,7 @@ def _lost_to_underflow(x: Chunk, how: RecurrentArithmetic, error: Array) -> floa
         error.max(initial=0.0)
     )
     operations = sum(x.k.shape) + 16
-    return float(how.sums.smallest) * operations * largest * largest
+    return 2 * float(how.sums.eta) * operations * largest * largest
 
 
 def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
@@ -402,7 +424,7 @@ def largest_of_token(
         max(1.0, float(size.max(initial=0.0)), *map(float, (p.max(), q.max()))),
     )
     largest += float(error.max(initial=0.0))
-    lost = float(form.smallest) * (width + 16) * largest * largest
+    lost = 2 * float(form.eta) * (width + 16) * largest * largest
     correction = (dots + float(theta.max())) * (p @ size + norms[0] * error) + two * written + lost
     bound = np.abs(u) + norms[0] * error + correction
     stored = (0.0 if kept is None else float(kept.u)) + 2 * u_form

@@ -29,6 +29,8 @@ from symattn.bounds.case_result import (
     ExactOutput,
     Expected,
     Part,
+    Screened,
+    largest,
     matches,
 )
 from symattn.bounds.judge import Legal, explained, union
@@ -344,17 +346,26 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
             ExactOutput(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result
         ]
 
+    law = subject.law_of(inputs, precision)
+    ways: Sequence[Callable[[], Sequence[Expected]]]
+    if law is not None:
+        ways = law.ways(inputs, precision)
+    else:
+        ways = [partial(expected, subject, inputs, precision, [way]) for way in subject.ways]
+
     def in_other_forms() -> list[Expected]:
         """Return the first way's outputs, with the bound on forms that are not among the ways."""
-        right = expected(subject, inputs, precision, subject.ways[:1])
+        right = ways[0]()
         bounds = subject.other_forms.bound(inputs, precision) if subject.other_forms else None
         return (
-            right if bounds is None else [e.widened(b) for e, b in zip(right, bounds, strict=True)]
+            [*right]
+            if bounds is None
+            else [e.widened(b) for e, b in zip(right, bounds, strict=True)]
         )
 
-    ways = [partial(expected, subject, inputs, precision, [way]) for way in subject.ways]
+    others = subject.other_forms is not None and not (law and law.covers_every_form(inputs))
     return Legal(
-        [*ways, in_other_forms] if subject.other_forms else ways,
+        [*ways, in_other_forms] if others else ways,
         any_numbers,
         [k for k, name in enumerate(subject.outputs) if name in subject.loose],
         subject.changes,
@@ -420,5 +431,25 @@ def explains(
             result &= ~(~np.isnan(part.got) & np.isnan(wrong.near))
         return matches(part, wrong.widened(allowed), result, mistake.exact)
 
-    wrong = partial(expected, subject, judged.case.inputs, precision, [mistake.run])
+    wrong: Callable[[], Sequence[Expected]]
+    if subject.law_of(judged.case.inputs, precision) is not None:
+        wrong = partial(_by_mistake_in_floats, subject, judged, mistake)
+    else:
+        wrong = partial(expected, subject, judged.case.inputs, precision, [mistake.run])
     return explained(judged, wrong, reproduces, among)
+
+
+def _by_mistake_in_floats(
+    subject: Definition, judged: CaseResult, mistake: DefinitionMistake
+) -> list[Expected]:
+    """Return the outputs of a mistake in float64, allowed to be off relatively as much as the definition's."""
+    outputs = float64_outputs(partial(subject.run, mistake.run), judged.case.inputs)
+    relative = max(map(_relative_allowance, judged.parts))
+    return [Screened(y, np.asarray(relative * np.abs(y))) for y in outputs]
+
+
+def _relative_allowance(part: Part) -> float:
+    """Return the largest allowed error of an output in parts of its largest entry, of what is bounded."""
+    allowed = part.expected.allowed
+    most = np.where(np.isfinite(allowed), allowed, 0.0).max(initial=0.0)
+    return float(most / max(largest(part.expected.near), 1e-300))

@@ -21,7 +21,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.case_result import Case, CaseResult, Expected
+from symattn.bounds.case_result import Case, CaseResult, Expected, Screened, screening_error
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import At
@@ -38,6 +38,12 @@ from symattn.verification.definitions.definition_mistakes import (
     Numbered,
 )
 from symattn.verification.definitions.inner_attention import InnerAttention
+from symattn.verification.definitions.recurrent_law import (
+    HELD_OUT_CHUNKS,
+    HELD_OUT_DECAY,
+    SEVERAL_CHUNKS,
+    RecurrentLaw,
+)
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing import behaviour, hints, probes
 from symattn.verification.probing.together import few_keys_together, lengths_of_several
@@ -63,6 +69,10 @@ _DISTANCES, _OF_DISTANT = (4.0, 9.0, 11.0, 15.0), {"b": 1, "h": 1, "n_q": 3, "n_
 _AT_ONCE = (Sizes(260, 300, 72, 66, 80), Sizes(520, 1100, 72, 66, 80))
 #: Sizes of several blocks at which parts without keys are tried as well.
 _LARGE_WITH_EMPTY_PARTS = {"n_q": 140, "n_k": 270, "d_k": 8, "d_v": 66}
+#: Entries of a recurrence's inputs beyond which no bounds in other formats are computed, which takes seconds.
+_LARGEST_BOUNDED_IN_OTHER_FORMATS = 512
+#: Group of inputs of several chunks of tokens, of recurrences that a law covers.
+SEVERAL_CHUNKS_GROUP = "several chunks"
 _MOST_AT_ONCE = 2**21  # entries of an array of which bounds hold some twenty copies
 _TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
@@ -159,9 +169,11 @@ class Definition(Subject):
     other_forms  the bound on forms in which code may compute it besides ``ways``
     described the specification that this was made from, if it is known
     costs     how many runs of attention one call counts as, such as several for a forward and a backward pass
+    trials    effort of the search for a smaller input that shows a fault
     by_column whether a way of computing holds the products of all queries and keys for each column at once
     in_wide_rows  a change of inputs with wide rows and many tokens, after which outputs are of ordinary size
     inner     the attention that it contains, whose probes are tried; None if it contains none
+    law       the law of rounding of a recurrence, which replaces the bounds of ``ways`` on the inputs that it covers
     """
 
     title: str
@@ -194,13 +206,15 @@ class Definition(Subject):
     other_forms: OtherForms | None = None
     described: Any = None
     costs: int = 1
+    trials: int = reduce.TRIALS
     by_column: bool = False
     in_wide_rows: Callable[[dict[str, Array]], dict[str, Array]] = lambda inputs: inputs
     inner: InnerAttention | None = None
+    law: RecurrentLaw | None = None
     enough = 12
     climbed = 200
     meant = frozenset({"sizes", "scale", "structure", "mask", "windows", "tiles", "long"})
-    screened_groups = frozenset({*LATER, *LAST} - {"distant keys"})
+    screened_groups = frozenset({*LATER, *LAST, SEVERAL_CHUNKS_GROUP} - {"distant keys"})
 
     # -- letters -------------------------------------------------------------------------------------------------------
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -413,8 +427,12 @@ class Definition(Subject):
 
     # -- inputs, see ``Subject`` ---------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
-        """See ``Subject``: every size, every kind of number, and the probes of its attention."""
-        return {"sizes": self._of_sizes, "numbers": self._of_numbers, **self._probes(PROBES)}
+        """See ``Subject``: every size, every kind of number, several chunks, and the probes of its attention."""
+        chunks: dict[str, Cases] = (
+            {} if self.law is None else {SEVERAL_CHUNKS_GROUP: self._of_several_chunks}
+        )
+        own = {"sizes": self._of_sizes, "numbers": self._of_numbers}
+        return {**own, **chunks, **self._probes(PROBES)}
 
     def _probes(self, groups: Mapping[str, probes.Group]) -> Mapping[str, Cases]:
         """Return groups of probes of the attention in the definition, if there is one."""
@@ -433,7 +451,35 @@ class Definition(Subject):
 
     def last(self) -> Mapping[str, Cases]:
         """See ``Subject``: long inputs of the attention, and inputs that are large in every size."""
-        return {**self._probes({"long": LAST["long"]}), "together": self._together}
+        long = self._probes({"long": LAST["long"]})
+        return long if self.law is not None else {**long, "together": self._together}
+
+    def _of_several_chunks(self, session: Session, rng: Random) -> Iterator[Case]:
+        """Yield several chunks of tokens at once, in wide rows, with keys and gates as models have them."""
+        for wanted, decay in SEVERAL_CHUNKS:
+            yield self._as_in_models(session, SEVERAL_CHUNKS_GROUP, wanted, decay, rng)
+
+    def _as_in_models(
+        self, session: Session, group: str, wanted: Mapping[str, int], decay: float, rng: Random
+    ) -> Case:
+        """Return a case of a recurrence with keys and gates as models have them; sizes by their names in a domain."""
+        assert self.law is not None
+        sizes = self.within(self._small_but({"b": 1, "h": 2, **wanted}), session.domain)
+        case = self._case(session, group, self._ordinary, sizes, rng)
+        inputs = self.law.as_in_models(case.inputs, decay, rng)
+        held = session.precision.input.rounded
+        return replace(case, inputs={name: np.asarray(held(a)) for name, a in inputs.items()})
+
+    def resized(
+        self, session: Session, sizes: Mapping[str, int], rng: Random
+    ) -> Iterator[dict[str, Array]]:
+        """See ``Subject``; of a recurrence with keys and gates as models have them, which many tokens need."""
+        if self.law is None:
+            yield from super().resized(session, sizes, rng)
+            return
+        case = self._as_in_models(session, SEVERAL_CHUNKS_GROUP, sizes, HELD_OUT_DECAY, rng)
+        if self.fits(session, case.inputs):
+            yield dict(case.inputs)
 
     def _of_distant(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield inputs in which most exponentials are far below the largest ones, and matter only together."""
@@ -604,6 +650,9 @@ class Definition(Subject):
 
     def of_other_sizes(self, session: Session, mistakes: Any, rng: Random) -> Iterator[Case]:
         """Yield held-out cases of sizes that are neither in ``shapes`` nor in the later groups."""
+        if self.law is not None:
+            held_out = self._as_in_models(session, "held out", HELD_OUT_CHUNKS, HELD_OUT_DECAY, rng)
+            yield from [held_out] if self.fits(session, held_out.inputs) else []
         families = [f for f in ("normal", "integer") if f in self.families] or list(self.families)
         for number, sizes in enumerate(_HELD_OUT):
             one_item = {"b": 1, "h": 1} if number else {}
@@ -696,6 +745,19 @@ class Definition(Subject):
             x: self.meaning(x) for x in sizes})  # fmt: skip
 
     # -- outputs -------------------------------------------------------------------------------------------------------
+    def law_of(self, inputs: Inputs, precision: Precision) -> RecurrentLaw | None:
+        """Return the law of rounding if it covers these inputs."""
+        covered = self.law is not None and self.law.covers(inputs, precision)
+        return self.law if covered else None
+
+    def screened(self, precision: Precision, inputs: Inputs) -> Sequence[Expected] | None:
+        """See ``Subject``; a recurrence that a law covers is computed in chunks."""
+        law = self.law_of(inputs, precision)
+        if law is None:
+            return super().screened(precision, inputs)
+        near = law.compute_exactly(inputs)
+        return [Screened(near, screening_error(near, precision))]
+
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
         """Return the legal outputs; with −∞ in a log-sum-exp each way counts where it has a value."""
         empty = self.empties is not None and any(
@@ -764,6 +826,8 @@ class Definition(Subject):
             step, seen = look(session, wrong)
             if step:
                 return step, seen
+        if self.law is not None and smallest.case.size > _LARGEST_BOUNDED_IN_OTHER_FORMATS:
+            return self.step, ""
         return self.step, coarser(session, records)[1]
 
     def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
@@ -801,7 +865,9 @@ class Definition(Subject):
         words = [way.words for way in self.ways if isinstance(way, DefinitionForm)]
         if words:
             yield f"Any implementation is one in one of these forms, each with its own bound: {'; '.join(words)}."
-        if self.other_forms is not None:
+        if self.law is not None:
+            yield self.law.words
+        elif self.other_forms is not None:
             yield (
                 "An error is compared with the bound of the form token by token; what exceeds it is compared with a "
                 f"wider bound, of every form {self.other_forms.words}."

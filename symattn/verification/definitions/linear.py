@@ -46,6 +46,8 @@ from symattn.verification.definitions.definition_subject import (
     Input,
     OtherForms,
 )
+from symattn.verification.definitions.recurrent_law import RecurrentLaw, explain_uncovered
+from symattn.verification.reduce import TRIALS
 from symattn.verification.rules.tiling import WIDTHS
 
 FEATURES: dict[str, Callable[[Array], Array]] = {
@@ -166,7 +168,10 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         counted=None if spec.gate or spec.delta else _counted(spec, layout, laid),
         other_forms=_other_forms(spec, laid) if spec.gate or spec.delta else None,
         by_column=bool(spec.gate),
+        costs=_RUNS_OF_A_SCAN if spec.delta else 1,
+        trials=_TRIALS_OF_A_SCAN if spec.delta else TRIALS,
         in_wide_rows=_with_short_keys if spec.delta else dict,
+        law=None if explain_uncovered(spec) else RecurrentLaw(spec, layout),
     )
 
 
@@ -422,6 +427,12 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
         )
 
 
+#: Runs of attention that take as long as one of the delta rule, token by token.
+_RUNS_OF_A_SCAN = 16
+#: Effort of the search for a smaller input of the delta rule, each of which takes milliseconds to judge.
+_TRIALS_OF_A_SCAN = 150
+#: Sizes of chunks of the delta rule, whose triangular systems take longer to solve.
+_WIDTHS_OF_CORRECTED_CHUNKS = (16, 32, 64, 128)
 #: Powers of a size, in halves.
 _POWERS = {"{}": 2, "√{}": 1, "1/√{}": -1, "1/{}": -2, "1/{}²": -4}
 
@@ -466,15 +477,40 @@ def _by_corrections(
     return _scanned(token, q, k, v, beta, g)
 
 
+def _by_undecayed_corrections(
+    spec: LinearAttention,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None,
+    beta: Array | None,
+) -> Array:
+    def token(
+        state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array
+    ) -> tuple[Array, Array]:
+        correction = beta * (v - k @ state)
+        state = linear.decayed(state, g) + k.mT @ correction
+        return state, q @ state
+
+    return _scanned(token, q, k, v, beta, g)
+
+
 def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
     """Return wrong sums over the tokens, by step and cause."""
     result: dict[tuple[str, str], Form] = {}
     if spec.causal:
         earlier = Chunks(lambda i, j: j < i)
         result["mask", "a token does not see itself"] = partial(_by_wrong_chunks, earlier, 10**6)
-    for size in WIDTHS[1:-1] if spec.causal and not spec.delta else ():
-        for (step, cause), how in (_CHUNKS | (_GATED_CHUNKS if spec.gate else {})).items():
+    chunks = _CHUNKS | (_GATED_CHUNKS if spec.gate else {})
+    if spec.delta:
+        chunks |= _CORRECTED_CHUNKS | (_CORRECTED_GATED_CHUNKS if spec.gate else {})
+    widths = _WIDTHS_OF_CORRECTED_CHUNKS if spec.delta else WIDTHS[1:-1]
+    for size in widths if spec.causal else ():
+        for (step, cause), how in chunks.items():
             result[step, cause.format(size)] = partial(_by_wrong_chunks, how, size)
+    if spec.gate and spec.delta:
+        words = "what a token replaces is read from the state before it decays"
+        result["values", words] = _by_undecayed_corrections
     if spec.gate and not spec.delta:
         at_once: Form = lambda spec, q, k, v, g, beta: _by_pairs(spec, q, k * powers(g), v, g, beta)  # noqa: E731
         result["values", "a token's gate decays what the token itself adds, too"] = at_once
@@ -534,37 +570,83 @@ _GATES: dict[str, Callable[[Array], Array]] = {
 Exponents = Callable[
     [Array, Array], Any
 ]  # from the gates of a chunk, and their sums up to each token
+#: From the place of each token in the sequence, (n, 1), and the size of chunks: which tokens something is done for.
+Places = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Attention by chunks, each part of which can be wrong: which tokens of its own chunk a token sees; exponents of
-    decays: between these, of the state for a query, of what a key adds to it, of the state over the chunk; what the
-    state becomes; and whether that is read (``late``), not the state before the chunk."""
+    """Attention by chunks, each part of which can be wrong.
+
+    seen      which tokens of its own chunk a token reads
+    between   exponent of the decay between two tokens of a chunk
+    queries   the same of the state for a query
+    read      the same of the state for what a token replaces (delta rule)
+    keys      the same of what a key adds to the state
+    state     the same of the state over the chunk
+    carried   what the state becomes, from its decayed one and what the chunk adds
+    passed    what the next chunk gets of it
+    late      whether the state after the chunk is read, not the one before
+    system    the factor of the rows of L, from β (delta rule)
+    kept      the tokens whose values are added
+    decaying  the tokens whose gates count
+    """
 
     seen: Callable[[Any, Any], Any] = lambda i, j: j <= i
     between: Exponents = lambda g, s: s[..., :, None, :] - s[..., None, :, :]
     queries: Exponents = lambda g, s: s
+    read: Exponents = lambda g, s: s
     keys: Exponents = lambda g, s: s[..., -1:, :] - s
     state: Exponents = lambda g, s: s[..., -1:, :]
     carried: Callable[[Array, Array], Any] = lambda old, new: old + new
+    passed: Callable[[Any], Any] = identity
     late: bool = False
+    system: Callable[[Array], Any] = identity
+    kept: Places | None = None
+    decaying: Places | None = None
 
-    def token(self, state: Array, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array]:
-        """Return the state after a chunk, and the outputs of its tokens."""
+    def token(
+        self,
+        state: Array,
+        q: Array,
+        k: Array,
+        v: Array,
+        g: Array,
+        kept: Array,
+        beta: Array | None = None,
+    ) -> tuple[Array, Array]:
+        """Return the state after a chunk, and the outputs of its tokens; ``kept`` is 1 for tokens that are added."""
         xp, sums = namespace_of(q), namespace_of(g).cumulative_sum(g, axis=-2)
-        place = xp.arange(q.shape[-2])
-        seen = self.seen(place[:, None], place[None, :])[:, :, None]
-        inner = (
-            q[..., :, None, :]
-            * k[..., None, :, :]
-            * xp.where(seen, xp.exp(self.between(g, sums)), 0)
-        )
-        new = self.carried(
-            linear.decayed(state, self.state(g, sums)), (k * xp.exp(self.keys(g, sums))).mT @ v
-        )
+        between = self.between(g, sums)
+        if beta is not None:
+            right = beta * (v - (k * xp.exp(self.read(g, sums))) @ state)
+            below = _decayed_pairs(k, k, between, lambda i, j: j < i)
+            v = _substituted(self.system(beta) * below, right)
+        v = v * kept
+        inner = _decayed_pairs(q, k, between, self.seen)
+        added = (k * xp.exp(self.keys(g, sums))).mT @ v
+        new = self.carried(linear.decayed(state, self.state(g, sums)), added)
         read = (q * xp.exp(self.queries(g, sums))) @ (new if self.late else state)
-        return new, read + xp.sum(inner, axis=-1) @ v
+        return self.passed(new), read + inner @ v
+
+
+def _decayed_pairs(q: Array, k: Array, between: Any, seen: Callable[[Any, Any], Any]) -> Array:
+    """Return Σ_f q_if k_jf e^{between_ijf} where ``seen``, 0 elsewhere. Shape: (…, n, n)."""
+    xp, place = namespace_of(q), namespace_of(q).arange(q.shape[-2])
+    open_ = seen(place[:, None], place[None, :])
+    decays = xp.where(open_[:, :, None], xp.exp(xp.where(open_[:, :, None], between, 0)), 0)
+    if int(between.shape[-1]) == 1:
+        return (q @ k.mT) * decays[..., 0]
+    return xp.sum(q[..., :, None, :] * k[..., None, :, :] * decays, axis=-1)
+
+
+def _substituted(below: Array, right: Array) -> Array:
+    """Return (I + L)⁻¹ B for L below the diagonal, row by row."""
+    rows = right[..., :1, :]
+    for i in range(1, int(right.shape[-2])):
+        row = right[..., i : i + 1, :] - below[..., i : i + 1, :i] @ rows
+        rows = namespace_of(right).concat([rows, row], axis=-2)
+    return rows
 
 
 def _by_wrong_chunks(
@@ -577,11 +659,21 @@ def _by_wrong_chunks(
     g: Array | None,
     beta: Array | None,
 ) -> Array:
-    n = int(k.shape[-2])
+    n, xp = int(k.shape[-2]), namespace_of(k)
     gates: Any = 0 * k[..., :1] if g is None else g
-    return linear.scan(
-        how.token, linear.empty_state(k, v), [*range(0, n, size), n], q, k, v, gates
-    ).output
+    place = np.arange(n)[:, None]
+    if how.decaying is not None:
+        gates = xp.where(xp.asarray(how.decaying(place, size)), gates, 0)
+    kept = 0 * gates[..., :1] + 1
+    if how.kept is not None:
+        kept = xp.where(xp.asarray(how.kept(place, size)), kept, 0)
+    more = () if beta is None else (beta,)
+    bounds, empty = [*range(0, n, size), n], linear.empty_state(k, v)
+    return linear.scan(how.token, empty, bounds, q, k, v, gates, kept, *more).output
+
+
+def _transposed_if_square(state: Any) -> Any:
+    return state.mT if int(state.shape[-1]) == int(state.shape[-2]) else state
 
 
 #: Wrong chunks, by step and cause; {} is the number of tokens.
@@ -592,6 +684,12 @@ _CHUNKS = {
         Chunks(carried=lambda old, new: new),
     ("cache", "the state is updated before a chunk of {} tokens reads it: its own tokens count twice"):
         Chunks(late=True),
+    ("cache", "the state is transposed between chunks of {} tokens, where d_k = d_v"):
+        Chunks(passed=_transposed_if_square),
+    ("cache", "the first token of every chunk of {} tokens but the first is lost"):
+        Chunks(kept=lambda place, size: (place % size > 0) | (place < size)),
+    ("cache", "the last token of every chunk of {} tokens is lost"):
+        Chunks(kept=lambda place, size: place % size < size - 1),
     ("mask", "a token also sees later tokens of its own chunk of {}"): Chunks(lambda i, j: j >= 0),
     ("mask", "the mask within chunks of {} tokens is transposed: a token sees itself and later ones"):
         Chunks(lambda i, j: j >= i),
@@ -619,4 +717,19 @@ _GATED_CHUNKS = {
         Chunks(keys=lambda g, s: s),
     ("values", "the state decays over a chunk of {} tokens after these are added, not before"):
         Chunks(keys=lambda g, s: 2 * s[..., -1:, :] - s),
+    ("values", "the gate of the first token of every chunk of {} tokens but the first is left out"):
+        Chunks(decaying=lambda place, size: (place % size > 0) | (place < size)),
+    ("values", "the gate of the last token of every chunk of {} tokens is left out"):
+        Chunks(decaying=lambda place, size: place % size < size - 1),
+}  # fmt: skip
+#: Wrong chunks of the delta rule.
+_CORRECTED_CHUNKS = {
+    ("values", "β is left out of the triangular system of chunks of {} tokens"):
+        Chunks(system=lambda beta: 0 * beta + 1),
+}  # fmt: skip
+_CORRECTED_GATED_CHUNKS = {
+    ("values", "what a token replaces is read from a state that does not decay within its chunk of {}"):
+        Chunks(read=lambda g, s: 0 * s),
+    ("values", "what a token replaces is read from a state that does not decay by the token's own gate (chunks of {})"):
+        Chunks(read=lambda g, s: s - g),
 }  # fmt: skip

@@ -205,7 +205,8 @@ def _smallest(
             best[0] = case_result
         return alike
 
-    reduce(dict(judged.case.inputs), fails, subject.axes(judged.case.inputs), session.domain)
+    axes = subject.axes(judged.case.inputs)
+    reduce(dict(judged.case.inputs), fails, axes, session.domain, subject.trials)
     return best[0]
 
 

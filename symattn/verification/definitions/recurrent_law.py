@@ -1,0 +1,182 @@
+"""Linear attention as recurrences, head by head, and its outputs by the law of ``bounds.recurrent``.
+
+The law bounds what programs return that go token by token or by chunks, whatever their lengths, in milliseconds, where
+balls take seconds for a few tokens. It is about gates that decay, features that are computed without a rounding, and
+sums without a normaliser; of other specifications and inputs it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.bounds.called_target import Inputs, Layout
+from symattn.bounds.case_result import ByLaw, Expected
+from symattn.bounds.recurrent.recurrence import Recurrence
+from symattn.bounds.recurrent.recurrent_arithmetic import (
+    SIZES,
+    RecurrentArithmetic,
+    widest_of_precision,
+)
+from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.linear import LinearAttention
+
+Array = np.ndarray
+#: Features that are computed without a rounding.
+EXACT_FEATURES = ("identity", "relu")
+#: Inputs with one number a token, which get an axis of columns.
+BY_TOKEN = ("g", "beta")
+#: Sizes of several chunks of 64 tokens at once, and the mean of −g: states that decay within a chunk, and that last.
+SEVERAL_CHUNKS = (
+    ({"n_q": 150, "n_k": 150, "d_k": 16, "d_v": 16}, 0.05),
+    ({"n_q": 135, "n_k": 135, "d_k": 64, "d_v": 64}, 0.005),
+    ({"n_q": 200, "n_k": 200, "d_k": 128, "d_v": 128}, 0.02),
+)
+#: The same of inputs by which a cause is confirmed.
+HELD_OUT_CHUNKS, HELD_OUT_DECAY = {"n_q": 141, "n_k": 141, "d_k": 12, "d_v": 12}, 0.03
+
+
+def explain_uncovered(spec: LinearAttention) -> str:
+    """Say what of a specification the law does not cover, with a hint; "" if it covers all."""
+    fields = {"normalised": False, "causal": True}
+    for name, wanted in fields.items():
+        if getattr(spec, name) != wanted:
+            return (
+                f"the law of recurrences does not cover {name}={not wanted}; hint: {name}={wanted}"
+            )
+    if spec.feature not in EXACT_FEATURES:
+        known = " or ".join(EXACT_FEATURES)
+        return (
+            f"the law of recurrences does not cover feature={spec.feature!r}; hint: give the features as q and k, and"
+            f" feature={known}"
+        )
+    return ""
+
+
+def recurrences(spec: LinearAttention, values: Mapping[str, Array]) -> Iterator[Recurrence]:
+    """Yield the recurrence of each head of float64 arrays (…, n, d); gates and β of one number a token are (…, n, 1).
+
+    The states before the first token, ``initial_state``, are zeros unless they are given.
+    """
+    q, k, v = (a.reshape(-1, *a.shape[-2:]) for a in (values[name] for name in "qkv"))
+    if spec.feature == "relu":
+        q, k = np.maximum(q, 0), np.maximum(k, 0)
+    if spec.scale:
+        q = q / np.sqrt(q.shape[-1])
+    state = values.get("initial_state")
+    shape = (len(q), q.shape[-1], v.shape[-1])
+    states = np.zeros(shape) if state is None else state.reshape(shape)
+    gates, betas = (
+        None if a is None else a.reshape(-1, *a.shape[-2:])
+        for a in (values.get("g"), values.get("beta"))
+    )
+    for head in range(len(q)):
+        gate, beta = (None if a is None else a[head] for a in (gates, betas))
+        yield Recurrence(q[head], k[head], v[head], gate, beta, states[head])
+
+
+@dataclass(frozen=True)
+class RecurrentLaw:
+    """The law for the inputs of a specification, arrays in a layout."""
+
+    spec: LinearAttention
+    layout: Layout
+
+    @property
+    def words(self) -> str:
+        """What the law is about, for a report."""
+        sizes = ", ".join(map(str, sorted(SIZES)))
+        programs = (
+            "Outputs are compared with the law of rounding of recurrences, for programs that go token by token, by"
+            f" chunks of {sizes} tokens, or by all at once"
+        )
+        if not self.spec.delta:
+            return f"{programs}, with exponentials of gates together or apart."
+        return (
+            f"{programs}, and solve the triangular system by substitution, by LU factors or by an inverse. Where rows"
+            " of LU factors may be exchanged, the bound of every usual form counts too."
+        )
+
+    def covers(self, inputs: Inputs, precision: Precision) -> bool:
+        """Return whether the law is about these inputs: finite numbers, gates of at most 0, sums coarser than float64.
+
+        Lengths of queries and keys must be equal, as a recurrence has one for each token.
+        """
+        if precision.score.name == "float64" or explain_uncovered(self.spec):
+            return False
+        numbers = [np.asarray(a) for a in inputs.values()]
+        if not all(a.dtype.kind == "f" and np.isfinite(a).all() for a in numbers):
+            return False
+        gates = inputs.get("g")
+        decays = gates is None or np.asarray(gates).max(initial=0.0) <= 0
+        q, k, v = (np.shape(inputs[name]) for name in "qkv")
+        return bool(decays and q == k and q[:-1] == v[:-1] and min(q) > 0)
+
+    def in_order(self, inputs: Inputs) -> dict[str, Array]:
+        """Return the inputs in float64 as (…, n, d), with a column for one number a token."""
+        result = {}
+        for name, given in inputs.items():
+            a = np.asarray(given, dtype=np.float64)
+            by_token = name in BY_TOKEN and not (name == "g" and self.spec.gate == "feature")
+            a = a[..., None] if by_token else a
+            result[name] = np.moveaxis(a, self._tokens_axis, -2)
+        return result
+
+    @property
+    def _tokens_axis(self) -> int:
+        return self.layout.index("n") - len(self.layout)
+
+    def compute_exactly(self, inputs: Inputs) -> Array:
+        """Return the outputs in float64, in the layout."""
+        values = self.in_order(inputs)
+        rows = [exact_values(of).output for of in recurrences(self.spec, values)]
+        return self._laid(rows, values)
+
+    def ways(self, inputs: Inputs, precision: Precision) -> list[Callable[[], Sequence[Expected]]]:
+        """Return the outputs with their worst case by each arithmetic, computed on demand."""
+        values = self.in_order(inputs)
+        heads = [*recurrences(self.spec, values)]
+        right = self._laid([exact_values(of).output for of in heads], values)
+
+        def outputs(way: RecurrentArithmetic) -> Sequence[Expected]:
+            found = [limits(of, way, with_state=False, with_sharp=False).worst for of in heads]
+            return [ByLaw(right, self._laid(found, values))]
+
+        length = values["q"].shape[-2]
+        return [partial(outputs, way) for way in widest_of_precision(precision, length)]
+
+    def covers_every_form(self, inputs: Inputs) -> bool:
+        """Return whether no usual form is outside of the law: LU factors never exchange rows, as no |L_ij| is above 1.
+
+        |L_ij| ≤ |β_i| ‖k_i‖ ‖k_j‖ in every chunk, since gates decay.
+        """
+        if not self.spec.delta:
+            return True
+        values = self.in_order(inputs)
+        keys = np.sqrt((values["k"] ** 2).sum(axis=-1))
+        largest = np.abs(values["beta"][..., 0]).max() * keys.max() ** 2
+        return bool(largest <= 1)
+
+    def _laid(self, heads: Sequence[Array], values: Mapping[str, Array]) -> Array:
+        """Return arrays (n, d_v), one for each head, as one array in the layout."""
+        joined = np.stack(heads).reshape(values["v"].shape)
+        return np.moveaxis(joined, -2, self._tokens_axis)
+
+    def as_in_models(self, inputs: Mapping[str, Array], decay: float, rng: Any) -> dict[str, Array]:
+        """Return the inputs with queries and keys of length 1, β between 0 and 1, and gates of mean ``−decay``."""
+        result = dict(inputs)
+        for name in "qk":
+            a = np.asarray(inputs[name], dtype=np.float64)
+            result[name] = a / np.sqrt((a * a).sum(axis=-1, keepdims=True) + 1e-6)
+        if "g" in inputs:
+            result["g"] = -decay * rng.gamma(1.0, size=np.shape(inputs["g"]))
+        if "beta" in inputs:
+            result["beta"] = 1 / (1 + np.exp(-rng.standard_normal(np.shape(inputs["beta"]))))
+        return result
