@@ -19,6 +19,8 @@ def in_options(message: str) -> str:
     'a window looks back; hint: --causal, or --window left,right'
     >>> in_options("biases grow; hint: Alibi(two_sided=True)"), in_options("x; hint: score='dot', truncate=None")
     ('biases grow; hint: --position alibi:two_sided=true', 'x; hint: --score dot, --truncate none')
+    >>> in_options("x; hint: LinearAttention(scale=True)")
+    'x; hint: LinearAttention(scale=True)'
     """
     from symattn.document.keywords import FIELDS
 
@@ -41,10 +43,8 @@ def in_options(message: str) -> str:
     hint = _SPECIFICATION.sub(r"\1", hint)
     hint = _POSITION.sub(position, hint)
     hint = _WINDOW.sub(r"--\1 \2,\3", hint)
-    # a field within an option, as --position alibi:two_sided=true, has a colon before it
-    parts = re.split(r"(--position \S+)", hint)
-    return (
-        before
-        + mark
-        + "".join(p if p.startswith("--position ") else _FIELD.sub(option, p) for p in parts)
-    )
+    # a field within an option, as --position alibi:two_sided=true, has a colon before it; a definition, such as
+    # LinearAttention(scale=True), is written on a command line as in Python
+    parts = re.split(r"(--position \S+|\b[A-Z]\w*\([^()]*\))", hint)
+    parts[::2] = [_FIELD.sub(option, part) for part in parts[::2]]
+    return before + mark + "".join(parts)

@@ -14,6 +14,7 @@ from .groups import all_of, under
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
     from symattn.programs.request import RequestOrigin
+    from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.registry import Specification
 
 MODEL = under("Which attention, besides its fields")
@@ -33,6 +34,9 @@ def specified(settings: dict[str, Any], whole: bool = False) -> Specified:
     from symattn.attention.presets import few_heads
     from symattn.attention.spec import Attention
 
+    recurrence = _recurrence(settings)
+    if recurrence is not None:
+        return Specified(recurrence, "", None)
     definition, origin = settings.pop("definition", None), _origin(settings)
     typed = chosen(settings)
     values = {
@@ -49,6 +53,39 @@ def specified(settings: dict[str, Any], whole: bool = False) -> Specified:
     if definition is None:
         return Specified(spec, cut, origin)
     return Specified(read(definition, spec if values or origin else None), cut, origin)
+
+
+def _recurrence(settings: dict[str, Any]) -> LinearAttention | None:
+    """Return the linear attention that ``--like`` names, and remove its settings; None for an attention."""
+    name = settings.get("like")
+    if name is None:
+        return None
+    from symattn.attention.presets import PRESETS
+    from symattn.document.errors import InputError, among
+    from symattn.verification.definitions.linear_names import RECURRENCES
+
+    if name not in RECURRENCES and name not in PRESETS:
+        raise InputError(f"unknown model {name!r}{among(name, (*PRESETS, *RECURRENCES))}")
+    if name not in RECURRENCES:
+        return None
+    others = {"definition": settings.get("definition"), "config": settings.get("config")}
+    given = [option for option, value in others.items() if value is not None]
+    given += [
+        field.replace("_", "-") for field in (*chosen(settings), *settings.get("without", ()))
+    ]
+    if given:
+        raise click.UsageError(
+            f"--like {name} has no options of an attention; leave out --{given[0]}."
+        )
+    for removed in (*NAMES, *_OF_MODELS, "definition"):
+        settings.pop(removed, None)
+    from symattn.verification.definitions.linear import LinearAttention
+
+    return LinearAttention.named(name)
+
+
+#: Settings of models.
+_OF_MODELS = ("like", "config", "layer", "kind", "without")
 
 
 def read(text: str, attention: Attention | None = None) -> Specification:
@@ -113,7 +150,7 @@ def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tup
 
 
 variants = all_of((
-    MODEL("--like", metavar="NAME", help="A model by name: llama, gpt2, gemma2, ..."),
+    MODEL("--like", metavar="NAME", help="A model by name: llama, gpt2, gemma2, gla, ..."),
     MODEL("--config", metavar="FILE", help="Your model: its config.json, or its folder."),
     MODEL("--layer", type=int, metavar="N", help="Layer of --config, counted from 0."),
     MODEL("--kind", metavar="KIND", help="Part of --config: self, encoder, decoder, cross."),

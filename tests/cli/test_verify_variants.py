@@ -106,6 +106,9 @@ def test_python_takes_a_configuration(here: None) -> None:
     ("options", "words"),
     [
         (["--like", "nosuch"], "unknown model 'nosuch'"),
+        (["--like", "glaa"], "unknown model 'glaa'; did you mean gla?"),
+        (["--like", "kda"], "hint: verify the recurrence alone, LinearAttention(feature='identity'"),
+        (["--like", "gla", "--causal"], "--like gla has no options of an attention; leave out --causal"),
         (["--config", "nosuch.json"], "nosuch.json cannot be read"),
         (["--config", "config.json", "--layer", "4"], "layer 4 was requested; there are 4"),
         (["--config", "config.json", "--kind", "cross"], "no attention of the kind 'cross'"),

@@ -46,6 +46,7 @@ from symattn.verification.definitions.definition_subject import (
     Input,
     OtherForms,
 )
+from symattn.verification.definitions.linear_names import fields_of
 from symattn.verification.definitions.recurrent_law import RecurrentLaw, explain_uncovered
 from symattn.verification.reduce import TRIALS
 from symattn.verification.rules.tiling import WIDTHS
@@ -99,6 +100,17 @@ class LinearAttention(Answering):
             raise InputError(
                 "LinearAttention: the delta rule has no normaliser; hint: normalised=False"
             )
+
+    @classmethod
+    def named(cls, name: str) -> LinearAttention:
+        """Return the linear attention of a published model, such as ``gla``.
+
+        Raises ``InputError`` for an unknown name, and for a model with a part that no field expresses.
+
+        >>> LinearAttention.named("gla")
+        LinearAttention(feature='identity', normalised=False, gate='feature', scale=True)
+        """
+        return cls(**fields_of(name))
 
     def __call__(
         self, q: Array, k: Array, v: Array, g: Array | None = None, beta: Array | None = None

@@ -1,0 +1,77 @@
+"""Linear attention of published models by name: the fields of each, or the part that no field expresses yet."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from symattn.document.errors import InputError, among
+
+
+class NamedRecurrence(NamedTuple):
+    """The fields of a model's recurrence, its source, and its parts that no field expresses, in words ("" for none)."""
+
+    fields: dict[str, Any]
+    source: str
+    missing: str = ""
+
+
+_PLAIN: dict[str, Any] = {"feature": "identity", "normalised": False}
+_DELTA: dict[str, Any] = {**_PLAIN, "delta": True, "scale": True}
+_LENGTH_ONE = "queries and keys of length 1 (l2, with ε in the root)"
+RECURRENCES: dict[str, NamedRecurrence] = {
+    "linear": NamedRecurrence(
+        {"feature": "elu", "normalised": True},
+        "Katharopoulos et al., Transformers are RNNs (2020), equations 7 and 9",
+    ),
+    "gla": NamedRecurrence(
+        {**_PLAIN, "gate": "feature", "scale": True},
+        "Yang et al., Gated Linear Attention Transformers with Hardware-Efficient Training (2023), §4",
+    ),
+    "retnet": NamedRecurrence(
+        {**_PLAIN, "gate": "token", "scale": True},
+        "Sun et al., Retentive Network (2023), equations 5 to 7",
+        "decays that are fixed for each head, and rotated queries and keys",
+    ),
+    "lightning": NamedRecurrence(
+        {**_PLAIN, "gate": "token"},
+        "Qin et al., Lightning Attention-2 (2024)",
+        "decays that are fixed for each head, and silu of queries and keys",
+    ),
+    "mamba2": NamedRecurrence(
+        {**_PLAIN, "gate": "token"},
+        "Dao, Gu, Transformers are SSMs (2024), §6",
+        "keys and queries that groups of heads share, and the added term D x",
+    ),
+    "rwkv6": NamedRecurrence(
+        {**_PLAIN, "gate": "feature"},
+        "Peng et al., Eagle and Finch (2024)",
+        "reading the state before a token is added, with a bonus for that token",
+    ),
+    "deltanet": NamedRecurrence(
+        _DELTA,
+        "Yang et al., Parallelizing Linear Transformers with the Delta Rule over Sequence Length (2024), §3",
+        _LENGTH_ONE,
+    ),
+    "gated-deltanet": NamedRecurrence(
+        {**_DELTA, "gate": "token"},
+        "Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024), equation 10",
+        _LENGTH_ONE,
+    ),
+    "kda": NamedRecurrence(
+        {**_DELTA, "gate": "feature"}, "Kimi Team, Kimi Linear (2025)", _LENGTH_ONE
+    ),
+}
+
+
+def fields_of(name: str) -> dict[str, Any]:
+    """Return the fields of a named model. Raises ``InputError`` for unknown names, and for parts that have no field."""
+    if name not in RECURRENCES:
+        raise InputError(f"unknown linear attention {name!r}{among(name, RECURRENCES)}")
+    found = RECURRENCES[name]
+    if found.missing:
+        rest = ", ".join(f"{field}={value!r}" for field, value in found.fields.items())
+        raise InputError(
+            f"LinearAttention has no field for {found.missing}, which {name} has; "
+            f"hint: verify the recurrence alone, LinearAttention({rest})"
+        )
+    return found.fields
