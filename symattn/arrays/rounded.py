@@ -246,7 +246,7 @@ def _legal(x: object, bound: float, got: float) -> bool:
 
 
 class EnclosedRounded(InEnclosures, Rounded):
-    """The same with the exact numbers in enclosures: ``rounded("float32", enclosed=True)``."""
+    """Rounded numbers whose exact numbers are enclosures: ``rounded("float32", enclosed=True)``."""
 
 
 def rounded(

@@ -1,4 +1,4 @@
-"""What a candidate does against its judge, noticed in the process in which its code runs.
+"""Notice what a candidate does against its judge, in the process in which its code runs.
 
 While the candidate is imported and called, symattn's modules are hidden, and an audit hook of the interpreter sees
 imports, opened files, signals, connections and looks at the stack. Code that reaches the memory of the process by other

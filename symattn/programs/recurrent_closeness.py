@@ -44,7 +44,7 @@ NAMES = ("q", "k", "v", "g", "beta", "initial_state", "final_state", "cu_seqlens
 
 
 class RecurrentVerdict(NamedTuple):
-    """What is wrong, or ""; and what is not decided, or ""."""
+    """The fault in words, or ""; and the question that is not decided, or ""."""
 
     words: str
     note: str

@@ -1,4 +1,4 @@
-"""What the fields of a configuration say about the attention of a layer, by their usual names, for any model type."""
+"""Read what a configuration says about the attention of a layer, by the usual names of fields, for any model type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one traced call of attention computes: its specification, and forms for which ``Attention`` has no field."""
+"""Infer the specification of one traced call of attention, and forms for which ``Attention`` has no field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Window = int | tuple[int, int] | str | None
 
 @dataclass
 class CallFacts:
-    """What was read off one call of a layer's attention.
+    """Facts that were read off one call of a layer's attention.
 
     ``chain`` holds the steps of q, k and v from their projections, last first. ``missing`` lists forms without a field
     in ``Attention``, ``unknown`` what was not explained.

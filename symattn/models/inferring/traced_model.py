@@ -73,7 +73,7 @@ def columns(x: Any) -> Floats | None:
 
 
 class _Recorder:
-    """What is reported while a model runs."""
+    """A record of what a model reports while it runs."""
 
     def __init__(self, names: dict[Module, str]) -> None:
         self.names, self.run = names, TracedRun()

@@ -31,7 +31,7 @@ _KEPT_AXES = 2  # the last ones, which are never cut
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What the file of a benchmark says: the arguments of its model, and the inputs of one call.
+    """The contents of a benchmark's file: the arguments of its model, and the inputs of one call.
 
     ``shapes`` are those of the inputs as the file makes them; in ``arrays`` leading axes may be cut to a few items.
     ``problem`` says why there are no inputs. ``heads`` is the number that the model names, if any.

@@ -31,7 +31,7 @@ _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
 
 @dataclass(frozen=True)
 class KernelDefinition:
-    """What the file says: the values of constant axes, the axes of each array, and the text of the reference.
+    """The contents of the file: the values of constant axes, the axes of each array, and the text of the reference.
 
     ``computed`` has the expressions of axes that depend on variable ones. ``outputs`` have their axes and format, and
     ``inputs`` that are plain numbers have no axes. ``drawn_by`` names the reference's function that draws inputs.

@@ -1,4 +1,4 @@
-"""What a candidate's source says of itself: notes for a reader, which decide no status.
+"""Read a candidate's source for notes to a reader, which decide no status.
 
 A judge of calls cannot see what happens at the 2,000th call, or for a number that it never draws; its text may.
 """

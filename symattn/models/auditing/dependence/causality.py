@@ -1,4 +1,4 @@
-"""Whether a model is promised to be causal: by its configuration, or by its class."""
+"""Find out whether a model is promised to be causal: by its configuration, or by its class."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Running:
 
 
 class HeldOutputs:
-    """What parts returned before, in order: they return it again while what is around them is run again.
+    """Earlier outputs of parts, in order: the parts return them again while the code around them runs again.
 
     Where tokens are changed, it is changed as well, so that what mixes the outputs of a part is seen, too.
     """
