@@ -15,7 +15,7 @@ from symattn.arrays.notes import note
 from symattn.attention.norms import layer_norm
 from symattn.document.errors import InputError
 from symattn.programs.graphs import graph_operators as op
-from symattn.programs.graphs import linear_systems
+from symattn.programs.graphs import indexing, linear_systems
 from symattn.programs.graphs.running import Dialect
 from symattn.programs.graphs.values import (
     Context,
@@ -311,6 +311,9 @@ RULES: Mapping[str, Rule] = {
     "aten.split_with_sizes": op.split,
     "aten.chunk": op.chunk,
     "aten.slice": op.part,
+    "aten.index": indexing.take_places,
+    "aten.index_put": indexing.put_places,
+    "aten.index_copy": indexing.copy_rows,
     "aten.select": lambda c, x, dim, index: op.gather(c, x, np.asarray(index), dim),
     "getitem": lambda c, xs, index: xs[index],
     "aten.sum": _reduce("sum"),

@@ -250,3 +250,45 @@ def test_operators_that_only_prepare_are_read(wrong: bool) -> None:
     found = identity(target(attention, requested(Attention(), "nd", framework="torch")), Attention(), SIZES[:2])
     assert found.agrees is not wrong
     assert (found.epsilon is None) == wrong
+
+
+def cached(lost: bool) -> Any:
+    """A cache whose slots are written and read in another order; ``lost``: not the slot of the last key."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        n = k.shape[-2]
+        slots = torch.arange(n - 1, -1, -1)
+        keys, values = torch.zeros_like(k), torch.zeros_like(v)
+        keys[..., slots[: n - lost], :] = k[..., : n - lost, :]
+        values.index_copy_(-2, slots, v)
+        return torch.softmax(q @ keys[..., slots, :].mT / q.shape[-1] ** 0.5, -1) @ values[..., slots, :]
+
+    return attention
+
+
+def hidden(q: Any, k: Any, v: Any) -> Any:
+    s = q @ k.mT / q.shape[-1] ** 0.5
+    seen = torch.ones(s.shape[-2:], dtype=torch.bool).tril(s.shape[-1] - s.shape[-2])
+    s[..., ~seen] = -torch.inf
+    return torch.softmax(s, -1) @ v
+
+
+@pytest.mark.parametrize(
+    ("function", "spec", "right"),
+    [(cached(False), Attention(), True), (cached(True), Attention(), False), (hidden, Attention(causal=True), True)],
+    ids=["slots", "a slot that is lost", "mask"],
+)
+def test_arrays_of_places_are_read(function: Any, spec: Attention, right: bool) -> None:
+    found = identity(target(function, requested(spec, "nd", framework="torch")), spec, SIZES[:2])
+    assert found.agrees is right
+
+
+def test_sums_into_places_are_refused() -> None:
+    def summed(q: Any, k: Any, v: Any) -> Any:
+        places = (torch.zeros(k.shape[-2], dtype=torch.int64),)
+        k = torch.zeros_like(k).index_put(places, k, accumulate=True)
+        return torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v
+
+    found = identity(target(summed, requested(Attention(), "nd", framework="torch")), Attention(), SIZES[:2])
+    assert found.agrees is None
+    assert "a sum into places" in found.evidence.where
