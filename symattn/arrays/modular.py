@@ -36,6 +36,7 @@ from symattn.arrays.structure import _holds
 from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
 
+_LOG2_OF_E = 1 / log(2)
 _LARGEST = 1024  # the largest product of numerator and denominator of a fraction whose root a float is read as
 
 
@@ -106,13 +107,22 @@ class Modular(Planes):
         return cls.holding(state)
 
     @classmethod
+    def _root(cls, square: Fraction, shape: tuple[int, ...]) -> State:
+        """Return √x in this shape, of a fraction x."""
+        field = cls.field
+        squares = numbers(np.full(shape, square, dtype=object), field.p, field.q)
+        return functions.square_root(field, squares)
+
+    @classmethod
     def _numbers(cls, plain: np.ndarray) -> State:
         if (typed := _one_of(plain)) is not None:
             if constant := _logarithm_of_two(typed):
                 return cls.field.constant(*constant, plain.shape)
             if square := _square_of_root(typed):
-                plain = np.full(plain.shape, square, dtype=object)
-                return functions.square_root(cls.field, numbers(plain, cls.field.p, cls.field.q))
+                return cls._root(square, plain.shape)
+            if square := _square_of_root(typed, _LOG2_OF_E, " log₂ e"):
+                log2_of_e = cls.field.constant(Fraction(1), -1, plain.shape)
+                return cls.field.multiply(log2_of_e, cls._root(square, plain.shape))
             if (
                 cls.field.meant
             ):  # a short decimal or fraction that the float is nearest to, if there is one
@@ -363,17 +373,18 @@ def _logarithm_of_two(typed: float) -> tuple[Fraction, int] | None:
     return None
 
 
-def _square_of_root(typed: float) -> Fraction | None:
-    """Return x for a float that is √x to 22 bits, with x a fraction of small integers that has no rational root: code
-    written for one width has 1/√d_k as a number. Such a reading is noted."""
-    if not 0 < typed <= _LARGEST:
+def _square_of_root(typed: float, unit: float = 1.0, unit_words: str = "") -> Fraction | None:
+    """Return x for a float that is √x units to 22 bits, with x a fraction of small integers that has no rational root:
+    code written for one width has 1/√d_k as a number, or its product with log₂ e. Such a reading is noted."""
+    ratio = typed / unit
+    if not 0 < ratio <= _LARGEST:
         return None
-    square = Fraction(typed * typed).limit_denominator(_LARGEST)
-    terms, error = square.as_integer_ratio(), abs(square - Fraction(typed) ** 2)
+    square = Fraction(ratio * ratio).limit_denominator(_LARGEST)
+    terms, error = square.as_integer_ratio(), abs(square - Fraction(ratio) ** 2)
     near = 0 < prod(terms) <= _LARGEST and error <= square * Fraction(2, 2**22)
     if not near or all(isqrt(n) ** 2 == n for n in terms):
         return None
-    note(f"the number {typed!r} was read as √({square})")
+    note(f"the number {typed!r} was read as √({square}){unit_words}")
     return square
 
 

@@ -155,6 +155,7 @@ def test_powers_of_two_are_those_of_e_where_scores_are_times_log2_e(
     [
         (1.442695, "log₂ e"), (0.18033688, "1/8 log₂ e"), (np.log(2) / 3, "1/3 ln 2"), (-2.0794415, "-3 ln 2"),
         (80**-0.5, "√(1/80)"), (float(np.float32(20**-0.5)), "√(1/20)"), (12**0.5, "√(12)"),
+        (32**-0.5 / np.log(2), "√(1/32) log₂ e"), (float(np.float32(72**-0.5 / np.log(2))), "√(1/72) log₂ e"),
     ],
 )  # fmt: skip
 def test_numbers_that_are_read_as_logarithms_or_roots_are_noted(number: float, words: str) -> None:
@@ -163,7 +164,7 @@ def test_numbers_that_are_read_as_logarithms_or_roots_are_noted(number: float, w
 
 
 @pytest.mark.parametrize("number", [1.4427, 1.44, 0.693, 1.4426950 + 1e-6, 0.75, 100.1, 1.6487212707,
-                                    0.2236, 80**-0.5 + 1e-7, -(20**-0.5), 1 / 3, 0.3])  # fmt: skip
+                                    0.2236, 80**-0.5 + 1e-7, -(20**-0.5), 1 / 3, 0.3, 32**-0.5 * 1.4427])  # fmt: skip
 def test_other_numbers_are_not_read_as_logarithms_or_roots(number: float) -> None:
     assert not found_for(lambda q, k, v: Attention()(q, k, v) + (q[:, :1] - q[:, :1]) * number).notes
 
