@@ -22,6 +22,7 @@ _GROUPS_OF_TWINS = (
 _NEW_AXES = ("[:, None]", "[None, :]")
 _MOST_MASKS = 8  # conditions of the kernel that are tried in one place
 _LOG2_OF_E = "1.4426950408889634"
+_LOOKED_AT = "taken before others after wrong kernels had been looked at"
 _POINTERS = ("pointer", "pointers")
 
 
@@ -99,6 +100,14 @@ def insert_row(p: Place) -> Changes:
             yield f"{p.text} / {form}"
         yield f"{p.text} + {form}"
         yield f"{p.text} - {form}"
+
+
+def shift_compared(p: Place) -> Changes:
+    """A position in a comparison, moved by a whole number that bounds something."""
+    if isinstance(p.parent, ast.Compare) and p.kind.name in ("int", "ints"):
+        for name in p.whole_names:
+            yield f"{p.text} + {name}"
+            yield f"{p.text} - {name}"
 
 
 def insert_log2_of_e(p: Place) -> Changes:
@@ -194,7 +203,8 @@ RULES: tuple[EditRule, ...] = (
         "infinity", 1, (ast.Constant, ast.Call), fill_with_infinity, likely=True, where=KERNELS
     ),
     EditRule("factor", 2, ANY, insert_log2_of_e, where=KERNELS),
-    EditRule("factor", 2, ANY, insert_row, where=KERNELS),
+    EditRule("row", 2, ANY, insert_row, likely=True, added=_LOOKED_AT, where=KERNELS),
+    EditRule("offset", 2, ANY, shift_compared, likely=True, added=_LOOKED_AT, where=KERNELS),
     EditRule("mask", 2, ANY, add_condition, where=KERNELS),
     EditRule("mask", 2, ANY, keep_by_condition, where=KERNELS),
     EditRule("mask", 2, ast.Call, add_mask_of_access, likely=True, where=KERNELS),

@@ -174,6 +174,12 @@ def take_small_number(p: Place) -> Changes:
             yield repr(number)
 
 
+def take_zero(p: Place) -> Changes:
+    """Zero in place of a whole number that a call gets by name, such as the start of a range."""
+    if isinstance(p.parent, ast.Call) and p.field == "args" and p.kind.name == "int":
+        yield "0"
+
+
 def take_plain_number(p: Place) -> Changes:
     """A name that holds one number in place of an operand that is an array."""
     is_operand = isinstance(p.parent, ast.BinOp) and p.kind_of(p.parent).name == "floats"
@@ -247,6 +253,7 @@ RULES: tuple[EditRule, ...] = (
     EditRule("reduced", 2, ANY, reduce_operand, added=_LOOKED_AT, where="arrays"),
     EditRule("guard", 2, ast.Constant, take_small_number, added=_LOOKED_AT),
     EditRule("variable", 2, ast.Name, take_plain_number, added=_LOOKED_AT),
+    EditRule("zero", 2, ast.Name, take_zero, likely=True, added=_LOOKED_AT),
     EditRule("expression", 3, ast.Constant, replace_number_by_name, added=_LOOKED_AT),
     EditRule("brackets", 2, ast.BinOp, distribute, added=_LOOKED_AT),
     EditRule("order of operations", 2, (ast.BinOp, ast.Call), move_operation, added=_LOOKED_AT),

@@ -72,6 +72,33 @@ def test_a_compiled_function_of_jax(tmp_path: Path) -> None:
     assert ("0", "1") in _edits_that_repair(tmp_path, JAX, tuple(map(jnp.asarray, arrays)), right)
 
 
+PALLAS = """
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+
+def kernel(q_ref, k_ref, v_ref, o_ref):
+    q, k, v = q_ref[...], k_ref[...], v_ref[...]
+    s = q @ k.T / jnp.sqrt(jnp.float32(q.shape[0]))
+    p = jnp.exp(s - s.max(-1, keepdims=True))
+    o_ref[...] = p @ v / p.sum(-1, keepdims=True)
+
+
+def attention(q, k, v):
+    shape = jax.ShapeDtypeStruct((q.shape[0], v.shape[1]), q.dtype)
+    return pl.pallas_call(kernel, out_shape=shape, interpret=True)(q, k, v)
+"""
+
+
+@pytest.mark.jax
+def test_a_kernel_of_pallas(tmp_path: Path) -> None:
+    import jax.numpy as jnp
+
+    arrays, right = _given()
+    assert ("0", "1") in _edits_that_repair(tmp_path, PALLAS, tuple(map(jnp.asarray, arrays)), right)
+
+
 MODULES = """
 import torch
 from torch import nn

@@ -112,6 +112,7 @@ BODIES = [
     ("transposed", 3, "z = x[None]\n    return z.sum(0) + y", "return x.sum(0) + y"),
     ("wider", 3, f"{HALVES}    return z @ z.T", f"{HALVES}    return (z.astype('d') @ z.T).astype('e')"),
     ("expression", 3, "z = x - 1\n    return x * 2 + z", "return (x - 1) * 2 + x - 1"),
+    ("zero", 2, "return x * sum(range(n, 4))", "return x * sum(range(0, 4))"),
     ("variable", 2, "return x * np.tanh(x)", "return half * np.tanh(x)"),
     ("expression", 3, "return 1 + np.exp(x)", "return np.exp(-x) + np.exp(x)"),
     ("in parallel: repeated", 3, "return np.tile(x, (1, n)) + np.tile(y, (1, n))",
@@ -164,5 +165,6 @@ def test_a_rule_repairs_a_mistake(tmp_path: Path, rule: str, tier: int, wrong: s
 
 def test_every_rule_has_a_mistake_that_it_repairs() -> None:
     named = {(rule, tier) for rule, tier, *_ in BODIES}
+    of_arrays = [r for r in expression_rules() if r.where != "kernels"]
     apart = {(EVERYWHERE, EVERYWHERE_TIER), (moves.NAME, moves.TIER), (f"{PARALLEL}: repeated", PARALLEL_TIER)}
-    assert {*apart, *((r.name, r.tier) for r in (*expression_rules(), *BLOCK_RULES))} == named
+    assert {*apart, *((r.name, r.tier) for r in (*of_arrays, *BLOCK_RULES))} == named
