@@ -32,7 +32,9 @@ def solve_triangle(
     )
 
 
-def solve(c: Context, a: Value, b: Value, *_: object, left: bool = True, **__: object) -> Value:
+def solve(
+    c: Context, a: Value, b: Value, *unused: object, left: bool = True, **__: object
+) -> Value:
     """Return A⁻¹ B, or B A⁻¹ if not ``left``. Shapes: A (…, n, n), B (…, n, m), or (…, n) for vectors."""
     a, b = c.lifted(a), c.lifted(b)
     if b.ndim == 1 or tuple(b.shape) == tuple(a.shape[:-1]):
@@ -49,10 +51,9 @@ def solve(c: Context, a: Value, b: Value, *_: object, left: bool = True, **__: o
         return _substituted(c, a, b, range(n), unit)
     if zero[..., *np.tril_indices(n, -1)].all():
         return _substituted(c, a, b, range(n)[::-1], unit)
-    factors, *_ = factorise(c, a)
-    return _substituted(
-        c, factors, _substituted(c, factors, b, range(n), True), range(n)[::-1], False
-    )
+    factors, _, _ = factorise(c, a)
+    b = _substituted(c, factors, b, range(n), unit=True)
+    return _substituted(c, factors, b, range(n)[::-1], unit=False)
 
 
 def invert(c: Context, a: Value, *_: object, **__: object) -> Value:
@@ -91,7 +92,7 @@ def order_rows(exchanged: np.ndarray, permutation_size: int) -> np.ndarray:
     return order
 
 
-def _eliminated(c: Context, a: Array, i: int) -> Array:
+def _eliminated(c: Context, a: Array, i: int) -> Value:
     """Return A with multiples of row i subtracted from those below, and the factors in column i."""
     pivot = a[..., i : i + 1, i : i + 1]
     if _known_zeros(pivot).any():
