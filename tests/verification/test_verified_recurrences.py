@@ -97,6 +97,13 @@ def test_wrong_forms_are_a_fault(run: Callable[..., Any], spec: LinearAttention)
     assert judged(run, spec, "float32") is Verdict.FAULT
 
 
+def test_what_no_bound_shows_in_half_precision_is_said() -> None:
+    wrong = function_of(transposed_state, GATED_DELTA)
+    how = Options(verdict_alone=True, dtype="float16", layout="bhnd", examples=10)
+    assert any("may go unnoticed" in words for words in verified(wrong, GATED_DELTA, how).reservations)
+    assert verified(wrong, GATED_DELTA, replace(how, contract="fused")).verdict is Verdict.FAULT
+
+
 # -- the law itself ----------------------------------------------------------------------------------------------------
 def by_powers(lower: Array) -> Array:
     """(I + L)⁻¹ = (I − L)(I + L²)(I + L⁴)…"""
